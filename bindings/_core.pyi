@@ -476,8 +476,20 @@ class KeeperStore:
     def damage_settle(self) -> None:
         """The oldest report is dealt with: its reader looks at the unit once more."""
     def keeper_beat(self) -> None: ...
-    def keeper_sleep(self, timeout: float, /) -> bool:
-        """Sleep until a writer rings (True) or the time passes."""
+    def keep_flushed(
+        self, seconds: float, *, interval: float | None = None, bounds: tuple[int, ...] = ()
+    ) -> tuple[bool, int, tuple[int, ...]]:
+        """Beat, and flush what somebody waits for, back to back, without the GIL; sleep while there is nothing to do.
+
+        Ends after `seconds`, or when an errand is rung for: space runs low, or a reader found damage. What nobody waits
+        for is flushed every `interval` seconds, with None at once.
+
+        Returns (rung for an errand, wall clock in ms when the last complete flush began or 0, how many flushes took up
+        to each of the `bounds` in nanoseconds, one number for those above and their sum; () without a flush).
+        CoreError: a flush failed, and the store is read-only.
+        """
+    def durable_follow(self, position: int, seconds: float, /) -> bool:
+        """Sleep until the durable end is above a position (True) or the time passes; wants nothing flushed."""
     def repair(self, timeout: float) -> None:
         """Take and release the append lock; a dead holder's work is finished on the way."""
     def populate(self, position: int, size: int, /) -> None: ...
@@ -885,13 +897,27 @@ class Sender:
     ) -> None: ...
     def serve(
         self, data: bytes, at: int, frame_bytes_max: int, count_max: int, born_host: bytes, address: bytes, /
-    ) -> tuple[int, int, bytes, tuple[int, ...]]:
+    ) -> tuple[int, int, bytes, tuple[int, ...], tuple[int, bytes, tuple[int, ...], int] | None]:
         """Serve frames from data[at:] on, until one is not whole or not plain, or count_max are served (1024 at most).
 
         Returns (where the first frame that was not served begins, frames served, their answers, indexes of the queues
-        that have new messages). Readers of other client slots are woken; whoever waits in this process is the caller's.
-        `address` is the first half of a message id: host and port in upper-case hexadecimal.
+        that have new messages, what is held). Readers of other client slots are woken; whoever waits in this process is
+        the caller's. `address` is the first half of a message id: host and port in upper-case hexadecimal.
+
+        What is held is None, or of messages that count on the disk only: (the log position that has to be durable, the
+        answers that wait for it, queues whose messages can be seen from then on, frames that are answered then). The
+        disk was asked for.
         """
+
+@final
+class DurableWatch:
+    """Makes an eventfd readable when the log is on disk up to the position that was wanted last, or will never be."""
+
+    def __init__(self, store: Store, descriptor: int) -> None: ...
+    def want(self, position: int, /) -> None:
+        """Tell once; what was wanted before is forgotten."""
+    def close(self) -> None:
+        """End the thread; the descriptor is the caller's."""
 
 @final
 class Slot:

@@ -182,13 +182,17 @@ struct shmq_log {
     _Atomic uint64_t fence;                  /* see together.c; written under the lock, never falls */
     alignas(128) _Atomic uint64_t durable_end;
     _Atomic uint32_t durable_sequence;       /* futex word, grows when durable_end does or read_only is set */
+    _Atomic uint32_t flush_round;            /* number of the flush under way, or of the last one; flush.c */
+    _Atomic uint64_t flush_target;           /* how far that one reaches */
     alignas(128) _Atomic uint64_t allocated_end; /* all files below it exist at full size with blocks reserved */
     _Atomic uint64_t begin;                  /* first byte retention has left */
     _Atomic uint32_t read_only;              /* enum shmq_read_only_reason; of a full disk also how full, see below */
     _Atomic uint32_t retired;
+    alignas(128) _Atomic uint64_t flush_wanted; /* the farthest log position that somebody wants on the disk */
     _Atomic uint64_t keeper_beat_ns;         /* CLOCK_MONOTONIC of the keeper's last round */
-    _Atomic uint32_t keeper_bell;            /* futex word: writers ring it when space runs low or a sync flush is wanted */
+    _Atomic uint32_t keeper_bell;            /* futex word of the keeper's flush thread: state.c */
     _Atomic uint32_t keeper_asleep;
+    _Atomic uint32_t keeper_errands;         /* rings for anything but a flush: space runs low, a reader found damage */
     alignas(128) struct shmq_claim claim;
     alignas(128) pthread_mutex_t flush_lock; /* robust; whoever holds it may fdatasync and raise durable_end */
     alignas(128) pthread_mutex_t table_lock; /* robust; topics, groups, offsets, client slots */
@@ -335,12 +339,19 @@ struct shmq_readers_head {
 static_assert(sizeof(struct shmq_readers_head) == 64, "readers head");
 
 /* ---- I/O vtable: all file work and every clock of the core ------------------------------------------ */
+enum shmq_populate {           /* how pages of a mapped file are made present */
+    SHMQ_POPULATE_READ = 0,
+    SHMQ_POPULATE_WRITE = 1,
+    /* Each page by itself. Ahead of a sequence of faults the kernel makes pages in pieces of up to 2 MiB, and a store into
+     * a piece makes all of it dirty: a flush of one record would write a megabyte. */
+    SHMQ_POPULATE_WRITE_SMALL = 2,
+};
 struct shmq_io {
     int (*open)(const char *path, int flags);
     int (*close)(int fd);
     void *(*map)(int fd, uint64_t offset, size_t bytes, bool writable);
     int (*unmap)(void *address, size_t bytes);
-    int (*populate)(void *address, size_t bytes, bool writable);
+    int (*populate)(void *address, size_t bytes, enum shmq_populate how);
     int (*forget)(void *address, size_t bytes); /* drop our page-table entries; what was stored stays in the file */
     int (*allocate)(int fd, uint64_t offset, uint64_t bytes); /* posix_fallocate semantics: returns errno */
     int (*sync_data)(int fd);
@@ -611,6 +622,9 @@ SHMQ_API const char *shmq_version(void);                  /* of the library; SHM
 SHMQ_API struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position);
 SHMQ_API struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);
 SHMQ_API void shmq_mapping_release(struct shmq_mapping *mapping);
+/* Make pages present for storing, from one offset in the file to another; the mapping is writable. */
+SHMQ_API void shmq_mapping_populate_write(const struct shmq_store *store, const struct shmq_mapping *mapping,
+                                          uint64_t from, uint64_t until);
 SHMQ_API void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
 /* Drop the page-table entries of this process that lie far behind the log end: they count as its memory. */
 SHMQ_API void shmq_mapping_forget(struct shmq_store *store);
@@ -646,6 +660,23 @@ SHMQ_API enum shmq_status shmq_fence_raise(struct shmq_store *store, uint64_t lo
 SHMQ_API enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 SHMQ_API enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */
 SHMQ_API void shmq_raise_durable(struct shmq_store *store, uint64_t position);
+/* state.c: ask the keeper to bring the log to disk up to a position, without waiting for it. */
+SHMQ_API void shmq_want_durable(struct shmq_store *store, uint64_t position);
+/* flusher.c: the keeper's flush thread. Syncs back to back while somebody waits, sleeps while nobody does. */
+struct shmq_flusher {
+    bool always;               /* whatever was appended is wanted: a synchronous broker */
+    uint64_t interval_ns;      /* else what nobody wants is flushed this long after the last flush */
+    uint64_t due_ns;           /* and so at this time; 0 before the first stretch */
+    uint32_t errands_seen;
+    uint64_t began_ms;         /* wall clock when the last complete flush began; 0: none in this stretch */
+    const uint64_t *bounds;    /* in nanoseconds, rising; how long flushes took is counted by them */
+    uint32_t bound_count;
+    uint64_t *counts;          /* one a bound, one above the last, and the sum of all */
+};
+/* Work until a time, or until an errand was rung for. Anything but SHMQ_OK: a flush failed, which is final. */
+SHMQ_API enum shmq_status shmq_flusher_work(struct shmq_store *store, struct shmq_flusher *flusher, uint64_t until_ns);
+/* Sleep until the durable end is above a position (SHMQ_OK), or a time (SHMQ_TIMED_OUT); wants nothing. */
+SHMQ_API enum shmq_status shmq_durable_follow(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 SHMQ_API void shmq_set_read_only(struct shmq_store *store, uint32_t word);
 /* room.c: let the log's files end at `position`. SHMQ_WOULD_BLOCK: a writer is at work, or less than a file away. */
 SHMQ_API enum shmq_status shmq_room_give_back(struct shmq_store *store, uint64_t position);

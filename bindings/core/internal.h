@@ -29,16 +29,27 @@ static inline struct timespec shmq_timespec(uint64_t ns)
     return time;
 }
 
-/* Sleep while *word == expected, until an absolute CLOCK_MONOTONIC time. Spurious returns are allowed. */
-static inline int shmq_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
+/* Sleep while *word == expected, until an absolute CLOCK_MONOTONIC time or a wake-up for one of the bits. Spurious
+ * returns are allowed. */
+static inline int shmq_futex_wait_bits(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns, uint32_t bits)
 {
     struct timespec until = shmq_timespec(deadline_ns);
-    return (int)syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, &until, NULL, FUTEX_BITSET_MATCH_ANY);
+    return (int)syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, &until, NULL, bits);
+}
+
+static inline int shmq_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns)
+{
+    return shmq_futex_wait_bits(word, expected, deadline_ns, FUTEX_BITSET_MATCH_ANY);
 }
 
 static inline void shmq_futex_wake(_Atomic uint32_t *word, int count)
 {
     (void)syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+static inline void shmq_futex_wake_bits(_Atomic uint32_t *word, uint32_t bits)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT32_MAX, NULL, NULL, bits);
 }
 
 static inline uint64_t shmq_load_acquire(const _Atomic uint64_t *word)
@@ -68,6 +79,13 @@ void shmq_lookup_renamed(const struct shmq_store *store, uint32_t group);
 /* ---- log/: from the bottom up, each file uses only those above it here ---- */
 /* state.c */
 enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t queue);
+/* flush.c: the bit with which to sleep on durable_sequence for a position, see there */
+uint32_t shmq_flush_bit(const struct shmq_log *log, uint64_t position);
+/* Whether anything of this broker is flushed while somebody waits for it. */
+static inline bool shmq_has_sync(const struct shmq_store *store)
+{
+    return store->head->flush_sync || atomic_load_explicit(&store->log->has_sync_topics, memory_order_acquire);
+}
 bool shmq_keeper_is_silent(const struct shmq_store *store, uint64_t now_ns, uint64_t patience_ns);
 /* lock.c */
 int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
@@ -157,6 +175,7 @@ void shmq_record_lay(uint8_t *out, const struct shmq_spec *spec, uint32_t record
                      struct shmq_patch *patch);
 /* mapping.c */
 struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position);
-void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
+void shmq_mapping_populate(const struct shmq_store *store, struct shmq_mapping *mapping, uint64_t log_position,
+                           uint64_t bytes);
 
 #endif

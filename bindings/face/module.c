@@ -163,6 +163,7 @@ static int module_exec(PyObject *module)
         add_type(module, &message_spec, &state->message_type) < 0 ||
         add_type(module, &reader_spec, &state->reader_type) < 0 ||
         add_type(module, &sender_spec, &state->sender_type) < 0 ||
+        add_type(module, &durable_watch_spec, &state->durable_watch_type) < 0 ||
         add_type(module, &filter_spec, &state->filter_type) < 0) {
         return -1;
     }
@@ -190,6 +191,7 @@ static int module_exec(PyObject *module)
         action((state)->message_type);                                                                                 \
         action((state)->reader_type);                                                                                  \
         action((state)->sender_type);                                                                                  \
+        action((state)->durable_watch_type);                                                                           \
         action((state)->filter_type);                                                                                  \
         for (int kind = 0; kind < ROW_COUNT; kind++) {                                                                 \
             action((state)->row_types[kind]);                                                                          \

@@ -53,6 +53,7 @@ struct core_state {
     PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
     PyObject *damage_factory;  /* makes the exception for a message that was left out, see module.c; or NULL */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type, *sender_type,
+        *durable_watch_type,
         *filter_type, *row_types[ROW_COUNT];
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *append_names[APPEND_COUNT];
@@ -75,7 +76,8 @@ typedef struct {
     bool observing;            /* nothing is mapped writable, not even the readers segment */
     int units_fd;              /* our duplicate, or -1 */
     int users;                 /* calls that are inside without the GIL */
-    uint32_t bell_seen;
+    uint32_t errands_seen;     /* by keep_flushed */
+    uint64_t flush_due_ns;
     uint32_t interrupts_seen;  /* by wait_queues */
     void *maps[3];             /* control, units, readers */
     size_t map_bytes[3];
@@ -233,8 +235,9 @@ bool store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef unit_methods[], table_methods[], member_methods[], offset_methods[], look_methods[],
     visible_methods[];                                        /* of Store */
-extern PyMethodDef keeper_methods[], loss_methods[], damage_methods[], broker_topic_methods[], broker_member_methods[],
-    broker_offset_methods[], pull_methods[], together_methods[], scan_methods[], batch_methods[], index_methods[], state_methods[],
+extern PyMethodDef keeper_methods[], flush_methods[], loss_methods[], damage_methods[], broker_topic_methods[],
+    broker_member_methods[], broker_offset_methods[], pull_methods[], together_methods[], scan_methods[],
+    batch_methods[], index_methods[], state_methods[],
     figure_methods[], column_methods[];                       /* of its parts */
 extern PyGetSetDef store_getset[], figure_getset[];
 
@@ -319,6 +322,9 @@ extern PyType_Spec producer_spec;
 
 /* ---- py_sender.c ---- */
 extern PyType_Spec sender_spec;
+
+/* ---- py_durable_watch.c ---- */
+extern PyType_Spec durable_watch_spec;
 
 /* ---- py_part.c: the records one acquisition of the lock stores ---- */
 struct batch_part {

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.connection import BridgeConnection, Budget
-from shmq.daemon.bridge.figures import BridgeFigures
+from shmq.daemon.bridge.figures import BridgeFigures, code_of
+from shmq.daemon.bridge.held_answers import Entry, HeldAnswers, send
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import Logic
 from shmq.daemon.bridge.route_waits import Registration, RouteWaits
-from shmq.daemon.bridge.send_path import Origin, SendPath, Served
+from shmq.daemon.bridge.send_path import Held, Origin, SendPath, Served
 from shmq.daemon.bridge.send_wait import SENDS, too_late
 from shmq.daemon.bridge.sockets.peer import peer_of
 from shmq.daemon.bridge.sockets.reception import Reception, is_loopback_address
@@ -80,6 +81,8 @@ class Bridge:
         self._logic = logic
         self._sends = sends
         self._upstreams = upstreams
+        self._held = HeldAnswers(sends.flush_timeout if sends is not None else 0.0)
+        self._want: Callable[[int], None] | None = None
         self._figures = figures or BridgeFigures(LooseCounters())
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
@@ -301,9 +304,17 @@ class Bridge:
         except ShmqError as error:
             self.log("sends.failed", reason=str(error))
             return None
-        if served.frame_count:
-            self._figures.plain_sends(data, served.frame_count, began_ns)
+        count = served.frame_count - (served.held.frame_count if served.held is not None else 0)
+        if count:
+            self._figures.plain_sends(code_of(data), count, began_ns)
         return served
+
+    def hold(self, connection: BridgeConnection, held: Held, data: bytes) -> None:
+        """Keep answers until the disk has what they acknowledge."""
+        is_first = self._held.wanted_end is None
+        self._held.hold(connection, held, self.now(), code=code_of(data), began_ns=time.monotonic_ns())
+        if is_first and self._want is not None:
+            self._want(held.end)
 
     def _refuse_late(self, connection: BridgeConnection, command: Command, waited_seconds: float) -> None:
         waiting_count = sum(1 for each in self._connections.values() if each.has_turn_due)
@@ -356,9 +367,30 @@ class Bridge:
         """Queues (by index) may have new visible messages."""
         self._guarded("an arrival", lambda: self._logic.arrived(queues, self._now_ms()))
 
+    def call_to_want(self, want: Callable[[int], None]) -> None:
+        """Have `want` called with a log position that answers wait for; `flushed` is expected when the disk has it."""
+        self._want = want
+
     def flushed(self, durable_end: int) -> None:
         """Everything below this log position is on disk."""
+        if self._held.wanted_end is not None:
+            self._release(self._held.take_durable(durable_end), is_durable=True)
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
+
+    def flush_failed(self) -> None:
+        """What is not on disk by now never will be."""
+        self._release(self._held.take_all(), is_durable=False)
+
+    def _release(self, entries: Sequence[Entry], *, is_durable: bool) -> None:
+        send(entries, is_durable=is_durable)
+        answer = Response.SUCCESS if is_durable else Response.FLUSH_DISK_TIMEOUT
+        for entry in entries:
+            self._figures.plain_sends(entry.code, entry.held.frame_count, entry.began_ns, answer=answer)
+        if is_durable and entries:
+            self.arrived(tuple({queue: None for entry in entries for queue in entry.held.queues}))
+        end = self._held.wanted_end
+        if end is not None and self._want is not None:
+            self._want(end)
 
     def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], object]) -> None:
         """Have `action` called after whatever changed what the logic waits for, as `version` says: once a turn."""
@@ -433,6 +465,7 @@ class Bridge:
             connection.check_time(now)
         if self._route_waits is not None:
             self._route_waits.look()
+        self._release(self._held.take_late(now), is_durable=False)
         try:
             self._carry_out(self._logic.tick(self._now_ms()))
         except ShmqError as error:

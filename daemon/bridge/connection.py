@@ -7,7 +7,7 @@ turn.
 
     silent     from a peer that may be: no byte has come, and none is owed yet
     reading    while the peer reads its replies and its earlier requests are served
-    paused     its replies pile up, or the other connections have their turn; the kernel holds what it sends
+    paused     its replies pile up, here or before the disk, or others have their turn; the kernel holds what it sends
     closing    what is written still goes out, for at most `close_timeout`
     closed     the broker has forgotten it
 
@@ -30,7 +30,7 @@ from typing import Protocol, cast
 
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.send_path import Origin, Served
+from shmq.daemon.bridge.send_path import Held, Origin, Served
 from shmq.daemon.bridge.send_wait import ReadTimes
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.errors import ProtocolError, ShmqError
@@ -81,6 +81,9 @@ class Host(Protocol):
 
     def arrived(self, queues: Sequence[int]) -> None:
         """Queues (by index) have new messages."""
+
+    def hold(self, connection: BridgeConnection, held: Held, data: bytes) -> None:
+        """Call `released` when the disk has what these answers acknowledge; `data` begins with what they answer."""
 
     def lost(self, connection: BridgeConnection, reason: str) -> None:
         """The connection is gone; `reason` is empty when the peer closed it."""
@@ -143,6 +146,7 @@ class BridgeConnection(asyncio.Protocol):
         self._closing_since: float | None = None
         self._held_notices: dict[tuple[int, str | int], Command] = {}
         self._read_times = ReadTimes()
+        self._held_bytes = 0  # of answers that wait for the disk
         self._origin: Origin | None = None  # set where plain sends have a way of their own
 
     @property
@@ -244,6 +248,14 @@ class BridgeConnection(asyncio.Protocol):
         if self._replies_bytes > self._host.limits.write_bytes_high:
             self._write_replies()
 
+    def released(self, answers: bytes, held_bytes: int) -> None:
+        """Send answers that were held; so many bytes are held no more."""
+        self._held_bytes -= held_bytes
+        if answers:
+            self.write(answers)
+        if self._is_reading_paused:
+            self._set_reading()
+
     def close(self, reason: str) -> None:
         """Send what is written, then close."""
         if self._closing_since is None and self._transport is not None:
@@ -305,6 +317,10 @@ class BridgeConnection(asyncio.Protocol):
             self.write(served.answers)
         if served.queues:
             self._host.arrived(served.queues)
+        if served.held is not None:
+            self._held_bytes += len(served.held.answers)
+            self._host.hold(self, served.held, data)
+            self._set_reading()
         return data[served.end :]
 
     def _pump(self, *, is_late: bool = False) -> None:
@@ -353,7 +369,8 @@ class BridgeConnection(asyncio.Protocol):
             self._pump(is_late=True)
 
     def _set_reading(self) -> None:
-        wanted = self._is_writing_paused or self._is_pump_due
+        too_much = self._held_bytes > self._host.limits.write_bytes_high  # the disk is slow: its sender waits, too
+        wanted = self._is_writing_paused or self._is_pump_due or too_much
         if self._transport is None or self._closing_since is not None or wanted == self._is_reading_paused:
             return
         self._is_reading_paused = wanted

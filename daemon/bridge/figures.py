@@ -108,10 +108,10 @@ class BridgeFigures:
         """A connection is gone, and what it waits for."""
         self._held_count -= len(self._held.pop(connection_id, ()))
 
-    def plain_sends(self, data: bytes, count: int, began_ns: int) -> None:
-        """Take note of plain sends at the front of some bytes that were stored and answered together."""
+    def plain_sends(self, code: int, count: int, began_ns: int, *, answer: int = Response.SUCCESS) -> None:
+        """Take note of plain sends that were stored and answered together."""
         spent_ns = time.monotonic_ns() - began_ns
-        self._histogram((_code_of(data), Response.SUCCESS, False, False, False)).observe(spent_ns, count)
+        self._histogram((code, answer, False, False, False)).observe(spent_ns, count)
         self._class("send")[0].observe(spent_ns, count)
 
     def _observe(
@@ -181,8 +181,8 @@ def _name(names: type[Request] | type[Response], code: int) -> str:
         return "unknown" if names is Request else str(code)
 
 
-def _code_of(data: bytes) -> int:
-    """The request code of the frame at the front, which the core has understood."""
+def code_of(data: bytes) -> int:
+    """Return the request code of the frame at the front, which the core has understood."""
     if data[_CODEC_AT] == _BINARY:
         return int.from_bytes(data[_CODE_AT : _CODE_AT + 2])
     at = data.find(_JSON_CODE) + len(_JSON_CODE)

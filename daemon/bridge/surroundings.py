@@ -21,6 +21,7 @@ from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.send_path import SendPath
 from shmq.daemon.bridge.sockets.security import Security, open_security
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
+from shmq.daemon.bridge.store.durable_news import DurableNews
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.bridge.store.log_watch import LogWatch
 from shmq.daemon.bridge.store.tables import StoreTables
@@ -35,7 +36,7 @@ from shmq.daemon.options import Options, parse_address
 from shmq.errors import SegmentError
 from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
-from shmq.shm.core import BrokerLog, BrokerTables, Store, process_start
+from shmq.shm.core import READ_ONLY_FLUSH_FAILED, BrokerLog, BrokerTables, Store, process_start
 from shmq.shm.counters import BRIDGE
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.place import Place
@@ -43,7 +44,6 @@ from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import open_store
 from shmq.version import __version__
 
-DESCRIPTORS_SPARE = 256  # beside the connections: segments, log files, the loop's own
 UMASK = 0o077  # whatever is made without a mode of its own is ours alone
 _IPV4_HOST_BYTES = 8
 _REFUSED_AT_VIP = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
@@ -51,7 +51,7 @@ _REFUSED_AT_VIP = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a bridge process is made of; `sends` is None where plain sends go the way of everything else."""
+    """What a bridge process is made of."""
 
     place: Place
     options: Options
@@ -64,7 +64,7 @@ class Surroundings:
     settings: BrokerSettings
     listeners: list[TcpListener]
     security: Security
-    sends: SendPath | None
+    sends: SendPath
     figures: BridgeFigures
 
 
@@ -114,7 +114,7 @@ def open_surroundings(
     settings = _settings(options, instance, store, listeners)
     _set_store_host(store, settings, listeners)
     store_log = StoreLog(store, report=lambda text: log("log.damaged", text=text))
-    sends = None if settings.wait_durable else SendPath(store_log, settings)
+    sends = SendPath(store_log, settings)
     figures = BridgeFigures(own_counters(instance, BRIDGE + number, log))
     return Surroundings(
         place, options, limits, log, instance, store, tables, store_log, settings, listeners, security, sends, figures
@@ -175,7 +175,16 @@ def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things:
         failed=lambda error: around.log("log.unwatched", reason=str(error), hint=error.hint),
     )
     open_things.callback(watch.close)
+    disk = DurableNews(store, lambda: _tell_of_disk(store, bridge))
+    open_things.callback(disk.close)
+    bridge.call_to_want(disk.want)
     bridge.call_when_settled(lambda: watch.publish(logic.wanted), version=lambda: logic.wanted_version)
+
+
+def _tell_of_disk(store: Store, bridge: Bridge) -> None:
+    bridge.flushed(store.durable_end)
+    if store.read_only == READ_ONLY_FLUSH_FAILED:
+        bridge.flush_failed()
 
 
 def listen_on_tcp(around: Surroundings, bridge: Bridge) -> None:

@@ -1,9 +1,11 @@
 """The keeper's flush thread: the bell, the beat, and fdatasync by policy.
 
-The core syncs through its own mappings, so that no write-back error is missed.
+The thread lives in the core (`core/log/flusher.c`), without the GIL: flushes follow each other for as long as somebody
+waits, whatever the keeper does meanwhile. It comes back for errands and to tell what it counted. The core syncs through
+its own mappings, so that no write-back error is missed.
 
     async   every flush_interval_ms, if anything was appended
-            and when somebody rings, once a topic of the broker is flushed synchronously
+            and at once for who waits: a topic of the broker may be flushed synchronously
     sync    whenever the log end is ahead of the durable end: all appends that came meanwhile ride on one sync
 
 Rule: the first failure is final. The core has set the store read-only by then; there is no second try, because the
@@ -16,38 +18,33 @@ from collections.abc import Callable
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
+from shmq.errors import SendTimeout
 from shmq.metrics.family import DISK_BOUNDS
-from shmq.shm.core import CoreError, KeeperStore, Store
+from shmq.shm.core import CoreError, KeeperStore
 from shmq.shm.counters import Counters, LooseCounters
 
-_SLEEP_SECONDS_MAX = 0.2
+_STRETCH_SECONDS = 0.2
 
 
 class Flusher:
     """Owns the thread that flushes.
 
     Args:
-        on_bell: called when a writer rang; from the thread.
-        on_flushed: called when the durable end may have risen; from the thread that flushed.
+        on_bell: called when a writer or reader rang for anything but a flush; from the thread.
     """
 
     def __init__(
         self,
-        store: Store,
         keeper_store: KeeperStore,
         options: Options,
         *,
         on_bell: Callable[[], None],
-        on_flushed: Callable[[], None],
         log: EventLog,
         counters: Counters | None = None,
     ) -> None:
-        self._store = store
         self._keeper_store = keeper_store
-        self._sync = options.flush_sync
-        self._interval_seconds = options.flush_interval_ms / 1000
+        self._interval_seconds = None if options.flush_sync else options.flush_interval_ms / 1000
         self._on_bell = on_bell
-        self._on_flushed = on_flushed
         self._log = log
         counters = counters or LooseCounters()
         self._latency = counters.histogram("shmq_flush_latency_seconds", DISK_BOUNDS)
@@ -80,29 +77,30 @@ class Flusher:
         try:
             self._keeper_store.flush()
         except CoreError as error:
-            self.failed = True
-            self._failures.add()
-            self._log(
-                "flush.failed", reason=str(error.args[1]), consequence="the store is read-only until it is restarted"
-            )
+            self._failed(error)
             return False
         self._latency.observe(time.monotonic_ns() - began_ns)
         self.flushed_ms = began_ms
-        self._on_flushed()
         return True
 
+    def _failed(self, error: CoreError) -> None:
+        if self.failed or isinstance(error, SendTimeout):  # somebody else is syncing for as long: the disk is slow
+            return
+        self.failed = True
+        self._failures.add()
+        self._log("flush.failed", reason=str(error.args[1]), consequence="the store is read-only until it is restarted")
+
     def _run(self) -> None:
-        due = time.monotonic() + self._interval_seconds
         while not self._stopping.is_set():
-            rung = self._keeper_store.keeper_sleep(_SLEEP_SECONDS_MAX if self._sync else self._pause(due))
-            self._keeper_store.keeper_beat()
+            try:
+                rung, began_ms, counts = self._keeper_store.keep_flushed(
+                    _STRETCH_SECONDS, interval=self._interval_seconds, bounds=DISK_BOUNDS
+                )
+            except CoreError as error:
+                self._failed(error)
+                continue
+            if began_ms:
+                self.flushed_ms = began_ms
+                self._latency.merge(counts)
             if rung:
                 self._on_bell()
-            now = time.monotonic()
-            if self._sync or now >= due or (rung and self._store.has_sync_topics):
-                if not self.failed and self._store.log_end > self._store.durable_end:
-                    self.flush()
-                due = now + self._interval_seconds
-
-    def _pause(self, due: float) -> float:
-        return max(0.001, min(_SLEEP_SECONDS_MAX, due - time.monotonic()))

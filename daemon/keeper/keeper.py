@@ -82,16 +82,8 @@ class Keeper:
         self._space = LogSpace(
             store, keeper_store, files.commitlog, options, is_short=lambda: self._retention.is_short, log=log
         )
-        self._mark_writer = MarkWriter(store, files.mark, files.config, log)
-        self._flusher = Flusher(
-            store,
-            keeper_store,
-            options,
-            on_bell=self._wake.set,
-            on_flushed=self._mark_writer.wake,
-            log=log,
-            counters=counters,
-        )
+        self._mark_writer = MarkWriter(store, keeper_store, files.mark, files.config, log)
+        self._flusher = Flusher(keeper_store, options, on_bell=self._wake.set, log=log, counters=counters)
         self._marks = MarkKeeper(store, keeper_store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, log)
         self._scrubber = Scrubber(
@@ -136,7 +128,7 @@ class Keeper:
             self._wake.wait(_BUSY_SECONDS if busy else _IDLE_SECONDS)
             self._wake.clear()
             if not stopping.is_set():
-                # A synchronous broker is rung at each append; rounds do not have to follow each other that fast.
+                # Whoever finds too little room rings again and again; rounds need not follow each other that fast.
                 time.sleep(max(0.0, began + _ROUND_SECONDS_MIN - time.monotonic()))
 
     def round(self, now: float) -> bool:

@@ -4,7 +4,7 @@ A mark says that bytes of the log, units and their sums are on disk, so it moves
 on disk is said at once, by a thread of its own: it waits for nothing but the flush. How far the units are takes as many
 syncs as there are dirty files, and may take long or fail, without holding up the other.
 
-    MarkWriter   flush done, or every 200 ms ─▶ durable_end, at most every 20 ms
+    MarkWriter   durable end risen, or every 200 ms ─▶ durable_end, at most every 20 ms
     MarkKeeper   idle ─▶ noted: E = log end, append lock taken once, units written, dirty files and their sums taken
                       ─▶ a thread syncs the files, then stores the sums, then writes the mark (dispatched = E) and the
                          checkpoint ─▶ idle
@@ -38,12 +38,15 @@ _LOOK_SECONDS = 0.2
 class MarkWriter:
     """Owns the thread that says on disk how far the log is on disk."""
 
-    def __init__(self, store: Store, mark: DurableMark, config: ConfigFiles, log: EventLog) -> None:
+    def __init__(
+        self, store: Store, keeper_store: KeeperStore, mark: DurableMark, config: ConfigFiles, log: EventLog
+    ) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._mark = mark
         self._config = config
         self._log = log
-        self._news = threading.Event()
+        self._seen = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mark", daemon=True)
         self._failed = False
@@ -52,21 +55,16 @@ class MarkWriter:
         """Begin to follow."""
         self._thread.start()
 
-    def wake(self) -> None:
-        """Say that the log was flushed."""
-        self._news.set()
-
     def stop(self) -> None:
         """End the thread, when the sync it may be in has returned."""
         self._stopping.set()
-        self._news.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._news.wait(_LOOK_SECONDS)
-            self._news.clear()
+            self._keeper_store.durable_follow(self._seen, _LOOK_SECONDS)
+            self._seen = self._store.durable_end
             self._write()
             self._stopping.wait(_PAUSE_SECONDS)  # what is flushed meanwhile rides on the next mark
 

@@ -65,6 +65,7 @@ from shmq.bindings._core import (
     ColumnReader,
     CoreError,
     DamageReport,
+    DurableWatch,
     Filter,
     IndexProgress,
     KeeperStore,
@@ -126,6 +127,7 @@ __all__ = [
     "INDEX_NO_ROOM",
     "PROPERTIES_BYTES_MAX",
     "READ_ONLY_DISK_FULL",
+    "READ_ONLY_FLUSH_FAILED",
     "READ_ONLY_REASONS",
     "RETRY_QUEUE_BASE",
     "STAMP_AGE_MS",
@@ -139,6 +141,7 @@ __all__ = [
     "ColumnReader",
     "CoreError",
     "DamageReport",
+    "DurableWatch",
     "Filter",
     "IndexProgress",
     "KeeperStore",
@@ -193,6 +196,7 @@ READ_ONLY_REASONS = {
     4: "the disk is full",
     5: "the operator asked for it",
 }
+READ_ONLY_FLUSH_FAILED = 1
 READ_ONLY_DISK_FULL = 4
 
 

@@ -252,7 +252,7 @@ def test_close_waits_for_a_call_that_is_inside_without_the_gil() -> None:
     with LiveStore() as live:
         store = live.attach(writable=True)
         slept: list[bool] = []
-        thread = threading.Thread(target=lambda: slept.append(_core.KeeperStore(store).keeper_sleep(20)))
+        thread = threading.Thread(target=lambda: slept.append(_core.KeeperStore(store).keep_flushed(20)[0]))
         thread.start()
         other = live.attach(writable=True)
         log_full = _core.Producer(other, resolve=other.topic_find)
@@ -633,14 +633,14 @@ def test_message_at_reads_one_record() -> None:
 
 def test_the_keeper_sleeps_until_a_writer_rings() -> None:
     with LiveStore() as live:
-        assert live.keeper.keeper_sleep(0.0) is False
+        assert live.keeper.keep_flushed(0.0)[0] is False
         live.topic()
         live.keeper.set_allocated_end(0)
         live.keeper.keeper_beat()
         with raises_status(_core.LOG_FULL, "allocated up to 0"):
             live.producer().send("orders", b"x", timeout=0.01)
-        assert live.keeper.keeper_sleep(20.0) is True
-        assert live.keeper.keeper_sleep(0.0) is False
+        assert live.keeper.keep_flushed(20.0)[0] is True
+        assert live.keeper.keep_flushed(0.0)[0] is False
 
 
 def test_a_signal_ends_the_keepers_sleep() -> None:
@@ -655,7 +655,7 @@ def test_a_signal_ends_the_keepers_sleep() -> None:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.01)
             with pytest.raises(Stop):
-                live.keeper.keeper_sleep(60.0)
+                live.keeper.keep_flushed(60.0)
         finally:
             signal.signal(signal.SIGALRM, before)
 

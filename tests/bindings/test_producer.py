@@ -307,10 +307,10 @@ def test_a_producer_waits_for_a_living_keeper_to_make_room(how: str) -> None:
         producer = live.producer(timeout=20.0)
         live.keeper.set_allocated_end(0)
         live.keeper.keeper_beat()
-        assert not live.keeper.keeper_sleep(0.0)
+        assert not live.keeper.keep_flushed(0.0)[0]
 
         def keeper() -> None:
-            assert live.keeper.keeper_sleep(20.0)
+            assert live.keeper.keep_flushed(20.0)[0]
             live.keeper.set_allocated_end(FILE_BYTES)
 
         thread = threading.Thread(target=keeper)
@@ -339,7 +339,7 @@ def test_a_producer_whose_time_is_over_is_refused_though_the_keeper_lives() -> N
 
         def keeper() -> None:
             while not is_over.is_set():
-                live.keeper.keeper_sleep(0.01)
+                live.keeper.keep_flushed(0.01)
                 live.keeper.keeper_beat()
 
         beating = threads.submit(keeper)
@@ -511,7 +511,7 @@ def test_waiting_for_the_disk_ends_with_the_flush_or_says_how_far_it_is() -> Non
         def keeper() -> None:
             while not done.is_set():
                 live.keeper.keeper_beat()
-                live.keeper.keeper_sleep(0.01)
+                live.keeper.keep_flushed(0.01)
                 live.keeper.flush()
 
         thread = threading.Thread(target=keeper)

@@ -74,7 +74,9 @@ class LiveBridge:
         self.process: subprocess.Popen[str] | None = None
         self.children: list[subprocess.Popen[str]] = []
         self.clients: list[ControlClient] = []
-        self.instance, self.store = create_segments("test", store_path=self.options.store_path, sizes=SIZES)
+        self.instance, self.store = create_segments(
+            "test", store_path=self.options.store_path, sizes=SIZES, flush_sync=self.options.flush_sync
+        )
         write_instance(self.place.instance_path, self.instance, mode=access_rights().read_mode, gid=access_rights().gid)
 
     def start(self) -> LiveBridge:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from shmq.protocol.codes import Codec, Request, Response
+from shmq.protocol.codes import Codec, Request, Response, TopicFlush
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
-from shmq.shm.core import BrokerLog, BrokerTables, KeeperStore, record_decode
+from shmq.shm.core import READ_ONLY_FLUSH_FAILED, BrokerLog, BrokerTables, KeeperStore, record_decode
 from tests.bridge.live_bridge import SIZES, LiveBridge, RawPeer, raw_peer, running
 from tests.bridge.sockets.test_security import access_file
+from tests.deadline import eventually as wait_until
 
 PLAIN = {
     "a": "g", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "WAIT\1true",
@@ -138,3 +139,120 @@ def test_a_peer_that_does_not_read_is_not_served_for_ever() -> None:
         with raw_peer(bridge, tcp=True) as other:
             other.send(send(1, e="1"))
             assert other.take() is not None
+
+
+# ---- answers that wait for the disk: nobody flushes but the test -----------------------------------------------------
+
+
+def silent(peer: RawPeer) -> bool:
+    """Whether nothing but the answer to one more question comes: what is held is held."""
+    reply = peer.ask(Request.GET_ALL_TOPIC_CONFIG, opaque=9999)
+    return reply.opaque == 9999
+
+
+def stored(bridge: LiveBridge) -> list[int]:
+    """How many messages each queue of the topic has."""
+    store = bridge.store
+    return [store.queue(queue)[1] for queue in store.topic(store.topic_find("orders"))["queues"]]
+
+
+def test_answers_of_many_connections_come_when_the_disk_has_their_messages() -> None:
+    with broker(flush="sync") as (bridge, peer), raw_peer(bridge, tcp=True) as other:
+        peer.send(b"".join(send(number) for number in range(50)))
+        other.send(b"".join(send(number, e="1", codec=Codec.BINARY) for number in range(50)))
+        assert silent(peer) and silent(other)
+        wait_until(lambda: stored(bridge) == [50, 50], "all are stored")
+        KeeperStore(bridge.store).flush()
+        for each in (peer, other):
+            replies = [each.take() for _ in range(50)]
+            assert [(reply.opaque, reply.code) for reply in replies if reply] == [
+                (number, Response.SUCCESS) for number in range(50)
+            ]
+            assert [reply.ext["queueOffset"] for reply in replies if reply] == [str(number) for number in range(50)]
+
+
+def test_only_what_is_on_disk_is_answered() -> None:
+    with broker(flush="sync") as (bridge, peer):
+        peer.send(send(1))
+        assert silent(peer)
+        KeeperStore(bridge.store).flush()
+        first = peer.take()
+        assert first is not None and first.opaque == 1
+        peer.send(send(2))
+        assert silent(peer)
+        KeeperStore(bridge.store).flush()
+        second = peer.take()
+        assert second is not None and second.opaque == 2
+
+
+def test_who_does_not_wait_for_the_disk_is_answered_at_once() -> None:
+    with broker(flush="sync") as (bridge, peer):
+        for number, text in enumerate(("WAIT\1false", "a\1b\2WAIT\1false\2")):
+            peer.send(send(number, i=text))
+            reply = peer.take()
+            assert reply is not None and (reply.opaque, reply.code) == (number, Response.SUCCESS)
+        BrokerTables(bridge.store).topic_set_flush(bridge.store.topic_find("orders"), TopicFlush.ASYNC)
+        peer.send(send(7))
+        reply = peer.take()
+        assert reply is not None and reply.opaque == 7
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_failed_flush_is_told_at_once_to_all_who_wait(codec: Codec) -> None:
+    with broker(flush="sync") as (bridge, peer):
+        peer.send(b"".join(send(number, codec=codec) for number in range(20)))
+        assert silent(peer)
+        KeeperStore(bridge.store).set_read_only(READ_ONLY_FLUSH_FAILED)
+        for number in range(20):
+            reply = peer.take()
+            assert reply is not None and (reply.opaque, reply.code) == (number, Response.FLUSH_DISK_TIMEOUT)
+            assert reply.ext["queueOffset"] == str(number)
+        peer.send(send(21, codec=codec))
+        reply = peer.take()
+        assert reply is not None and reply.code not in (Response.SUCCESS, Response.FLUSH_DISK_TIMEOUT)
+
+
+def test_a_sender_whose_answers_are_held_is_read_no_further() -> None:
+    with broker(flush="sync", limits={"write_bytes_high": 4000}) as (bridge, peer):
+        peer.send(send(0) * 40)
+        wait_until(lambda: stored(bridge)[0] == 40, "all of one read are stored")
+        before = bridge.store.log_end
+        peer.send(send(1))
+        with raw_peer(bridge, tcp=True) as other:
+            assert silent(other) and bridge.store.log_end == before
+        KeeperStore(bridge.store).flush()
+        wait_until(lambda: stored(bridge)[0] == 41, "it is read again")
+        assert [reply.opaque for reply in (peer.take() for _ in range(40)) if reply] == [0] * 40
+
+
+def test_a_held_pull_gets_the_message_when_it_is_on_disk() -> None:
+    pull = Command(
+        Request.PULL_MESSAGE,
+        opaque=5,
+        ext={
+            "consumerGroup": "readers", "topic": "orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
+            "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "60000", "subscription": "*",
+            "subVersion": "0", "expressionType": "TAG",
+        },
+    )  # fmt: skip
+    with broker(flush="sync") as (bridge, peer), raw_peer(bridge, tcp=True) as reader:
+        BrokerTables(bridge.store).group_put("readers")
+        reader.send(encode_command(pull))
+        assert silent(reader)
+        peer.send(send(1, flag=2))  # oneway: nothing is answered, and it is seen when it is on disk
+        assert silent(peer) and silent(reader)
+        KeeperStore(bridge.store).flush()
+        reply = reader.take()
+        assert reply is not None and (reply.opaque, reply.code) == (5, Response.SUCCESS) and b"body" in reply.body
+
+
+def test_answers_of_a_connection_that_is_gone_are_for_nobody() -> None:
+    with broker(flush="sync") as (bridge, peer):
+        with raw_peer(bridge, tcp=True) as gone:
+            gone.send(send(1))
+            assert silent(gone)
+        peer.send(send(2))
+        assert silent(peer)
+        KeeperStore(bridge.store).flush()
+        reply = peer.take()
+        assert reply is not None and reply.opaque == 2

@@ -53,7 +53,9 @@ static void properties_check(const struct shmq_send_request *request, uint32_t r
 {
     uint32_t text = room;
     char *out = (char *)room_of(room);
-    if (shmq_send_properties(request->properties, request->properties_bytes, "CLUSTER\1c", 9, out, &text) == SHMQ_OK) {
+    bool waits;
+    if (shmq_send_properties(request->properties, request->properties_bytes, "CLUSTER\1c", 9, out, &text, &waits) ==
+        SHMQ_OK) {
         struct shmq_text_facts facts;
         MUST(text <= room && memcmp(out + text - 9, "CLUSTER\1c", 9) == 0);
         shmq_text_look(out, text, &facts);

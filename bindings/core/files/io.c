@@ -24,9 +24,20 @@ static int posix_forget(void *address, size_t bytes)
     return madvise(address, bytes, MADV_DONTNEED);
 }
 
-static int posix_populate(void *address, size_t bytes, bool writable)
+static int posix_populate(void *address, size_t bytes, enum shmq_populate how)
 {
-    return madvise(address, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    if (how == SHMQ_POPULATE_READ) {
+        return madvise(address, bytes, MADV_POPULATE_READ);
+    }
+    /* Who reads at random wants no read-ahead, which is what makes the large pieces. */
+    const bool small = how == SHMQ_POPULATE_WRITE_SMALL && madvise(address, bytes, MADV_RANDOM) == 0;
+    const int rc = madvise(address, bytes, MADV_POPULATE_WRITE);
+    if (small) {
+        const int reason = errno;
+        (void)madvise(address, bytes, MADV_NORMAL);
+        errno = reason;
+    }
+    return rc;
 }
 
 static int posix_allocate(int fd, uint64_t offset, uint64_t bytes)

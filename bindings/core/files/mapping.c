@@ -114,7 +114,15 @@ void shmq_mapping_drop(struct shmq_store *store, uint64_t position)
     }
 }
 
-void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes)
+void shmq_mapping_populate_write(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
+                                 uint64_t until)
+{
+    const enum shmq_populate how = shmq_has_sync(store) ? SHMQ_POPULATE_WRITE_SMALL : SHMQ_POPULATE_WRITE;
+    (void)mapping->io->populate(mapping->data + from, until - from, how);
+}
+
+void shmq_mapping_populate(const struct shmq_store *store, struct shmq_mapping *mapping, uint64_t log_position,
+                           uint64_t bytes)
 {
     uint64_t from = log_position - mapping->base;
     uint64_t until = from + bytes + SHMQ_RECORD_BLANK_BYTES;
@@ -127,7 +135,7 @@ void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, 
     uint64_t end = until + (bytes > SHMQ_LONG_BYTES ? POPULATE_LONG_BYTES : POPULATE_BYTES);
     end = end > mapping->bytes ? mapping->bytes : end / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
     if (end > start) {
-        (void)mapping->io->populate(mapping->data + start, end - start, true);
+        shmq_mapping_populate_write(store, mapping, start, end);
         mapping->populated = end;
     }
 }
@@ -140,7 +148,7 @@ void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_posit
     }
     /* One call instead of a fault for each 64 KiB; the bytes are there, only our page table does not know it. */
     uint64_t start = (from > mapping->populated_read ? from : mapping->populated_read) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
-    (void)mapping->io->populate(mapping->data + start, until - start, false);
+    (void)mapping->io->populate(mapping->data + start, until - start, SHMQ_POPULATE_READ);
     mapping->populated_read = until;
 }
 

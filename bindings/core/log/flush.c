@@ -1,18 +1,40 @@
 /* Durability: fdatasync, the durable end, and those who wait for it.
  *
- * Whoever holds flush_lock may flush: the keeper in its loop, or a waiting client when the keeper's beat is stale. All
+ * Whoever holds flush_lock may flush: the keeper (flusher.c), or a waiting client when the keeper's beat is stale. All
  * appends that arrived before the log end was read ride on one fdatasync (group commit). The first failure is final:
  * the kernel marks failed pages clean, so a second fdatasync would report success for bytes that are not on the disk.
+ *
+ *   flush                                             waiter, its record below the log end
+ *     target = log end                                  sequence = durable_sequence; durable_end >= position: done
+ *     flush_target = target, flush_round += 1           bit = position <= flush_target ? round : round + 1
+ *     fdatasync of the files between                    wants it durable (state.c)
+ *     durable_end = target, durable_sequence += 1       sleeps on durable_sequence, with bit (number mod 32)
+ *     wakes every bit but that of the next round
+ *
+ * So one system call wakes those whom this flush serves, and who came while it ran sleeps on until the next. The bit is a
+ * guess that costs a look, not an answer: a waiter looks at durable_end after every wake-up, a round that was begun by
+ * somebody who died is among those that are woken, and whoever picked the bit of a round too late is woken by the one
+ * after. Nobody sleeps while durable_sequence has moved on.
  */
-#include <string.h>
-
 #include "core/internal.h"
 
 #define KEEPER_PATIENCE_NS UINT64_C(500000000)
 #define FLUSH_LOCK_NS UINT64_C(30000000000)
 #define WAIT_SLICE_NS UINT64_C(50000000)
+#define BITS 32u
 
-void shmq_raise_durable(struct shmq_store *store, uint64_t position)
+static uint32_t bit_of(uint32_t round)
+{
+    return 1u << round % BITS;
+}
+
+uint32_t shmq_flush_bit(const struct shmq_log *log, uint64_t position)
+{
+    const uint32_t round = atomic_load_explicit(&log->flush_round, memory_order_acquire);
+    return bit_of(round + (position > shmq_load_acquire(&log->flush_target)));
+}
+
+static void raise_and_wake(struct shmq_store *store, uint64_t position, uint32_t bits)
 {
     struct shmq_log *log = store->log;
     uint64_t seen = shmq_load_acquire(&log->durable_end);
@@ -20,10 +42,15 @@ void shmq_raise_durable(struct shmq_store *store, uint64_t position)
                                                                      memory_order_acq_rel, memory_order_acquire)) {
     }
     atomic_fetch_add_explicit(&log->durable_sequence, 1, memory_order_acq_rel);
-    shmq_futex_wake(&log->durable_sequence, INT32_MAX);
-    if (store->head->flush_sync || atomic_load_explicit(&log->has_sync_topics, memory_order_acquire)) {
+    shmq_futex_wake_bits(&log->durable_sequence, bits);
+    if (shmq_has_sync(store)) {
         shmq_wake_all(store);
     }
+}
+
+void shmq_raise_durable(struct shmq_store *store, uint64_t position)
+{
+    raise_and_wake(store, position, FUTEX_BITSET_MATCH_ANY);
 }
 
 static enum shmq_status flush_locked(struct shmq_store *store, uint64_t target)
@@ -34,6 +61,13 @@ static enum shmq_status flush_locked(struct shmq_store *store, uint64_t target)
         return SHMQ_READ_ONLY;
     }
     uint64_t from = shmq_load_acquire(&store->log->durable_end);
+    const uint32_t round = atomic_load_explicit(&store->log->flush_round, memory_order_relaxed) + 1;
+    if (target <= from) {
+        return SHMQ_OK;
+    }
+    /* In this order: who sees the round sees how far it goes. */
+    atomic_store_explicit(&store->log->flush_target, target, memory_order_relaxed);
+    atomic_store_explicit(&store->log->flush_round, round, memory_order_release);
     for (uint64_t at = from; at < target; at = (at / store->sizes.file_bytes + 1) * store->sizes.file_bytes) {
         struct shmq_mapping *mapping = shmq_mapping_get(store, at);
         if (mapping == NULL || store->io->sync_data(mapping->fd) != 0) {
@@ -44,9 +78,7 @@ static enum shmq_status flush_locked(struct shmq_store *store, uint64_t target)
         }
         SHMQ_POINT("flush.synced");
     }
-    if (target > from) {
-        shmq_raise_durable(store, target);
-    }
+    raise_and_wake(store, target, ~bit_of(round + 1));
     return SHMQ_OK;
 }
 
@@ -118,9 +150,24 @@ enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, 
                 return SHMQ_OK;
             }
         } else {
-            shmq_ring_keeper(store);
+            shmq_want_durable(store, position);
         }
         uint64_t until = now + WAIT_SLICE_NS < deadline_ns ? now + WAIT_SLICE_NS : deadline_ns;
-        shmq_futex_wait(&log->durable_sequence, sequence, until);
+        (void)shmq_futex_wait_bits(&log->durable_sequence, sequence, until, shmq_flush_bit(log, position));
+    }
+}
+
+enum shmq_status shmq_durable_follow(struct shmq_store *store, uint64_t position, uint64_t deadline_ns)
+{
+    struct shmq_log *log = store->log;
+    for (;;) {
+        const uint32_t sequence = atomic_load_explicit(&log->durable_sequence, memory_order_acquire);
+        if (shmq_load_acquire(&log->durable_end) > position) {
+            return SHMQ_OK;
+        }
+        if (store->io->monotonic_ns() >= deadline_ns) {
+            return SHMQ_TIMED_OUT;
+        }
+        (void)shmq_futex_wait(&log->durable_sequence, sequence, deadline_ns);
     }
 }

@@ -138,7 +138,7 @@ enum shmq_status shmq_room_enter(struct shmq_store *store, struct shmq_commit *c
         uint64_t end = atomic_load_explicit(&log->end, memory_order_relaxed);
         struct shmq_mapping *mapping = shmq_mapping_cached(store, end);
         if (mapping != NULL) {
-            shmq_mapping_populate(mapping, end, commit->bytes);
+            shmq_mapping_populate(store, mapping, end, commit->bytes);
         }
         enum shmq_status status = shmq_lock(store, deadline_ns);
         if (status != SHMQ_OK) {

@@ -4,11 +4,16 @@
  *   read_only    why no record is taken; a failed flush and a poisoned section are final, the other reasons may pass
  *   visible end  the log end; with synchronous flush the durable end, for nothing is shown that a power cut could take.
  *                A topic may have another flush than its broker: then its queues have that other end
- *   keeper_bell  a futex word that writers ring when files or frames run low, or somebody waits for the disk
+ *   keeper_bell  a futex word the keeper's flush thread sleeps on, with two things it is rung for:
+ *                keeper_errands  grows when files or frames run low, or a reader found damage
+ *                flush_wanted    rises to the position somebody wants on the disk
  *
- * The bell is Dekker's handshake with the keeper: it sets `keeper_asleep` and looks at the bell, a writer rings and looks
- * at `keeper_asleep`. A keeper that has not beaten for longer than the caller's patience is taken for dead or stopped;
- * the caller then does the work itself, or says that nobody will.
+ * The bell is Dekker's handshake with the keeper: it sets `keeper_asleep` and looks at both, a writer changes one of them
+ * and looks at `keeper_asleep`. So a keeper that is syncing costs a writer no system call, and no waiter is forgotten. A
+ * writer that is killed in between leaves a keeper asleep for as long as its sleep takes, until the next one rings.
+ *
+ * A keeper that has not beaten for longer than the caller's patience is taken for dead or stopped; the caller then does
+ * the work itself, or says that nobody will.
  */
 #include "core/internal.h"
 
@@ -61,14 +66,32 @@ bool shmq_keeper_is_silent(const struct shmq_store *store, uint64_t now_ns, uint
     return now_ns > beat && now_ns - beat > patience_ns;
 }
 
+static void ring(struct shmq_log *log)
+{
+    if (atomic_load_explicit(&log->keeper_asleep, memory_order_seq_cst) != 0) {
+        atomic_fetch_add_explicit(&log->keeper_bell, 1, memory_order_seq_cst);
+        shmq_futex_wake(&log->keeper_bell, 1);
+    }
+}
+
 void shmq_ring_keeper(struct shmq_store *store)
 {
-    struct shmq_log *log = store->log;
     if (!store->writable) {
         return; /* the bell lies in a segment that readers map read-only */
     }
-    atomic_fetch_add_explicit(&log->keeper_bell, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&log->keeper_asleep, memory_order_seq_cst) != 0) {
-        shmq_futex_wake(&log->keeper_bell, 1);
+    atomic_fetch_add_explicit(&store->log->keeper_errands, 1, memory_order_seq_cst);
+    ring(store->log);
+}
+
+void shmq_want_durable(struct shmq_store *store, uint64_t position)
+{
+    if (!store->writable) {
+        return;
     }
+    _Atomic uint64_t *wanted = &store->log->flush_wanted;
+    uint64_t seen = atomic_load_explicit(wanted, memory_order_seq_cst);
+    while (seen < position && !atomic_compare_exchange_weak_explicit(wanted, &seen, position, memory_order_seq_cst,
+                                                                     memory_order_seq_cst)) {
+    }
+    ring(store->log); /* also where the wish was there: who had it may have been killed before it rang */
 }

@@ -80,7 +80,8 @@ static void wake_slots(struct shmq_store *store, uint32_t queue, uint64_t bits_k
     }
     _Atomic uint64_t *waiters = &store->waiters[queue & store->queue_mask];
     if (shmq_queue_is_sync(store, queue)) {
-        shmq_ring_keeper(store); /* readers are woken when the bytes are durable, not before */
+        /* Readers are woken when the bytes are durable, not before. */
+        shmq_want_durable(store, shmq_load_acquire(&store->log->end));
         return;
     }
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in shmq_wait */

@@ -39,6 +39,11 @@ static enum fate fate_of(const struct pair *pair)
     }
 }
 
+static bool is_no(const char *value, size_t bytes)
+{
+    return bytes == strlen("false") && memcmp(value, "false", bytes) == 0;
+}
+
 static bool is_repeated(const struct pair *pairs, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -49,11 +54,12 @@ static bool is_repeated(const struct pair *pairs, uint32_t count)
 }
 
 enum shmq_status shmq_send_properties(const char *text, uint32_t text_bytes, const char *suffix, uint32_t suffix_bytes,
-                                      char *out, uint32_t *bytes)
+                                      char *out, uint32_t *bytes, bool *waits)
 {
     struct pair pairs[PAIRS_MAX];
     const char *end = text + text_bytes;
     char *to = out;
+    *waits = true;
     if (*bytes < text_bytes + 1 + suffix_bytes)
         return SHMQ_EMPTY;
     for (uint32_t count = 0; text < end; count++) {
@@ -70,6 +76,8 @@ enum shmq_status shmq_send_properties(const char *text, uint32_t text_bytes, con
             memcpy(to, text, pairs[count].bytes);
             to += pairs[count].bytes;
             *to++ = PAIR_END;
+        } else if (IS(&pairs[count], "WAIT")) {
+            *waits = !is_no(name_end + 1, (size_t)(stop - name_end) - 1);
         }
         text = stop + 1;
     }

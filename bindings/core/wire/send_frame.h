@@ -37,11 +37,11 @@ struct shmq_send_request {
 /* Read a header; `scratch` has header_bytes of room for the properties. */
 enum shmq_status shmq_send_read(const struct shmq_frame_view *frame, char *scratch, struct shmq_send_request *out);
 
-/* The properties as they are stored: without WAIT, CLUSTER and a record CRC, each ended, `suffix` behind them. SHMQ_EMPTY when one
- * asks for more than storing, or the text is not one that reads back as it was written. *bytes: room, then what was
- * written. */
+/* The properties as they are stored: without WAIT, CLUSTER and a record CRC, each ended, `suffix` behind them. SHMQ_EMPTY
+ * when one asks for more than storing, or the text is not one that reads back as it was written. *bytes: room, then what
+ * was written. *waits: whether the answer waits for the disk where that is asked for; WAIT=false says no. */
 enum shmq_status shmq_send_properties(const char *text, uint32_t text_bytes, const char *suffix, uint32_t suffix_bytes,
-                                      char *out, uint32_t *bytes);
+                                      char *out, uint32_t *bytes, bool *waits);
 
 /* ---- the answer ---- */
 enum shmq_piece_kind {         /* what stands between the literal parts of an answer */

@@ -5,24 +5,29 @@
  * It is an optimisation of the broker's own path, which is asked about everything that is not plain, and about whatever
  * goes wrong here: what this type does is what that path would have done. Nothing waits: a taken lock is left to it too.
  * The GIL is held throughout; other threads see a message a few microseconds later.
+ *
+ * Where a message counts on the disk only, its answer is written all the same, but into a box of its own with the log
+ * position that lets it go; the caller keeps it until then. All messages of one call ask for the disk together.
  */
 #include <string.h>
 
 #include "face/py_core.h"
 #include "face/send/py_sender.h"
 
-static bool out_reserve(PySender *self, size_t bytes)
+#define OUTBOX_BYTES (64u << 10)
+
+static bool outbox_reserve(struct outbox *outbox, size_t bytes)
 {
-    if (self->out_room - self->out_bytes >= bytes) {
+    if (outbox->room - outbox->used >= bytes) {
         return true;
     }
-    size_t room = 2 * (self->out_room + bytes);
-    uint8_t *grown = PyMem_Realloc(self->out, room);
+    size_t room = 2 * (outbox->room + bytes);
+    uint8_t *grown = PyMem_Realloc(outbox->bytes, room);
     if (!grown) {
         return false;
     }
-    self->out = grown;
-    self->out_room = room;
+    outbox->bytes = grown;
+    outbox->room = room;
     return true;
 }
 
@@ -51,24 +56,29 @@ static bool serve_one(PySender *self, struct feed *feed)
 {
     struct shmq_frame_view frame;
     struct shmq_send_request request;
-    struct shmq_appended appended;
+    struct stored stored;
     if (shmq_frame_split(feed->data + feed->at, feed->bytes - feed->at, feed->frame_bytes_max, &frame) != SHMQ_OK ||
-        shmq_send_read(&frame, self->scratch, &request) != SHMQ_OK ||
-        !out_reserve(self, answer_room(self, frame.codec, &feed->answer)) ||
-        !sender_store(self, &frame, &request, &feed->spec, &appended)) {
+        shmq_send_read(&frame, self->scratch, &request) != SHMQ_OK) {
         return false;
     }
+    const size_t room = answer_room(self, frame.codec, &feed->answer);
+    if (!outbox_reserve(&self->outboxes[AT_ONCE], room) || !outbox_reserve(&self->outboxes[WHEN_DURABLE], room) ||
+        !sender_store(self, &frame, &request, &feed->spec, &stored)) {
+        return false;
+    }
+    struct outbox *outbox = &self->outboxes[stored.waits ? WHEN_DURABLE : AT_ONCE];
     feed->at += frame.frame_bytes;
     feed->count++;
-    producer_count(self->producer, &appended, self->positions_count);
+    outbox->frame_count++;
+    producer_count(self->producer, &stored.appended, self->positions_count);
     if (!request.oneway) {
         feed->answer.opaque = request.opaque;
         feed->answer.queue_id = (uint32_t)request.queue_id;
-        feed->answer.queue_offset = appended.queue_offset;
+        feed->answer.queue_offset = stored.appended.queue_offset;
         feed->answer.log_positions = self->positions;
         feed->answer.count = self->positions_count;
-        self->out_bytes += shmq_answer_write(self->out + self->out_bytes, self->out_room - self->out_bytes, frame.codec,
-                                             self->pieces[frame.codec], self->piece_count[frame.codec], &feed->answer);
+        outbox->used += shmq_answer_write(outbox->bytes + outbox->used, outbox->room - outbox->used, frame.codec,
+                                          self->pieces[frame.codec], self->piece_count[frame.codec], &feed->answer);
     }
     return true;
 }
@@ -106,11 +116,11 @@ static bool feed_open(PySender *self, PyObject *const *args, struct feed *feed)
     return true;
 }
 
-static PyObject *queues_tuple(const PySender *self)
+static PyObject *queues_tuple(const struct outbox *outbox)
 {
-    PyObject *tuple = PyTuple_New(self->queue_count);
-    for (uint32_t i = 0; tuple && i < self->queue_count; i++) {
-        PyObject *number = PyLong_FromUnsignedLong(self->queues[i]);
+    PyObject *tuple = PyTuple_New(outbox->queue_count);
+    for (uint32_t i = 0; tuple && i < outbox->queue_count; i++) {
+        PyObject *number = PyLong_FromUnsignedLong(outbox->queues[i]);
         if (!number) {
             Py_CLEAR(tuple);
             break;
@@ -118,6 +128,18 @@ static PyObject *queues_tuple(const PySender *self)
         PyTuple_SET_ITEM(tuple, i, number);
     }
     return tuple;
+}
+
+static PyObject *held_tuple(const PySender *self)
+{
+    const struct outbox *held = &self->outboxes[WHEN_DURABLE];
+    if (!self->held_end) {
+        Py_RETURN_NONE;
+    }
+    PyObject *queues = queues_tuple(held);
+    return queues ? Py_BuildValue("(Ky#NI)", (unsigned long long)self->held_end, (const char *)held->bytes,
+                                  (Py_ssize_t)held->used, queues, held->frame_count)
+                  : NULL;
 }
 
 static PyObject *sender_serve(PySender *self, PyObject *const *args, Py_ssize_t nargs)
@@ -131,13 +153,23 @@ static PyObject *sender_serve(PySender *self, PyObject *const *args, Py_ssize_t 
     if (!feed_open(self, args, &feed) || !store_check(self->producer->store)) {
         return NULL;
     }
-    self->out_bytes = self->queue_count = 0;
+    for (int i = 0; i < OUTBOXES; i++) {
+        self->outboxes[i].used = self->outboxes[i].queue_count = self->outboxes[i].frame_count = 0;
+    }
+    self->held_end = 0;
     while (feed.count < feed.count_max && feed.at < feed.bytes && serve_one(self, &feed)) {
     }
-    PyObject *queues = queues_tuple(self);
-    return queues ? Py_BuildValue("(nIy#N)", (Py_ssize_t)feed.at, feed.count, (const char *)self->out,
-                                  (Py_ssize_t)self->out_bytes, queues)
-                  : NULL;
+    if (self->held_end) {
+        shmq_want_durable(&self->producer->store->core, self->held_end);
+    }
+    const struct outbox *now = &self->outboxes[AT_ONCE];
+    PyObject *queues = queues_tuple(now), *held = queues ? held_tuple(self) : NULL;
+    if (!held) {
+        Py_XDECREF(queues);
+        return NULL;
+    }
+    return Py_BuildValue("(nIy#NN)", (Py_ssize_t)feed.at, feed.count, (const char *)now->bytes, (Py_ssize_t)now->used,
+                         queues, held);
 }
 
 /* ---- the type --------------------------------------------------------------------------------------- */
@@ -183,7 +215,9 @@ static void sender_dealloc(PySender *self)
     Py_XDECREF(self->literals);
     PyMem_Free(self->scratch);
     PyMem_Free(self->text);
-    PyMem_Free(self->out);
+    for (int i = 0; i < OUTBOXES; i++) {
+        PyMem_Free(self->outboxes[i].bytes);
+    }
     PyMem_Free(self->part);
     PyMem_Free(self->texts);
     type->tp_free(self);
@@ -222,11 +256,11 @@ static PyObject *sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->text_bytes_max = SHMQ_FRAME_HEADER_MAX + 1 + (uint32_t)PyBytes_GET_SIZE(suffix);
     self->scratch = PyMem_Malloc(SHMQ_FRAME_HEADER_MAX);
     self->text = PyMem_Malloc(self->text_bytes_max);
-    self->out_room = 64u << 10;
-    self->out = PyMem_Malloc(self->out_room);
+    bool room = outbox_reserve(&self->outboxes[AT_ONCE], OUTBOX_BYTES) &&
+                outbox_reserve(&self->outboxes[WHEN_DURABLE], OUTBOX_BYTES);
     self->part = PyMem_Malloc(sizeof *self->part);
     self->texts = PyMem_Malloc(SHMQ_BATCH_BYTES_MAX);
-    if (!self->scratch || !self->text || !self->out || !self->part || !self->texts) {
+    if (!self->scratch || !self->text || !room || !self->part || !self->texts) {
         PyErr_NoMemory();
     }
     if (PyErr_Occurred() || !pieces_from(self, json, SHMQ_CODEC_JSON) || !pieces_from(self, binary, SHMQ_CODEC_BINARY)) {
@@ -237,7 +271,7 @@ static PyObject *sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static PyMethodDef sender_methods[] = {
     {"serve", (PyCFunction)(void (*)(void))sender_serve, METH_FASTCALL,
-     "Store the plain sends at the front of a connection's bytes: (end, count, answers, queues)."},
+     "Store the plain sends at the front of a connection's bytes: (end, count, answers, queues, held)."},
     {NULL},
 };
 

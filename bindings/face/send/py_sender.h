@@ -9,6 +9,15 @@
 #define PIECES_MAX 32
 #define QUEUES_MAX 1024 /* and frames of one call */
 
+/* What one call has to say: frames of answers, and the queues that got messages. */
+struct outbox {
+    uint8_t *bytes;
+    size_t used, room;
+    uint32_t queues[QUEUES_MAX];
+    uint32_t queue_count, frame_count;
+};
+enum { AT_ONCE, WHEN_DURABLE, OUTBOXES };
+
 typedef struct {
     PyObject_HEAD
     struct core_state *state;
@@ -22,19 +31,19 @@ typedef struct {
     struct route *routes[ROUTES];
     char *scratch, *text;      /* properties as they came, and as they are stored */
     uint32_t text_bytes_max;
-    uint8_t *out;
-    size_t out_bytes, out_room;
-    uint32_t queues[QUEUES_MAX];
-    uint32_t queue_count;
+    struct outbox outboxes[OUTBOXES];
+    uint64_t held_end;         /* the log position that lets the answers WHEN_DURABLE go; 0: there are none */
     uint64_t positions[SHMQ_BATCH_MAX]; /* of the messages of one frame */
     uint32_t positions_count;
     struct batch_part *part;
     char *texts;               /* the properties of a batch, SHMQ_BATCH_BYTES_MAX */
 } PySender;
 
+struct stored { struct shmq_appended appended; bool waits; }; /* `waits`: its answer is for WHEN_DURABLE */
+
 /* Store what a request brings, in the queue it names. False: it is not plain or something went wrong, and nothing has
  * happened. `spec` has the hosts filled in; positions and queues of the sender say what was stored, and where. */
 bool sender_store(PySender *self, const struct shmq_frame_view *frame, const struct shmq_send_request *request,
-                  struct shmq_spec *spec, struct shmq_appended *appended);
+                  struct shmq_spec *spec, struct stored *stored);
 
 #endif

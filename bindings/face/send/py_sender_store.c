@@ -131,35 +131,45 @@ static bool batch_append(PySender *self, const struct shmq_frame_view *frame, co
                                                 part->count, 0, appended) == SHMQ_OK;
 }
 
+static void queue_note(struct outbox *outbox, uint32_t queue)
+{
+    if (outbox->queue_count == 0 || outbox->queues[outbox->queue_count - 1] != queue) {
+        outbox->queues[outbox->queue_count++] = queue;
+    }
+}
+
 bool sender_store(PySender *self, const struct shmq_frame_view *frame, const struct shmq_send_request *request,
-                  struct shmq_spec *spec, struct shmq_appended *appended)
+                  struct shmq_spec *spec, struct stored *stored)
 {
     uint32_t text_bytes = self->text_bytes_max;
     if (frame->body_bytes > self->body_bytes_max || request->properties_bytes > self->properties_bytes_max ||
         shmq_send_properties(request->properties, request->properties_bytes, PyBytes_AS_STRING(self->suffix),
-                             (uint32_t)PyBytes_GET_SIZE(self->suffix), self->text, &text_bytes) != SHMQ_OK) {
+                             (uint32_t)PyBytes_GET_SIZE(self->suffix), self->text, &text_bytes,
+                             &stored->waits) != SHMQ_OK) {
         return false;
     }
     struct route *route = spec_open(self, request, spec);
     if (!route) {
         return false;
     }
-    uint32_t queue = route->queues[request->queue_id];
-    if (shmq_queue_is_sync(&self->producer->store->core, queue)) {
-        return false; /* its answer waits for the disk */
-    }
+    struct shmq_store *core = &self->producer->store->core;
+    const uint32_t queue = route->queues[request->queue_id];
+    const bool sync = shmq_queue_is_sync(core, queue);
     spec->properties = self->text;
     spec->properties_bytes = text_bytes;
     self->positions[0] = 0;
-    if (!(request->batch ? batch_append : message_append)(self, frame, spec, queue, appended)) {
+    if (!(request->batch ? batch_append : message_append)(self, frame, spec, queue, &stored->appended)) {
         return false;
     }
     for (uint32_t i = 0; i < self->positions_count; i++) {
-        self->positions[i] += appended->log_position;
+        self->positions[i] += stored->appended.log_position;
     }
-    shmq_wake_others(&self->producer->store->core, queue); /* the caller serves its own waiters itself */
-    if (self->queue_count == 0 || self->queues[self->queue_count - 1] != queue) {
-        self->queues[self->queue_count++] = queue;
+    if (sync) {
+        self->held_end = stored->appended.end; /* asked for once, behind the last frame: they ride on one flush */
+    } else {
+        shmq_wake_others(core, queue); /* the caller serves its own waiters itself */
     }
+    stored->waits = stored->waits && sync;
+    queue_note(&self->outboxes[sync ? WHEN_DURABLE : AT_ONCE], queue);
     return true;
 }

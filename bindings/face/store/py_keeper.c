@@ -1,9 +1,6 @@
 /* KeeperStore, what the store keeper and recovery do: positions, flush, bell, units and frames. */
 #include <errno.h>
-#include <linux/futex.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "face/py_core.h"
 
@@ -73,25 +70,6 @@ static PyObject *keeper_set_log_end(PyStorePart *part, PyObject *value)
     return none ? position_store(value, &self->core.log->end) : NULL;
 }
 
-static PyObject *keeper_flush(PyStorePart *part, PyObject *unused)
-{
-    PyStore *self = part->store;
-    (void)unused;
-    if (!store_check(self)) {
-        return NULL;
-    }
-    uint64_t durable_end = 0;
-    enum shmq_status status;
-    ON_LANE(self, status, shmq_flush(&lane->core, &durable_end));
-    if (status == FACE_ERROR) {
-        return NULL;
-    }
-    if (status != SHMQ_OK) {
-        return core_raise_status(self->state, status, "flushing the log");
-    }
-    return PyLong_FromUnsignedLongLong(durable_end);
-}
-
 static PyObject *keeper_set_read_only(PyStorePart *part, PyObject *value)
 {
     PyStore *self = part->store;
@@ -120,43 +98,6 @@ static PyObject *keeper_set_retired(PyStorePart *part, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_beat(PyStorePart *part, PyObject *unused)
-{
-    PyStore *self = part->store;
-    (void)unused;
-    if (!store_check(self)) {
-        return NULL;
-    }
-    atomic_store_explicit(&self->core.log->keeper_beat_ns, self->core.io->monotonic_ns(), memory_order_release);
-    Py_RETURN_NONE;
-}
-
-/* Dekker with shmq_ring_keeper: it raises the bell, then looks at `asleep`; we set `asleep`, then look at the bell. */
-static PyObject *keeper_sleep(PyStorePart *part, PyObject *value)
-{
-    PyStore *self = part->store;
-    double seconds = PyFloat_AsDouble(value);
-    if ((seconds == -1.0 && PyErr_Occurred()) || !store_check(self)) {
-        return NULL;
-    }
-    struct shmq_log *log = self->core.log;
-    uint64_t until_ns = deadline_after(self, seconds);
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
-    uint32_t seen = self->bell_seen;
-    self->users++;
-    Py_BEGIN_ALLOW_THREADS
-    atomic_store_explicit(&log->keeper_asleep, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&log->keeper_bell, memory_order_seq_cst) == seen) {
-        (void)syscall(SYS_futex, &log->keeper_bell, FUTEX_WAIT_BITSET, seen, &until, NULL, FUTEX_BITSET_MATCH_ANY);
-    }
-    atomic_store_explicit(&log->keeper_asleep, 0, memory_order_seq_cst);
-    self->bell_seen = atomic_load_explicit(&log->keeper_bell, memory_order_seq_cst);
-    Py_END_ALLOW_THREADS
-    bool rung = self->bell_seen != seen;
-    store_user_leave(self);
-    return PyErr_CheckSignals() < 0 ? NULL : PyBool_FromLong(rung);
-}
-
 static PyObject *keeper_populate(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
@@ -180,7 +121,7 @@ static PyObject *keeper_populate(PyStorePart *part, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     /* Advice only: where the kernel does not take it, the first access faults as usual. */
     if (end > at) {
-        (void)mapping->io->populate(mapping->data + at, end - at, mapping->writable);
+        shmq_mapping_populate_write(&self->core, mapping, at, end);
     }
     shmq_mapping_release(mapping);
     Py_END_ALLOW_THREADS
@@ -440,11 +381,8 @@ PyMethodDef keeper_methods[] = {
     {"give_back", (PyCFunction)keeper_give_back, METH_O, "Let the log's files end at a position, if writers may."},
     {"set_log_begin", (PyCFunction)keeper_set_log_begin, METH_O, "Say what retention has left."},
     {"set_log_end", (PyCFunction)keeper_set_log_end, METH_O, "Recovery only: set end and durable end, both."},
-    {"flush", (PyCFunction)keeper_flush, METH_NOARGS, "fdatasync what is dirty; returns the durable end."},
     {"set_read_only", (PyCFunction)keeper_set_read_only, METH_O, "Refuse appends from now on; 0 allows them again."},
     {"set_retired", (PyCFunction)keeper_set_retired, METH_NOARGS, "Give this generation of segments up."},
-    {"keeper_beat", (PyCFunction)keeper_beat, METH_NOARGS, "Say that the keeper is alive."},
-    {"keeper_sleep", (PyCFunction)keeper_sleep, METH_O, "Sleep until a writer rings (True) or the time passes."},
     {"populate", (PyCFunction)keeper_populate, METH_VARARGS, "Fill page tables ahead of the writers."},
     {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS,
      "Units still in memory, 20 bytes each; may be shorter."},

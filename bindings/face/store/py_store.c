@@ -223,7 +223,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(self);
         return NULL;
     }
-    self->bell_seen = atomic_load_explicit(&self->core.log->keeper_bell, memory_order_relaxed);
+    self->errands_seen = atomic_load_explicit(&self->core.log->keeper_errands, memory_order_relaxed);
     return (PyObject *)self;
 }
 

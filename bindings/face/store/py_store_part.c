@@ -1,8 +1,8 @@
 /* The parts of a Store: what one kind of user does with it, each a type of its own over the same mapping.
  *
  *   type            used by                                  its methods are in
- *   KeeperStore     the keeper, recovery                     py_keeper.c, py_offsets.c, py_damage.c; py_scan.c,
- *                                                            py_record_batch.c, py_index.c
+ *   KeeperStore     the keeper, recovery                     py_keeper.c, py_flush.c, py_offsets.c, py_damage.c;
+ *                                                            py_scan.c, py_record_batch.c, py_index.c
  *   BrokerTables    the bridge's tables, recovery           py_tables.c, py_members.c, py_offsets.c
  *   BrokerLog       the bridge's log                         py_pull.c, py_scan.c, py_together.c
  *   StoreFigures    metrics, tools, the bridge's tables      py_figures.c
@@ -14,7 +14,7 @@
  */
 #include "face/py_core.h"
 
-enum { TABLES_MAX = 7, METHODS_MAX = 32 };
+enum { TABLES_MAX = 8, METHODS_MAX = 32 };
 
 static const struct part_kind {
     const char *name, *doc;
@@ -23,7 +23,8 @@ static const struct part_kind {
     PyGetSetDef *getset;       /* or NULL */
 } parts[] = {
     {"shmq.bindings._core.KeeperStore", "What the keeper of a store's files and its recovery do to the segments.", true,
-     {keeper_methods, loss_methods, damage_methods, scan_methods, batch_methods, index_methods, state_methods}, NULL},
+     {keeper_methods, flush_methods, loss_methods, damage_methods, scan_methods, batch_methods, index_methods,
+      state_methods}, NULL},
     {"shmq.bindings._core.BrokerTables", "Topics, groups, offset slots and client slots, to be changed.", true,
      {broker_topic_methods, broker_member_methods, broker_offset_methods}, NULL},
     {"shmq.bindings._core.BrokerLog", "What the broker reads of the log for its clients.", true,

@@ -1,0 +1,24 @@
+/* Tells a file descriptor when the log is on disk up to a position: for who waits for descriptors, not for words. */
+#ifndef SHMQ_DURABLE_WATCH_H
+#define SHMQ_DURABLE_WATCH_H
+
+#include "shmq.h"
+
+#define SHMQ_NOT_WANTED UINT64_MAX
+
+struct shmq_durable_watch {
+    struct shmq_store *store;  /* mapped writable, and longer than the watch lives */
+    int descriptor;            /* an eventfd of the caller's */
+    _Atomic uint64_t wanted;   /* SHMQ_NOT_WANTED: nobody waits */
+    _Atomic uint32_t turn;     /* futex word of the thread that waits for somebody to wait */
+    _Atomic bool stopping;
+    pthread_t thread;
+};
+
+/* 0, or the errno of what failed. */
+int shmq_durable_watch_start(struct shmq_durable_watch *watch, struct shmq_store *store, int descriptor);
+/* Tell the descriptor, once, when the log is on disk up to there, or will never be. Replaces the wish before. */
+void shmq_durable_watch_want(struct shmq_durable_watch *watch, uint64_t position);
+void shmq_durable_watch_stop(struct shmq_durable_watch *watch);
+
+#endif
