@@ -133,7 +133,7 @@ class QueueRebuild:
                 continue
             known = self._next.get(queue)
             offset_max = max(self._trusted(queue), floors.get(queue, 0)) if known is None else known
-            offset_max = self._behind_damaged(queue, offset_max)
+            offset_max = self._keep_damaged(queue, offset_max)
             if queue in self._next or not self._clean:
                 self._files.truncate(queue, offset_max)
             bounds[queue] = QueueBounds(min(self._first_left(queue, offset_max), offset_max), offset_max)
@@ -153,6 +153,13 @@ class QueueRebuild:
             return 0
         # Without a file there is no unit: all that is known of the queue is how many there were.
         return self._files.bisect(queue, is_gone, high=offset_max) if self._files.files(queue) else offset_max
+
+    def _keep_damaged(self, queue: Queue, offset_max: int) -> int:
+        """Keep units that point into damage, with their sums, or the next recovery would not see why they are there."""
+        behind = self._behind_damaged(queue, offset_max)
+        if behind > offset_max:
+            self._files.write(queue, offset_max, self._files.read(queue, offset_max, behind - offset_max))
+        return behind
 
     def _behind_damaged(self, queue: Queue, offset_max: int) -> int:
         """Behind units of the files that point into damage: no record says it, but these offsets were given out."""

@@ -12,7 +12,7 @@ import pytest
 from shmq.errors import CorruptionError, UsageError
 from shmq.record import HOLE_TOPIC
 from shmq.shm.access import Access
-from shmq.shm.core import BrokerTables, KeeperStore, Reader, record_encode
+from shmq.shm.core import UNIT_BYTES, BrokerTables, KeeperStore, Reader, record_encode, record_verify
 from shmq.shm.unit import pack_unit
 from shmq.store.durable import DurableMark
 from shmq.store.group_settings import decode_settings, encode_settings
@@ -585,3 +585,46 @@ def test_an_unreadable_table_stops_recovery_before_anything_is_changed(open_sess
         path.write_text("{")
     with pytest.raises(CorruptionError, match="consumerOffset"):
         open_session()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5, 14, 19])
+def test_a_record_whose_checksum_became_zeros_is_damaged_for_every_reader(
+    open_session: OpenSession, root: Path, kept: int
+) -> None:
+    session = open_session()
+    receipts = [session.send("orders", b"body %d" % number, tag="t", keys=["key"]) for number in range(3)]
+    session.save()
+    end = receipts[2].log_position
+    write_at(root, end - 30, bytes(30 - kept))
+    position, size = receipts[1].log_position, end - receipts[1].log_position
+    assert not record_verify(read_at(root, position, size)[:size])
+    with pytest.raises(Exception, match=r"."):
+        session.store.message_at(position, size)
+
+
+def test_recovering_twice_gives_no_offset_out_again_that_only_a_unit_remembers(
+    open_session: OpenSession, root: Path
+) -> None:
+    """Units got to the disk and their sums did not; of their records one is lost and one has lost its end."""
+    session = open_session()
+    for number in range(5):
+        session.send("orders", b"%d" % number, tag="t")
+    session.save()
+    lost, torn = (session.send("orders", b"%d" % number, tag="t") for number in (5, 6))
+    behind = session.send("payments", b"behind")
+    index = session.store.queue_index(session.store.topic_find("orders"), 0)
+    units = KeeperStore(session.store).units_read(index, 5, 2)
+    session.end()
+    at = 5 * UNIT_BYTES
+    with (root / "consumequeue/orders/0" / file_name(0)).open("r+b") as file:
+        file.seek(at)
+        file.write(units)
+    write_at(root, lost.log_position, bytes(torn.log_position - lost.log_position))
+    write_at(root, behind.log_position - 20, bytes(20))
+    seen = []
+    for _ in range(3):
+        session = open_session()
+        seen.append((session.queue("orders", 0), session.queue("payments", 0)))
+        session.end()
+    assert seen == [((0, 7), (0, 1))] * 3
+    assert open_session().send("orders", b"next").offset == 7

@@ -284,22 +284,27 @@ static uint64_t parse_digits(const uint8_t *digits)
     return value;
 }
 
-enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view)
+/* Whether the end of a record is what zeros left of its CRC property, as a lost sector or page leaves it. */
+static bool is_rest_of_crc_property(const uint8_t *tail)
 {
-    const uint32_t body_raw = shmq_crc_engine.raw(START, view->body, view->body_bytes);
-    if ((~body_raw & CRC_MASK) != view->body_crc)
-        return SHMQ_CORRUPT;
-    if (view->properties_bytes < SHMQ_RECORD_CRC_BYTES)
-        return SHMQ_OK;
-    const size_t covered = view->record_bytes - SHMQ_RECORD_CRC_BYTES;
-    if (memcmp(data + covered, CRC_KEY, CRC_KEY_BYTES) != 0)
-        return SHMQ_OK;
-    /* The body is not read again: its register, and what the head left instead of START with a body of zeros behind. */
-    const uint32_t head_raw = shmq_crc_engine.raw(START, data, (size_t)(view->body - data));
-    const uint32_t moved = shmq_crc_engine.multiply(head_raw ^ START, shmq_crc_engine.shift(view->body_bytes));
-    const uint8_t *tail = view->body + view->body_bytes;
-    const uint32_t raw = shmq_crc_engine.raw(body_raw ^ moved, tail, (size_t)(data + covered - tail));
-    return parse_digits(data + covered + CRC_KEY_BYTES) == (~raw & CRC_MASK) ? SHMQ_OK : SHMQ_CORRUPT;
+    size_t at = SHMQ_RECORD_CRC_BYTES;
+    while (at > 0 && tail[at - 1] != 0) {
+        at--;
+    }
+    if (at == 0) {
+        return false; /* no zero */
+    }
+    for (; at < CRC_KEY_BYTES; at++) {
+        if (tail[at] != (uint8_t)CRC_KEY[at]) {
+            return false;
+        }
+    }
+    for (; at < CRC_KEY_BYTES + DIGITS; at++) {
+        if (tail[at] < '0' || tail[at] > '9') {
+            return false;
+        }
+    }
+    return at == SHMQ_RECORD_CRC_BYTES || tail[at] == 2;
 }
 
 /* The last bytes of a record that are nearly the CRC property were that property once: a damaged one must not make the
@@ -310,7 +315,25 @@ static bool was_crc_property(const uint8_t *tail)
     for (size_t i = 0; i < CRC_KEY_BYTES; i++) {
         same += tail[i] == (uint8_t)CRC_KEY[i];
     }
-    return same >= CRC_KEY_BYTES - 2;
+    return same >= CRC_KEY_BYTES - 2 || is_rest_of_crc_property(tail);
+}
+
+enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view)
+{
+    const uint32_t body_raw = shmq_crc_engine.raw(START, view->body, view->body_bytes);
+    if ((~body_raw & CRC_MASK) != view->body_crc)
+        return SHMQ_CORRUPT;
+    if (view->properties_bytes < SHMQ_RECORD_CRC_BYTES)
+        return SHMQ_OK;
+    const size_t covered = view->record_bytes - SHMQ_RECORD_CRC_BYTES;
+    if (memcmp(data + covered, CRC_KEY, CRC_KEY_BYTES) != 0)
+        return was_crc_property(data + covered) ? SHMQ_CORRUPT : SHMQ_OK;
+    /* The body is not read again: its register, and what the head left instead of START with a body of zeros behind. */
+    const uint32_t head_raw = shmq_crc_engine.raw(START, data, (size_t)(view->body - data));
+    const uint32_t moved = shmq_crc_engine.multiply(head_raw ^ START, shmq_crc_engine.shift(view->body_bytes));
+    const uint8_t *tail = view->body + view->body_bytes;
+    const uint32_t raw = shmq_crc_engine.raw(body_raw ^ moved, tail, (size_t)(data + covered - tail));
+    return parse_digits(data + covered + CRC_KEY_BYTES) == (~raw & CRC_MASK) ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
 enum shmq_status shmq_record_check(const uint8_t *data, const struct shmq_view *view)
