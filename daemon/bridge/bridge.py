@@ -275,7 +275,7 @@ class Bridge:
             effects = list(self._logic.handle(connection.connection_id, command, self._now_ms()))
         except Exception:
             # The outermost loop of a request: a fault of ours must cost this connection only.
-            self._report_fault(f"request {command.code}")
+            self.log("internal.error", where=f"request {command.code}", trace=traceback.format_exc(limit=-4))
             if not command.is_oneway:
                 connection.reply(failure_reply(command, ShmqError("internal error; see the broker's log")))
             connection.close("internal error")
@@ -417,8 +417,10 @@ class Bridge:
     def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
             self._carry_out(action())
-        except Exception:
-            self._report_fault(where)
+        except ShmqError as error:
+            self.log("work.failed", where=where, reason=str(error))
+        except Exception:  # a process that ended here would take all connections with it
+            self.log("internal.error", where=where, trace=traceback.format_exc(limit=-4))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -466,13 +468,7 @@ class Bridge:
         if self._route_waits is not None:
             self._route_waits.look()
         self._release(self._held.take_late(now), is_durable=False)
-        try:
-            self._carry_out(self._logic.tick(self._now_ms()))
-        except ShmqError as error:
-            self.log("tick.failed", reason=str(error))
-        except Exception:
-            # A process that ended here would take all connections with it; the next tick is a second away.
-            self._report_fault("a tick")
+        self._guarded("a tick", lambda: self._logic.tick(self._now_ms()))
 
     def _wake_in(self, after_ms: int) -> None:
         """Call `woken` no later than that. One timer is enough: whoever wants more says so when woken too early."""
@@ -502,6 +498,3 @@ class Bridge:
         for connection in list(self._connections.values()):
             connection.abort("the bridge stops")
         self.log.sum_up()
-
-    def _report_fault(self, where: str) -> None:
-        self.log("internal.error", where=where, trace=traceback.format_exc(limit=-4))
