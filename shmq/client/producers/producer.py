@@ -227,7 +227,8 @@ class Producer(Sender):
             raise UsageError("a transaction needs a producer group to ask", hint='mq.producer(group="shop")')
         seconds = self._timeout if timeout is None else timeout
         arguments: dict[str, Any] = {"flag": flag} if flag else {}
-        if not (tag is key is keys is properties is message_group is queue_id is check_after is None):
+        is_plain = tag is None and key is None and keys is None and properties is None and message_group is None
+        if not (is_plain and queue_id is None and check_after is None):
             words = ("tag", "key", "keys", "properties", "message_group", "queue_id", "check_after")
             values = (tag, key, keys, properties, message_group, queue_id, check_after)
             arguments |= zip(words, values, strict=True)
