@@ -99,8 +99,19 @@ def is_watched(fields: dict[str, Any]) -> bool:
     return fields["topic"] in WATCHED or fields["sys_flag"] & 12 != 0
 
 
+def is_text(fields: dict[str, Any]) -> bool:
+    """Whether its names can be those of text: damage of its CRC makes a record look like another writer's."""
+    try:
+        return bool(fields["topic"].decode() + fields["properties"].decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def check(batch: _core.RecordBatch, found: list[dict[str, Any]]) -> None:
     """Compare a batch with the fields of the records it went over."""
+    if not all(map(is_text, found)):
+        assert (batch.records, batch.record_bytes) == (len(found), sum(fields["record_bytes"] for fields in found))
+        return
     assert (batch.records, batch.record_bytes) == (len(found), sum(fields["record_bytes"] for fields in found))
     assert batch.position == BASE + batch.record_bytes
     assert batch.store_ms == (found[-1]["store_ms"] if found else 0)
