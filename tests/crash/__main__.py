@@ -30,7 +30,7 @@ from tests.crash.disk.failing_calls import failing_call
 from tests.crash.disk.power_cuts import power_cuts
 
 _OF_CALLS = 400
-_KILLS = 1000
+_KILLS = 5000
 _PAUSE_US = 500
 Turn = Callable[[int], tuple[Counter[str], list[str]]]
 

@@ -17,7 +17,7 @@
 #include "soak.h"
 
 #define FILES 8u
-#define AIM_LOOKS 20000
+#define AIM_LOOKS 200000
 #define STEP_NS_MAX UINT64_C(50000000)
 #define STUCK_NS UINT64_C(1000000000) /* the promise: others go on within a second */
 
@@ -48,7 +48,7 @@ static void spawn(struct round *round, uint32_t actor)
         return;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)nice(10); /* the supervisor has its turn at once: more kills, and fewer messages between them */
+    (void)nice(10); /* the supervisor has its turn at once */
     if (actor < SOAK_PRODUCERS) {
         soak_produce(&role);
     } else if (actor < SOAK_PRODUCERS + SOAK_READERS) {

@@ -8,6 +8,7 @@
 /* Long, so that a busy machine fails nobody; the supervisor says who slept for too long. */
 #define DEADLINE_NS UINT64_C(60000000000)
 #define BATCH_MAX 24u
+#define PRODUCER_PAUSE_US 100u /* the log lasts for more kills: without a pause there is a kill for every 7,000 messages */
 
 uint64_t soak_random(uint64_t *state)
 {
@@ -164,6 +165,9 @@ void soak_produce(const struct soak_role *role)
             return;
         }
         atomic_store(&producer.life->acked, producer.number);
+        if ((dice >> 32) % 8 == 1) {
+            usleep((useconds_t)(dice >> 44) % PRODUCER_PAUSE_US);
+        }
         if ((dice >> 32) % 64 == 0) {
             status = shmq_wait_durable(&producer.store, producer.last.end, deadline());
             if (status != SHMQ_OK) {
