@@ -110,9 +110,10 @@ def test_a_changed_file_counts_at_once_and_a_wrong_one_changes_nothing(tmp_path:
 
 
 def wait_ticks(bridge: LiveBridge) -> None:
-    """Until the bridge has looked at its clock: a peer that connects now and is silent is cut off by a later tick."""
-    with raw_peer(bridge, tcp=True) as silent:
-        assert silent.take() is None
+    """Until the bridge has looked at its clock: a peer that begins a frame now is cut off by a later tick."""
+    with raw_peer(bridge, tcp=True) as slow:
+        slow.send(b"\0")
+        assert slow.take() is None
 
 
 def test_a_bridge_does_not_start_with_accounts_it_cannot_read(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_versions_before_1_2_are_refused(certificate: tuple[Path, Path]) -> None
 def test_peers_that_never_finish_the_handshake_are_cut_off_and_hold_up_nobody(certificate: tuple[Path, Path]) -> None:
     cert, key = certificate
     tls = {"tls_mode": "permissive", "tls_cert": str(cert), "tls_key": str(key)}
-    with running(tcp=True, limits=QUICK, **tls) as bridge:
+    with running(tcp=True, limits=QUICK | {"tcp_idle_timeout": 1.0}, **tls) as bridge:  # of those that say nothing
         peers = [RawPeer(bridge.address) for _ in range(12)]
         for number, peer in enumerate(peers):
             peer.send((b"", b"\x16", b"\x16\x03\x01\x40\x00", b"\x16" + bytes(40))[number % 4])
@@ -258,6 +259,22 @@ def test_peers_that_never_finish_the_handshake_are_cut_off_and_hold_up_nobody(ce
         good.close()
         status, log = bridge.end()
         assert status == DONE and "Traceback" not in log and "loop.error" not in log
+
+
+def test_silent_peers_make_room_while_tls_waits_for_their_first_byte(certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    tls = {"tls_mode": "enforcing", "tls_cert": str(cert), "tls_key": str(key)}
+    limits = QUICK | {"loopback_connections_max": 4, "refused_connections_max": 1, "idle_kept": 0.05}
+    with running(tcp=True, limits=limits, **tls) as bridge, contextlib.ExitStack() as peers:
+        silent = [peers.enter_context(raw_peer(bridge, tcp=True)) for _ in range(4)]
+
+        def is_served() -> bool:
+            with contextlib.suppress(OSError), contextlib.closing(tls_peer(bridge, cert)) as good:
+                return good.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+            return False
+
+        wait_until(is_served, "a silent one has made room")
+        assert silent[0].take() is None
 
 
 def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:

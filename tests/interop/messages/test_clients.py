@@ -11,8 +11,10 @@ import pytest
 from tests.deadline import eventually
 from tests.interop.coverage import covers, on_pairs
 from tests.interop.pair import Pair
+from tests.interop.peers.wire import Wire
 from tests.interop.target import Target, start_ours
 
+QUERY_CONSUMER_OFFSET = 14
 Produce = Callable[..., Any]
 ALL = ("java-4", "java-5", "go", "cpp", "node")
 
@@ -186,6 +188,41 @@ def test_a_consumer_gets_only_the_tags_it_asked_for(pair: Pair, produce: Produce
     eventually(lambda: "last" in pair.bodies(name), "the last message")
     pair.close("push-close", name)
     assert pair.bodies(name) == {f"{tag}{number}" for tag in ("red", "blue") for number in range(3)} | {"last"}
+
+
+@on_pairs("java-4", "java-5")
+@covers("filter by tag")
+def test_a_tag_of_ten_thousand_characters_is_consumed(pair: Pair, produce: Produce, topic: str) -> None:
+    """It is longer than an SQL92 expression may be."""
+    tag = "x" * 10_240
+    produce("send", topic=topic, bodies=["long"], tag=tag)
+    name = _consume(pair, topic, tags=tag)
+    pair.client.expect(name, 1)
+    pair.close("push-close", name)
+    assert pair.bodies(name) == {"long"}
+
+
+@on_pairs("java-4", "java-5")
+@covers("filter by tag")
+def test_a_group_whose_tag_matches_nothing_new_has_no_lag(pair: Pair, produce: Produce, topic: str) -> None:
+    """The client is told to go on behind what it does not want, and says how far it is."""
+    name = _consume(pair, topic, tags="red")
+    produce("send", topic=topic, bodies=["first"] * 4, tag="red")
+    eventually(lambda: "first" in pair.bodies(name), "it consumes")
+    for number in range(8):
+        produce("send", topic=topic, bodies=[f"blue{number}"], tag="blue", shard=number % 4)
+    stored = pair.stored(topic)
+
+    def offset(wire: Wire, queue_id: int) -> int:
+        reply = wire.ask(QUERY_CONSUMER_OFFSET, {"consumerGroup": name, "topic": topic, "queueId": str(queue_id)})
+        return int(reply.fields["offset"]) if reply is not None and reply.code == 0 else 0
+
+    def consumed() -> int:
+        with Wire(pair.target.broker_address) as wire:
+            return sum(offset(wire, queue_id) for queue_id in range(4))
+
+    eventually(lambda: consumed() == stored, lambda: f"{consumed()} of {stored} are behind the group")
+    pair.close("push-close", name)
 
 
 @on_pairs("cpp")
