@@ -5,7 +5,8 @@ for each answer sends the next request a fraction of a millisecond after it, so 
 instead of sleeping.
 
 Rules: (1) only while requests come closer together than `GAP_MAX`; (2) never longer than `SPIN` after the last one;
-(3) not at all with one processor, where the client could not run meanwhile.
+(3) not at all with one processor, where the client could not run meanwhile; (4) not while answers wait for the disk:
+those who get them send next, and the disk and they need the processor.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ class BusyPoll:
         self._last = 0.0
         self._gap = 2 * GAP_MAX
         self.is_polling = False
+        self._is_resting = False
         self._pays = len(os.sched_getaffinity(0)) > 1
 
     def arrived(self) -> None:
@@ -32,12 +34,17 @@ class BusyPoll:
         # Cut, so that a pause is forgotten as fast as it should be.
         self._gap += (min(now - self._last, 2 * GAP_MAX) - self._gap) / _SMOOTHING
         self._last = now
+        self._is_resting = False
         if self._pays and not self.is_polling and self._gap < GAP_MAX:
             self.is_polling = True
             asyncio.get_running_loop().call_soon(self._turn)
 
+    def rest(self) -> None:
+        """Answers are held: sleep until they go, or something comes."""
+        self._is_resting = True
+
     def _turn(self) -> None:
-        if time.perf_counter() - self._last < SPIN:
+        if not self._is_resting and time.perf_counter() - self._last < SPIN:
             asyncio.get_running_loop().call_soon(self._turn)
         else:
             self.is_polling = False

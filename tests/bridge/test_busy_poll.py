@@ -57,3 +57,19 @@ def test_with_one_processor_it_never_keeps_the_client_from_running(
 ) -> None:
     monkeypatch.setattr(busy_poll.os, "sched_getaffinity", lambda _: {0})
     assert turns_after([GAP_MAX / 4] * 50, clock) == 0
+
+
+def test_while_answers_wait_for_the_disk_it_sleeps(clock: Clock) -> None:
+    async def scene() -> list[bool]:
+        poll, seen = BusyPoll(), []
+        for _ in range(50):
+            clock.now += GAP_MAX / 4
+            poll.arrived()
+        poll.rest()
+        await asyncio.sleep(0)
+        seen.append(poll.is_polling)
+        poll.arrived()
+        seen.append(poll.is_polling)
+        return seen
+
+    assert asyncio.run(scene()) == [False, True]
