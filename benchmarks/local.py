@@ -113,6 +113,20 @@ def _sustained() -> list[Workload]:
     ]
 
 
+def _verification() -> list[Workload]:
+    return [
+        Workload(
+            "verification",
+            ours.verification,
+            [
+                Figure("verification_with", "with", "ns"),
+                Figure("verification_without", "without", "ns"),
+                Figure("verification_cost", "cost", "ns", limits={"limit": 30}),
+            ],
+        ),
+    ]
+
+
 def _small_trips() -> list[Workload]:
     blocking = {"iceoryx2 events": 1.0, "pyzmq": 0.7}
     return [
@@ -200,7 +214,16 @@ def _topics() -> list[Workload]:
 
 def workloads() -> list[Workload]:
     """Every workload, in the order of the table."""
-    return [*_throughput(), *_sustained(), *_small_trips(), *_large_trips(), *_core(), *_topics(), *on_disk.workloads()]
+    return [
+        *_throughput(),
+        *_verification(),
+        *_sustained(),
+        *_small_trips(),
+        *_large_trips(),
+        *_core(),
+        *_topics(),
+        *on_disk.workloads(),
+    ]
 
 
 def main(given: Sequence[str] | None = None) -> int:

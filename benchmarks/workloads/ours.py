@@ -7,10 +7,18 @@ that reuses one small buffer does not pay for fresh memory either.
 
 from __future__ import annotations
 
+import time
+
+import shmq
 from shmq.testing import Broker
 from shmq.tools.measurement import bench
 from shmq.tools.measurement.bench_command import SUSTAINED_BROKER
+from shmq.tools.measurement.measure import median
 from shmq.tools.measurement.sustained import sustained as sustained_run
+
+VERIFY_BYTES = 256
+VERIFY_ROUNDS = 9
+VERIFY_BATCH = 256
 
 settings: dict[str, int] = {"populate_bytes": 1 << 30}
 
@@ -47,3 +55,34 @@ def many_topics(effort: float) -> dict[str, float]:
     """Cost of a send spread over 10,000 topics, and the segment bytes each used queue takes."""
     with _broker() as broker:
         return bench.many_topics(broker.url, topics=max(100, int(10_000 * effort)))
+
+
+def verification(effort: float) -> dict[str, float]:
+    """What looking at the checksum costs a message of a backlog whose bodies nobody touches, in nanoseconds.
+
+    The same backlog is read in turns with and without, in one process. Each figure is the median of its rounds, the cost
+    that of the differences between neighbours: what slows the machine down for longer slows both.
+    """
+    count = max(4096, int(300_000 * effort)) // VERIFY_BATCH * VERIFY_BATCH
+    times: dict[bool, list[float]] = {True: [], False: []}
+    with _broker() as broker, broker.connect() as mq:
+        mq.admin.create_topic("backlog", queues=1)
+        bodies = [bytes(VERIFY_BYTES)] * VERIFY_BATCH
+        for _ in range(count // VERIFY_BATCH):
+            mq.send_batch("backlog", bodies)
+        for turn in range(2 * VERIFY_ROUNDS):
+            verify = turn % 2 == 0
+            times[verify].append(_read_backlog(mq, count, verify=verify))
+    costs = [with_it - without for with_it, without in zip(times[True], times[False], strict=True)]
+    return {"with": median(times[True]), "without": median(times[False]), "cost": median(costs)}
+
+
+def _read_backlog(mq: shmq.Connection, count: int, *, verify: bool) -> float:
+    """Nanoseconds of processor time a message, behind the first: what else the machine does takes none of it."""
+    with mq.subscribe("backlog", model="broadcasting", start="begin", verify=verify) as consumer:
+        messages = iter(consumer)
+        next(messages)
+        began = time.thread_time_ns()
+        for _ in zip(range(count - 1), messages, strict=False):
+            pass
+        return (time.thread_time_ns() - began) / (count - 1)
