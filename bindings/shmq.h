@@ -36,7 +36,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 8u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_ABI 9u /* of the layouts in shared memory, and the number behind libshmq.so */
 #define SHMQ_VERSION_MAJOR 0
 #define SHMQ_VERSION_MINOR 1
 #define SHMQ_VERSION_PATCH 0
@@ -64,7 +64,9 @@
 #define SHMQ_INLINE_BYTES_MAX (16u << 10) /* longer records are copied outside the lock, under a claim */
 #define SHMQ_TOGETHER_MAX 4u              /* records of different queues that one commit may hold */
 #define SHMQ_NONE UINT32_MAX
+#define SHMQ_CLIENTS_MAX 65536u
 #define SHMQ_DEATHS_MAX 8u                /* lock holders dead in a row before the section itself is suspected */
+#define SHMQ_SLEEP_NS UINT64_C(200000000) /* a sleeper that nobody told looks for itself after this */
 #define SHMQ_CLAIM_PATIENCE_NS UINT64_C(20000000) /* a claim of a living process may delay others this long */
 
 /* ---- outcomes: 0 is success, every other value has one meaning -------------------------------- */
@@ -204,7 +206,6 @@ struct shmq_log {
     uint64_t claims;
     uint64_t claims_evicted;
     _Atomic uint64_t busy;                   /* callers that gave up at their deadline */
-    _Atomic uint64_t wakes;                  /* semaphore posts */
     alignas(128) _Atomic uint32_t frame_ready;   /* frames below it have memory reserved */
     uint32_t frame_bump;                     /* frames below it were used at least once */
     uint32_t frame_free;                     /* head of the free list: index + 1, 0 when empty */
@@ -274,13 +275,19 @@ struct shmq_client {           /* one attached process connection */
     uint32_t pid;
     uint32_t role;                 /* 1 reads, 2 writes, 3 both */
     uint64_t start;                /* field 22 of /proc/pid/stat */
+    _Atomic uint64_t watched;      /* while ASLEEP: bit (queue mod 64) of each queue it sleeps on */
+    _Atomic uint64_t errand;       /* whom it wakes once it is woken: queue << 32 | first slot << 16 | last slot, 0 nobody */
+    _Atomic uint64_t errand_hands; /* of these slots, those whose bit (slot mod 64) stands here */
+    uint64_t padding_waiting[2];
+    /* Counted at each message: on a line of its own, away from those who look for sleepers. */
     _Atomic uint64_t received;     /* statistics, written by the client itself */
     _Atomic uint64_t sent;
     _Atomic uint64_t beat_ns;      /* last poll or send, CLOCK_MONOTONIC */
     _Atomic uint64_t settled;      /* of received: acknowledged or given back; the rest is in its hands */
-    uint64_t padding;
+    uint64_t padding_counting[4];
 };
-static_assert(sizeof(struct shmq_client) == 64, "one cache line a client");
+static_assert(sizeof(struct shmq_client) == 128, "two cache lines a client");
+static_assert(offsetof(struct shmq_client, received) == 64, "the second line begins with the statistics");
 
 struct shmq_group_settings { uint32_t bytes; char text[SHMQ_GROUP_SETTINGS_BYTES_MAX]; };
 
@@ -334,7 +341,8 @@ struct shmq_readers_head {
     _Atomic uint32_t group_count;
     _Atomic uint32_t offset_count;
     uint32_t reserved;
-    uint64_t padding[4];
+    _Atomic uint64_t wakes;        /* statistics: semaphore posts */
+    uint64_t padding[3];
 };
 static_assert(sizeof(struct shmq_readers_head) == 64, "readers head");
 
@@ -554,12 +562,13 @@ struct shmq_store {
     struct shmq_mapping *mappings[SHMQ_MAPPING_CACHE];
     struct shmq_lookups *lookups;     /* lookup.c */
     void **semaphores;                /* wake.c: sem_t* per client slot, opened lazily */
-    pthread_mutex_t wait_mutex;       /* wake.c: threads of this process share one semaphore; one of them waits on it */
+    uint64_t sleep_ns_max;            /* sleep.c: a sleeper looks again after it, whatever became of its wake-up */
+    pthread_mutex_t wait_mutex;       /* sleep.c: threads of this process share one semaphore; one of them waits on it */
     pthread_cond_t wait_turn;
     uint32_t wait_threads;
     bool wait_leader;
     uint64_t wait_round;              /* grows each time the leader comes back */
-    _Atomic uint32_t interrupts;      /* wake.c: grows with each shmq_interrupt */
+    _Atomic uint32_t interrupts;      /* sleep.c: grows with each shmq_interrupt */
     uint8_t *scratch;                 /* append.c: private encode buffer, SHMQ_BATCH_BYTES_MAX + slack */
     struct shmq_doubt doubts[SHMQ_DOUBTS_MAX];
     int consumequeue_fd;              /* consumequeue.c: one cached ConsumeQueue file, */
@@ -803,11 +812,13 @@ SHMQ_API enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid
 SHMQ_API void shmq_client_drop(struct shmq_store *store, uint32_t slot);
 
 /* wake.c */
-/* Writer side: after commit, outside the lock. */
+/* Writer side: after commit, outside the lock. One is woken, or two, and they wake the others. */
 SHMQ_API void shmq_wake(struct shmq_store *store, uint32_t queue);
 /* As shmq_wake, but the caller's own client slot sleeps on: it is told otherwise. */
 SHMQ_API void shmq_wake_others(struct shmq_store *store, uint32_t queue);
 SHMQ_API void shmq_wake_all(struct shmq_store *store);
+
+/* sleep.c */
 SHMQ_API void shmq_wake_client(struct shmq_store *store, uint32_t slot);
 /* Sleep until one of the queues moves past its offset, or deadline. Sets the waiter bits, re-checks, sleeps. */
 SHMQ_API enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets,

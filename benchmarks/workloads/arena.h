@@ -22,6 +22,9 @@
 #define ARENA_FILE_BYTES (UINT64_C(1) << 30)
 #define ARENA_TOPIC "bench"
 #define ARENA_QUEUES 8u
+#ifndef ARENA_CLIENTS
+#define ARENA_CLIENTS 64
+#endif
 #define ARENA_DEADLINE_NS (UINT64_C(5) * 1000 * 1000 * 1000)
 
 struct arena {
@@ -78,11 +81,13 @@ static inline void arena_attach(struct arena *arena) {
 }
 
 static inline void arena_open(struct arena *arena, const char *directory) {
+    char broker[32]; /* part of the names of semaphores */
+    snprintf(broker, sizeof broker, "bench%d", (int)getpid());
     struct shmq_format_options options = {
         .sizes = {.file_bytes = ARENA_FILE_BYTES, .topic_max = 64, .queue_max = 1024, .frame_max = 65536,
-                  .client_max = 64, .group_max = 64, .offset_max = 1024},
+                  .client_max = ARENA_CLIENTS, .group_max = 64, .offset_max = 1024},
         .generation = 1, .store_host = {127, 0, 0, 1, 0, 0, 0, 0},
-        .broker_name = "bench", .store_path = directory, .frame_ready = 65536,
+        .broker_name = broker, .store_path = directory, .frame_ready = 65536,
     };
     memset(arena, 0, sizeof *arena);
     arena_check(shmq_layout_compute(&options.sizes, &arena->layout) == SHMQ_OK, "computing the layout");

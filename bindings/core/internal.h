@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <semaphore.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -142,6 +143,16 @@ enum shmq_status shmq_room_enter(struct shmq_store *store, struct shmq_commit *c
 enum shmq_status shmq_room_frames(struct shmq_store *store, const struct shmq_commit *commit); /* lock held */
 /* append.c */
 uint64_t shmq_now_ms_cached(struct shmq_store *store); /* wall clock, at most a quarter of a millisecond old */
+
+/* wake.c */
+static inline uint64_t shmq_watched_bit(uint32_t queue)
+{
+    return UINT64_C(1) << queue % 64;
+}
+sem_t *shmq_semaphore(struct shmq_store *store, uint32_t slot); /* NULL: it cannot be opened */
+void shmq_wake_slot(struct shmq_store *store, uint32_t slot);
+/* Wake whom the slot was told to wake; the slot is the caller's, or its process is gone. */
+void shmq_errand_run(struct shmq_store *store, uint32_t slot);
 
 /* ---- segments/ ---- */
 /* process.c */

@@ -120,6 +120,7 @@ void arena_attach(struct arena *arena, struct shmq_store *store, bool writable)
         shmq_store_attach(store, arena->control, arena->layout.control_bytes, arena->units, arena->layout.units_bytes,
                           arena->readers, arena->layout.readers_bytes, writable, arena->units_fd, &shmq_io_posix);
     ARENA_MUST(status == SHMQ_OK);
+    store->sleep_ns_max = UINT64_MAX; /* nobody looks for himself: a wake-up that is lost stays lost */
 }
 
 void arena_attach_reader(struct arena *arena, struct shmq_store *store)
@@ -130,6 +131,7 @@ void arena_attach_reader(struct arena *arena, struct shmq_store *store)
         shmq_store_attach(store, control, arena->layout.control_bytes, units, arena->layout.units_bytes, arena->readers,
                           arena->layout.readers_bytes, false, -1, &shmq_io_posix);
     ARENA_MUST(status == SHMQ_OK);
+    store->sleep_ns_max = UINT64_MAX;
 }
 
 uint8_t *arena_log(const struct arena *arena, uint64_t log_position)

@@ -11,6 +11,8 @@
 #define EDGE SHMQ_FRAME_UNITS
 #define CHAINED 4u
 #define VICTIM_ID 100u
+#define SLEEPERS 10u
+#define SLEEPER_ELSEWHERE 4u
 
 static uint64_t deadline(void)
 {
@@ -136,8 +138,10 @@ static void put_to_sleep(struct arena *arena)
     for (uint32_t i = 0; i <= 64; i++) {
         ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 1, &slot) == SHMQ_OK && slot == i);
     }
-    atomic_store(&store->clients[0].state, SHMQ_CLIENT_ASLEEP);
-    atomic_store(&store->clients[64].state, SHMQ_CLIENT_ASLEEP);
+    for (uint32_t i = 0; i <= 64; i += 64) {
+        atomic_store(&store->clients[i].watched, 1);
+        atomic_store(&store->clients[i].state, SHMQ_CLIENT_ASLEEP);
+    }
     atomic_store(&store->waiters[0], 1);
 }
 
@@ -180,6 +184,19 @@ static void build_deleted(struct arena *arena, enum scene scene)
         ARENA_MUST(shmq_topic_put(store, "beta", 4, 4, 6, 0, 0, &topic) == SHMQ_OK);
         ARENA_MUST(shmq_queue_place(store, first) == shmq_queue_place(store, shmq_topic_queue(store, topic, 0)));
     }
+}
+
+static void give_errand(struct arena *arena)
+{
+    struct shmq_store *store = &arena->store;
+    uint32_t slot;
+    for (uint32_t i = 0; i < SLEEPERS; i++) {
+        ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 1, &slot) == SHMQ_OK && slot == i);
+        atomic_store(&store->clients[i].watched, i == SLEEPER_ELSEWHERE ? 2 : 1);
+        atomic_store(&store->clients[i].state, i == 0 ? SHMQ_CLIENT_AWAKE : SHMQ_CLIENT_ASLEEP);
+    }
+    atomic_store(&store->clients[0].errand_hands, UINT64_MAX);
+    atomic_store(&store->clients[0].errand, 1u << 16 | (SLEEPERS - 1));
 }
 
 static void build_frames(struct scenery *scenery, const struct shape *shape)
@@ -248,6 +265,9 @@ static void build(struct scenery *scenery, const struct shape *shape)
     case SCENE_TOPIC_FREED:
     case SCENE_TOPIC_ANEW:
         build_deleted(arena, shape->scene);
+        break;
+    case SCENE_ERRAND:
+        give_errand(arena);
         break;
     case SCENE_PLAIN:
     case SCENE_EMPTY:
@@ -405,6 +425,31 @@ static void check_moved(struct arena *arena, const struct shape *shape, struct v
     }
 }
 
+/* What the bridge does when a process is gone, and then each process that was woken: nobody may be left asleep. */
+static void check_sleepers(struct shmq_store *store, bool was_writer, struct verdict *verdict)
+{
+    uint32_t high = atomic_load(&store->readers->client_high);
+    if (was_writer) { /* the sleepers have no errand to rely on, only their own next look: their hands go up again */
+        atomic_fetch_or(&store->waiters[0], 1);
+        shmq_wake(store, 0);
+    } else {
+        shmq_client_drop(store, 0);
+    }
+    for (uint32_t round = 0; round < high; round++) {
+        for (uint32_t slot = 0; slot < high; slot++) {
+            shmq_errand_run(store, slot);
+        }
+    }
+    for (uint32_t slot = 0; slot < high; slot++) {
+        const struct shmq_client *client = &store->clients[slot];
+        const bool asleep = atomic_load(&client->state) == SHMQ_CLIENT_ASLEEP;
+        if (asleep != (!was_writer && slot == SLEEPER_ELSEWHERE) || atomic_load(&client->errand) != 0) {
+            verdict_add(verdict, 10, "slot %u is %s, errand %llx", slot, asleep ? "asleep" : "awake",
+                        (unsigned long long)atomic_load(&client->errand));
+        }
+    }
+}
+
 void check_tables(struct scenery *scenery, const struct shape *shape, bool acked, struct verdict *verdict)
 {
     struct arena *arena = &scenery->arena;
@@ -435,6 +480,10 @@ void check_tables(struct scenery *scenery, const struct shape *shape, bool acked
             one == two || two >= atomic_load(&store->readers->client_high)) {
             verdict_add(verdict, 10, "client slots cannot be put after the death");
         }
+        break;
+    case OPERATION_WAKE:
+    case OPERATION_ERRAND:
+        check_sleepers(store, shape->operation == OPERATION_WAKE, verdict);
         break;
     case OPERATION_FLUSH:
         if (durable > scenery->ledger.end || (acked && durable != scenery->ledger.end)) {

@@ -66,6 +66,7 @@ const struct shape shapes[] = {
     {"append-17000", OPERATION_APPEND, SCENE_PLAIN, 17000, 1, NULL, 0},
     {"append-17000-roll", OPERATION_APPEND, SCENE_ROLL, 17000, 1, TAGS, 0},
     {"append-wake", OPERATION_WAKE, SCENE_SLEEPERS, 100, 1, NULL, 0},
+    {"errand", OPERATION_ERRAND, SCENE_ERRAND, 0, 1, NULL, 0},
     {"topic-put", OPERATION_TOPIC_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
     {"topic-grow", OPERATION_TOPIC_GROW, SCENE_PLAIN, 0, 1, NULL, 0},
     {"topic-delete", OPERATION_TOPIC_DELETE, SCENE_PLAIN, 0, 1, NULL, 0},
@@ -92,7 +93,8 @@ struct shape shape_repairer(const struct shape *shape, bool appends)
     bool claims = (shape->operation >= OPERATION_CLAIM_OPEN && shape->operation <= OPERATION_CLAIM_EVICTED) ||
                   shape->scene == SCENE_CLAIM_DEAD || shape->scene == SCENE_CLAIM_SLOW ||
                   shape->body_bytes > SHMQ_INLINE_BYTES_MAX;
-    if (shape->operation >= OPERATION_TOPIC_PUT && shape->operation <= OPERATION_FLUSH) {
+    if ((shape->operation >= OPERATION_TOPIC_PUT && shape->operation <= OPERATION_FLUSH) ||
+        shape->operation == OPERATION_ERRAND) {
         return repairer;
     }
     /* Where the victim's record would have filled the file, the repairer's rolls over at the same log end. */
@@ -256,6 +258,9 @@ static enum shmq_status act(struct actor *actor)
         status = shmq_append(&actor->store, queue, &actor->specs[0], actor->tags[0], deadline(), &out);
         shmq_wake(&actor->store, queue);
         return status;
+    case OPERATION_ERRAND:
+        shmq_errand_run(&actor->store, 0);
+        return SHMQ_OK;
     case OPERATION_BATCH:
         return shmq_append_batch(&actor->store, queue, actor->specs, actor->tags, actor->shape->count, deadline(), &out);
     case OPERATION_TOGETHER:

@@ -29,6 +29,7 @@ enum operation {
     OPERATION_CLIENT_PUT,
     OPERATION_FLUSH,
     OPERATION_WAKE,           /* append and wake two sleeping slots */
+    OPERATION_ERRAND,         /* a slot that was woken wakes those it was told to */
     OPERATION_FENCE,          /* raise the fence */
     OPERATION_LOCK,           /* lock and unlock: nothing but repair */
 };
@@ -56,6 +57,7 @@ enum scene {
     SCENE_CLAIM_DEAD,         /* a process died with an open claim */
     SCENE_CLAIM_SLOW,         /* a living process has an open claim and has had its time */
     SCENE_SLEEPERS,           /* two client slots are asleep on queue 0, which share one waiter bit */
+    SCENE_ERRAND,             /* slot 0 is to wake the others: all are asleep on queue 0 but slot 4, which is on queue 1 */
 };
 
 struct shape {

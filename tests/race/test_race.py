@@ -27,7 +27,9 @@ def test_no_wake_up_is_lost() -> None:
     scenarios = lines_of(run(program("wake", WAKE), rounds, statuses=(0, 1)))
     for line in scenarios.values():
         print(line)
-    assert set(scenarios) == {"ping-pong", "crowd", "shared bit", "dead writer", "nudge", "sync flush"}
+    assert set(scenarios) == {
+        "ping-pong", "crowd", "shared bit", "wave", "dead errand", "stopped", "dead writer", "nudge", "sync flush",
+    }  # fmt: skip
     assert not [line for line in scenarios.values() if line["lost"]]
     # They did sleep: a test in which everybody is awake has proved nothing.
     for name in ("ping-pong", "crowd", "shared bit"):
@@ -38,21 +40,36 @@ def test_no_wake_up_is_lost() -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        Edit("wake.c", "    raise_hands(store, watch->queues, watch->count);\n    if (!has", "    if (!has"),
         Edit(
-            "wake.c",
-            "        for (uint32_t slot = (uint32_t)__builtin_ctzll(bits); slot < high; slot += 64) {\n",
-            "        for (uint32_t slot = (uint32_t)__builtin_ctzll(bits); slot < 64; slot += 64) {\n",
+            "sleep.c",
+            "        raise_hands(store, watch->queues, watch->count);\n        if (has_news(store, watch)) {\n"
+            "            return rise",
+            "        if (has_news(store, watch)) {\n            return rise",
         ),
+        Edit("wake.c", "    range->last = high - 1;\n", "    range->last = high < 64 ? high - 1 : 63;\n"),
+        Edit("wake.c", "        half.last = last;\n        wake_range(store, half);\n", ""),
+        Edit("wake.c", "            slot = (slot | 63) + 1;\n", "            slot = slot + 64;\n"),
+        Edit("sleep.c", "    shmq_errand_run(store, store->client_slot);\n", ""),
+        Edit("member.c", "    shmq_errand_run(store, slot);\n", ""),
+        Edit("sleep.c", "now + store->sleep_ns_max : deadline_ns", "deadline_ns : deadline_ns"),
         Edit(
-            "wake.c",
+            "sleep.c",
             "    store->wait_leader = false;\n"
             "    store->wait_round++;\n"
             "    pthread_cond_broadcast(&store->wait_turn);\n",
             "    store->wait_leader = false;\n",
         ),
     ],
-    ids=["no hand raised", "one slot a bit", "the leader tells nobody"],
+    ids=[
+        "no hand raised",
+        "one slot a bit",
+        "half an errand",
+        "a row of slots is left out",
+        "errands are not carried out",
+        "the errand of a dead process is lost",
+        "nobody looks again",
+        "the leader tells nobody",
+    ],
 )
 def test_the_wake_test_notices(edit: Edit) -> None:
     scenarios = lines_of(run(program("wake-mutant", WAKE, edits=(edit,)), 2_000, 300, statuses=(0, 1)))
@@ -73,12 +90,12 @@ def test_a_message_between_two_steps_of_falling_asleep_is_noticed() -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        Edit("wake.c", "    if (!has_news(store, watch)) {\n", "    if (watch->count > 0) {\n"),
         Edit(
-            "wake.c",
-            "    if (has_news(store, watch)) {\n        return SHMQ_OK;\n    }\n    while",
-            "    while",
+            "sleep.c",
+            "        if (has_news(store, watch)) {\n            return rise(store, semaphore, SHMQ_OK);\n        }\n",
+            "",
         ),
+        Edit("sleep.c", "        if (has_news(store, watch)) {\n            return SHMQ_OK;\n        }\n", ""),
     ],
     ids=["the leader does not look twice", "a follower does not look twice"],
 )

@@ -3,6 +3,9 @@
  *   ping-pong     two processes, each sleeps until the other has appended
  *   crowd         four threads of one process, each on its own queue behind one client slot; four writers
  *   shared bit    two client slots with the same bit of the waiter bitmap, woken by each append
+ *   wave          seventy processes asleep on one queue: the writer posts one, they wake each other
+ *   dead errand   who was posted is killed before it wakes the others; whoever frees its slot does it
+ *   stopped       who was posted is stopped: the others look for themselves after their slice
  *   dead writer   a writer that died between taking the bits and posting costs the sleeper its slice, no more
  *   nudge         shmq_wake_client ends a wait that has no news
  *   sync flush    a sleeper comes back when the bytes are durable, not before
@@ -28,9 +31,10 @@
 #define STEP_NS_MAX UINT64_C(50000000)
 #define SLICE_NS UINT64_C(50000000)
 #define CROWD 4u
+#define WAVE 70u
 
 struct board {                  /* shared by the processes of a scenario */
-    _Atomic uint64_t reached[CROWD];
+    _Atomic uint64_t reached[WAVE];
     _Atomic uint64_t lost;
     _Atomic uint64_t slices;
     _Atomic uint32_t stop;
@@ -38,7 +42,7 @@ struct board {                  /* shared by the processes of a scenario */
 
 static struct arena arena;
 static struct board *board;
-static uint64_t rounds, watchdog_ns;
+static uint64_t rounds, watchdog_ns, sleep_ns_max = UINT64_MAX;
 
 static uint64_t after(uint64_t ns)
 {
@@ -59,7 +63,7 @@ static void open_world(bool flush_sync)
     const struct arena_options options = {.file_bytes = 16u << 20, .file_count = 4, .frame_max = 4096, .frame_ready = 4096,
                                           .flush_sync = flush_sync, .broker_name = broker, .generation = ++generation};
     arena_create(&arena, &options);
-    for (uint32_t i = 0; i <= 64; i++) {
+    for (uint32_t i = 0; i < WAVE; i++) {
         uint32_t slot;
         ARENA_MUST(shmq_client_put(&arena.store, arena.store.self_pid, arena.store.self_start, 3, &slot) == SHMQ_OK);
         semaphore_name(name, slot);
@@ -74,9 +78,9 @@ static uint64_t close_world(const char *scenario)
 {
     char name[200];
     printf("{\"scenario\": \"%s\", \"lost\": %" PRIu64 ", \"wakes\": %" PRIu64 ", \"slices\": %" PRIu64 "}\n", scenario,
-           atomic_load(&board->lost), atomic_load(&arena.store.log->wakes), atomic_load(&board->slices));
+           atomic_load(&board->lost), atomic_load(&arena.store.readers->wakes), atomic_load(&board->slices));
     fflush(stdout);
-    for (uint32_t slot = 0; slot <= 64; slot++) {
+    for (uint32_t slot = 0; slot < WAVE; slot++) {
         semaphore_name(name, slot);
         sem_unlink(name);
     }
@@ -235,8 +239,9 @@ static void follow(uint32_t slot)
     struct shmq_store store;
     arena_attach_reader(&arena, &store);
     store.client_slot = slot;
+    store.sleep_ns_max = sleep_ns_max;
     for (uint64_t seen = 0; seen < rounds && await(&store, 0, seen); seen++) {
-        atomic_store(&board->reached[slot / 64], seen + 1);
+        atomic_store(&board->reached[slot], seen + 1);
     }
 }
 
@@ -246,13 +251,99 @@ static uint64_t shared_bit(void)
     pid_t one = start(follow, 0), two = start(follow, 64);
     for (uint64_t round = 0; round < rounds; round++) {
         append_and_wake(&arena.store, 0);
-        if (!await_number(&board->reached[0], round + 1) || !await_number(&board->reached[1], round + 1)) {
+        if (!await_number(&board->reached[0], round + 1) || !await_number(&board->reached[64], round + 1)) {
             break;
         }
     }
     join(one);
     join(two);
     return close_world("shared bit");
+}
+
+/* ---- a wave, and what can happen to those that pass it on ----------------------------------------- */
+static void await_asleep(uint32_t slot)
+{
+    uint64_t until = after(watchdog_ns);
+    while (atomic_load(&arena.store.clients[slot].state) != SHMQ_CLIENT_ASLEEP && shmq_io_posix.monotonic_ns() < until) {
+        sched_yield();
+    }
+}
+
+static bool await_everybody(uint32_t from, uint64_t wanted)
+{
+    for (uint32_t slot = from; slot < WAVE; slot++) {
+        if (!await_number(&board->reached[slot], wanted)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void await_all_asleep(void)
+{
+    for (uint32_t slot = 0; slot < WAVE; slot++) {
+        await_asleep(slot);
+    }
+}
+
+static uint64_t wave(void)
+{
+    pid_t followers[WAVE];
+    const uint64_t rounds_before = rounds;
+    open_world(false);
+    rounds = rounds / 40 * 4;
+    for (uint32_t slot = 0; slot < WAVE; slot++) {
+        followers[slot] = start(follow, slot);
+    }
+    for (uint64_t round = 0; round < rounds; round++) {
+        if (round % 4 == 0) { /* else some are still on their way from the message before */
+            await_all_asleep();
+        }
+        append_and_wake(&arena.store, 0);
+        if (round % 4 == 3 && !await_everybody(0, round + 1)) {
+            break;
+        }
+    }
+    for (uint32_t slot = 0; slot < WAVE; slot++) {
+        join(followers[slot]);
+    }
+    rounds = rounds_before;
+    return close_world("wave");
+}
+
+/* The first of them takes no more part; the others come through, by their own looks or without them. */
+static uint64_t broken_wave(const char *scenario, int signal, uint64_t look_again_ns)
+{
+    pid_t followers[WAVE];
+    const uint64_t rounds_before = rounds;
+    int status;
+    open_world(false);
+    rounds = 1;
+    sleep_ns_max = look_again_ns;
+    for (uint32_t slot = 0; slot < WAVE; slot++) {
+        followers[slot] = start(follow, slot);
+    }
+    await_all_asleep();
+    kill(followers[0], signal);
+    ARENA_MUST(waitpid(followers[0], &status, WUNTRACED) == followers[0]);
+    append_and_wake(&arena.store, 0);
+    if (sleep_ns_max == UINT64_MAX && atomic_load(&arena.store.readers->wakes) > 1) {
+        atomic_fetch_add(&board->lost, 1); /* the writer has posted more than one itself */
+    }
+    if (signal == SIGKILL) {
+        shmq_client_drop(&arena.store, 0);
+    }
+    (void)await_everybody(1, 1);
+    if (signal != SIGKILL) {
+        kill(followers[0], SIGCONT);
+        join(followers[0]);
+    }
+    for (uint32_t slot = 1; slot < WAVE; slot++) {
+        join(followers[slot]);
+    }
+    rounds = rounds_before;
+    sleep_ns_max = UINT64_MAX;
+    return close_world(scenario);
 }
 
 /* ---- a writer that died on its way to the semaphore --------------------------------------------- */
@@ -383,6 +474,7 @@ int main(int argc, char **argv)
     watchdog_ns = (argc > 2 ? strtoull(argv[2], NULL, 10) : 5000) * 1000000u;
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ARENA_MUST(board != MAP_FAILED);
-    uint64_t lost = ping_pong() + crowd() + shared_bit() + dead_writer() + nudge() + sync_flush();
+    uint64_t lost = ping_pong() + crowd() + shared_bit() + wave() +
+                    broken_wave("dead errand", SIGKILL, UINT64_MAX) + broken_wave("stopped", SIGSTOP, SLICE_NS) + dead_writer() + nudge() + sync_flush();
     return lost == 0 ? 0 : 1;
 }

@@ -1,34 +1,53 @@
-/* Sleep and wake: readers sleep on their own POSIX semaphore, writers post only where a reader said it sleeps.
+/* Wake: writers wake one sleeper, and sleepers wake each other. Readers sleep on their own POSIX semaphore (sleep.c).
  *
  *   reader                                        writer, after its commit
- *     state = ASLEEP                                fence seq_cst
- *     waiters[queue] |= bit(slot mod 64)            bits = waiters[queue]; none: done, no system call
- *     fence seq_cst                                 bits = exchange(waiters[queue], 0)      one writer gets them
- *     look again; found: state = AWAKE              slot ASLEEP -> AWAKE by compare-and-swap: post its semaphore
- *     sem_clockwait
+ *     watched = bits of its queues                  fence seq_cst
+ *     state = ASLEEP                                hands = waiters[queue]; none: done, no system call
+ *     waiters[queue] |= bit(slot mod 64)            hands = exchange(waiters[queue], 0)     one writer gets them
+ *     fence seq_cst                                 the first slot that is ASLEEP on the queue, of those with a hand up:
+ *     look again; found: state = AWAKE                  state: ASLEEP -> AWAKE by compare-and-swap
+ *     sem_clockwait                                     errand = all slots behind it; post its semaphore
+ *     carry out the errand
  *
  * Dekker's handshake: each side stores, fences, loads, so at least one sees the other. A post follows exactly one
- * ASLEEP -> AWAKE change made by a writer, so the semaphore never runs ahead. A reader that died leaves at most a stale
- * bit and one wasted post.
+ * ASLEEP -> AWAKE change, so the semaphore never runs ahead.
+ *
+ * A post takes 5 to 25 us, so a writer that posted five hundred would be away for milliseconds. It posts one, and says in
+ * that one's slot who else is to be woken: a range of slots. Who is woken cuts its range in two and does the same in each
+ * half before it looks at its messages. So everybody is awake after nine steps for five hundred, each slot is looked at
+ * once, and ranges only get smaller, so it ends.
+ *
+ *   slots        0   1   2   3   4   5   6   7            0 is posted with the errand 1–7,
+ *                └──▶┬───────┐   └──▶ …                    it posts 1 with 2–4 and 5 with 6–7, …
+ *
+ * An errand is taken back when both halves have been posted. Killed before, its process leaves it in the slot, and whoever
+ * frees the slot carries it out (shmq_client_drop); carried out twice, it wakes somebody in vain. A process that is stopped
+ * with an errand, and a writer that dies between taking the hands and posting, hold the others up no longer than
+ * `sleep_ns_max`: then each looks for itself (sleep.c).
+ *
+ * `watched` is a hint that keeps those asleep who sleep on other queues; with it and the hands, who is woken in vain is
+ * one that shares both its own bit and a queue's bit with somebody else.
  *
  * A broker that appends for its clients wakes the others only (shmq_wake_others): it serves its own waiting pulls itself,
- * and being woken by its own append would make its two threads compete for the GIL.
- *
- * Before it sleeps, a reader spins as long as news may come sooner than a sleep takes, if a processor is idle. 50 us are
- * the limit the library sets: with 20 us a request and its answer just missed each other.
- *
- * Threads of one process share its slot: one of them, the leader, waits on the semaphore, the others on a private
- * condition; a leader that comes back lets them all look again.
+ * and being woken by its own append would make its two threads compete for the GIL. It posts two, one on each side of
+ * itself.
  */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <semaphore.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/internal.h"
 
-static sem_t *semaphore_of(struct shmq_store *store, uint32_t slot)
+static_assert(SHMQ_CLIENTS_MAX <= UINT64_C(1) << 16, "an errand names slots in 16 bits");
+
+struct range {             /* the slots from `first` to `last` that sleep on `queue` and have a hand up */
+    uint32_t queue;        /* SHMQ_NONE: whatever they sleep on */
+    uint32_t first, last;
+    uint64_t hands;
+};
+
+sem_t *shmq_semaphore(struct shmq_store *store, uint32_t slot)
 {
     if (slot >= store->sizes.client_max) {
         return NULL;
@@ -49,56 +68,140 @@ static sem_t *semaphore_of(struct shmq_store *store, uint32_t slot)
     return opened;
 }
 
-static void post(struct shmq_store *store, uint32_t slot)
+static bool claim_wake_up(struct shmq_client *client)
 {
     uint32_t asleep = SHMQ_CLIENT_ASLEEP;
-    struct shmq_client *client = &store->clients[slot];
-    if (!atomic_compare_exchange_strong_explicit(&client->state, &asleep, SHMQ_CLIENT_AWAKE, memory_order_acq_rel,
-                                                 memory_order_relaxed)) {
-        return;
-    }
-    SHMQ_POINT("wake.promised");
-    sem_t *semaphore = semaphore_of(store, slot);
+    return atomic_compare_exchange_strong_explicit(&client->state, &asleep, SHMQ_CLIENT_AWAKE, memory_order_acq_rel,
+                                                   memory_order_relaxed);
+}
+
+static void post(struct shmq_store *store, uint32_t slot)
+{
+    sem_t *semaphore = shmq_semaphore(store, slot);
     if (semaphore != NULL) {
         sem_post(semaphore);
     }
-    if (store->writable) {
-        atomic_fetch_add_explicit(&store->log->wakes, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->readers->wakes, 1, memory_order_relaxed);
+}
+
+/* False: somebody who was late has left another errand here, which stays. */
+static bool errand_give(struct shmq_client *client, const struct range *rest)
+{
+    uint64_t none = 0;
+    if (atomic_load_explicit(&client->errand, memory_order_relaxed) != none) {
+        return false;
+    }
+    atomic_store_explicit(&client->errand_hands, rest->hands, memory_order_relaxed);
+    const uint64_t errand = (uint64_t)rest->queue << 32 | rest->first << 16 | rest->last;
+    return atomic_compare_exchange_strong_explicit(&client->errand, &none, errand, memory_order_release,
+                                                   memory_order_relaxed);
+}
+
+/* Wake the slot and have it wake the rest of the range. False: it does not take the rest. */
+static bool wake_with_errand(struct shmq_store *store, uint32_t slot, const struct range *range)
+{
+    struct shmq_client *client = &store->clients[slot];
+    const struct range rest = {.queue = range->queue, .first = slot + 1, .last = range->last, .hands = range->hands};
+    if (atomic_load_explicit(&client->state, memory_order_acquire) != SHMQ_CLIENT_ASLEEP ||
+        (range->queue != SHMQ_NONE &&
+         (atomic_load_explicit(&client->watched, memory_order_relaxed) & shmq_watched_bit(range->queue)) == 0) ||
+        !claim_wake_up(client)) {
+        return false;
+    }
+    SHMQ_POINT("wake.promised");
+    const bool taken = slot == range->last || errand_give(client, &rest);
+    SHMQ_POINT("wake.told");
+    post(store, slot);
+    return taken;
+}
+
+static void wake_range(struct shmq_store *store, const struct range range)
+{
+    uint32_t slot = range.first;
+    while (slot <= range.last) {
+        const uint64_t hands = range.hands >> slot % 64;
+        if (hands == 0) {
+            slot = (slot | 63) + 1;
+            continue;
+        }
+        slot += (uint32_t)__builtin_ctzll(hands);
+        if (slot > range.last || wake_with_errand(store, slot, &range)) {
+            return;
+        }
+        slot++;
     }
 }
 
-static uint32_t client_high(const struct shmq_store *store)
+void shmq_errand_run(struct shmq_store *store, uint32_t slot)
 {
-    uint32_t high = atomic_load_explicit(&store->readers->client_high, memory_order_acquire);
-    return high < store->sizes.client_max ? high : store->sizes.client_max;
+    struct shmq_client *client = &store->clients[slot];
+    const uint64_t errand = atomic_load_explicit(&client->errand, memory_order_acquire);
+    if (errand == 0) {
+        return;
+    }
+    struct range half = {.queue = (uint32_t)(errand >> 32), .first = errand >> 16 & 0xffff, .last = errand & 0xffff,
+                         .hands = atomic_load_explicit(&client->errand_hands, memory_order_relaxed)};
+    const uint32_t last = half.last < store->sizes.client_max ? half.last : store->sizes.client_max - 1;
+    if (half.first <= last) {
+        half.last = half.first + (last - half.first) / 2;
+        wake_range(store, half);
+        SHMQ_POINT("wake.half");
+        half.first = half.last + 1;
+        half.last = last;
+        wake_range(store, half);
+    }
+    atomic_store_explicit(&client->errand, 0, memory_order_release);
+    SHMQ_POINT("wake.passed");
 }
 
-static void wake_slots(struct shmq_store *store, uint32_t queue, uint64_t bits_kept, uint32_t slot_kept)
+/* Every slot that has ever been used; false when there is none. */
+static bool range_open(const struct shmq_store *store, struct range *range)
+{
+    uint32_t high = atomic_load_explicit(&store->readers->client_high, memory_order_acquire);
+    high = high < store->sizes.client_max ? high : store->sizes.client_max;
+    range->last = high - 1;
+    return high != 0;
+}
+
+/* `bits_kept` stay up: those of the slot that is told otherwise, and of who shares its bit. */
+static __attribute__((noinline)) void wake_hands(struct shmq_store *store, uint32_t queue, uint64_t bits_kept,
+                                                 uint32_t slot_kept)
+{
+    struct range range = {.queue = queue};
+    _Atomic uint64_t *waiters = &store->waiters[queue & store->queue_mask];
+    range.hands = bits_kept == 0 ? atomic_exchange_explicit(waiters, 0, memory_order_acq_rel)
+                                 : atomic_fetch_and_explicit(waiters, bits_kept, memory_order_acq_rel);
+    SHMQ_POINT("wake.taken");
+    if (!range_open(store, &range)) {
+        return;
+    }
+    if (slot_kept > range.last) {
+        wake_range(store, range);
+        return;
+    }
+    const uint32_t last = range.last;
+    if (slot_kept > 0) {
+        range.last = slot_kept - 1;
+        wake_range(store, range);
+    }
+    range.first = slot_kept + 1;
+    range.last = last;
+    wake_range(store, range);
+}
+
+static inline void wake_slots(struct shmq_store *store, uint32_t queue, uint64_t bits_kept, uint32_t slot_kept)
 {
     if (!shmq_queue_is_number(store, queue)) {
         return;
     }
-    _Atomic uint64_t *waiters = &store->waiters[queue & store->queue_mask];
     if (shmq_queue_is_sync(store, queue)) {
         /* Readers are woken when the bytes are durable, not before. */
         shmq_want_durable(store, shmq_load_acquire(&store->log->end));
         return;
     }
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in shmq_wait */
-    if (atomic_load_explicit(waiters, memory_order_relaxed) == 0) {
-        return;
-    }
-    uint64_t bits = bits_kept == 0
-                        ? atomic_exchange_explicit(waiters, 0, memory_order_acq_rel)
-                        : atomic_fetch_and_explicit(waiters, bits_kept, memory_order_acq_rel);
-    SHMQ_POINT("wake.taken");
-    uint32_t high = client_high(store);
-    for (; bits != 0; bits &= bits - 1) {
-        for (uint32_t slot = (uint32_t)__builtin_ctzll(bits); slot < high; slot += 64) {
-            if (slot != slot_kept) {
-                post(store, slot);
-            }
-        }
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in raise_hands, sleep.c */
+    if (atomic_load_explicit(&store->waiters[queue & store->queue_mask], memory_order_relaxed) != 0) {
+        wake_hands(store, queue, bits_kept, slot_kept);
     }
 }
 
@@ -115,175 +218,17 @@ void shmq_wake_others(struct shmq_store *store, uint32_t queue)
 
 void shmq_wake_all(struct shmq_store *store)
 {
-    uint32_t high = client_high(store);
+    struct range range = {.queue = SHMQ_NONE, .hands = UINT64_MAX};
     atomic_thread_fence(memory_order_seq_cst);
-    for (uint32_t slot = 0; slot < high; slot++) {
+    if (range_open(store, &range)) {
+        wake_range(store, range);
+    }
+}
+
+void shmq_wake_slot(struct shmq_store *store, uint32_t slot)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (slot < store->sizes.client_max && claim_wake_up(&store->clients[slot])) {
         post(store, slot);
     }
-}
-
-void shmq_wake_client(struct shmq_store *store, uint32_t slot)
-{
-    atomic_thread_fence(memory_order_seq_cst);
-    if (slot < store->sizes.client_max) {
-        post(store, slot);
-    }
-    /* Threads that sleep behind the leader, and a leader that is just going to sleep. */
-    pthread_mutex_lock(&store->wait_mutex);
-    store->wait_round++;
-    pthread_cond_broadcast(&store->wait_turn);
-    pthread_mutex_unlock(&store->wait_mutex);
-}
-
-void shmq_interrupt(struct shmq_store *store)
-{
-    /* Counted before anybody is woken: a leader that becomes ASLEEP too late for that post sees the count. */
-    atomic_fetch_add_explicit(&store->interrupts, 1, memory_order_seq_cst);
-    shmq_wake_client(store, store->client_slot);
-}
-
-static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        const struct shmq_queue *entry = shmq_queue_entry(store, queues[i]);
-        if (entry == NULL || shmq_load_acquire(&entry->offset_max) <= offsets[i]) {
-            continue;
-        }
-        if (!shmq_queue_is_sync(store, queues[i])) {
-            return true;
-        }
-        uint8_t bytes[SHMQ_UNIT_BYTES];
-        struct shmq_unit unit;
-        if (shmq_units_read(store, queues[i], offsets[i], 1, bytes) != 1) {
-            return true; /* not in memory any more, so long durable */
-        }
-        shmq_unit_unpack(bytes, &unit);
-        const uint64_t visible = shmq_queue_visible_end(store, queues[i]);
-        if ((unit.log_position <= visible && unit.record_bytes <= visible - unit.log_position) ||
-            unit.log_position > shmq_load_acquire(&store->log->end)) { /* a bad unit is for its reader to judge */
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool has_news(struct shmq_store *store, const struct shmq_watch *watch)
-{
-    if (watch->interruptible &&
-        atomic_load_explicit(&store->interrupts, memory_order_acquire) != watch->interrupts_seen) {
-        return true;
-    }
-    return shmq_load_acquire(&store->log->durable_end) >= watch->durable_end ||
-           queues_have_news(store, watch->queues, watch->offsets, watch->count);
-}
-
-static bool spin_for_news(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us)
-{
-    if (spin_us == 0 || store->processors < 2) {
-        return has_news(store, watch);
-    }
-    uint64_t until = store->io->monotonic_ns() + (uint64_t)spin_us * 1000u;
-    do {
-        for (int i = 0; i < 16; i++) {
-            if (has_news(store, watch)) {
-                return true;
-            }
-            shmq_pause();
-        }
-    } while (store->io->monotonic_ns() < until);
-    return false;
-}
-
-static void raise_hands(struct shmq_store *store, const uint32_t *queues, uint32_t count)
-{
-    uint64_t bit = UINT64_C(1) << (store->client_slot % 64);
-    SHMQ_POINT("wait.looked");
-    for (uint32_t i = 0; i < count; i++) {
-        if (shmq_queue_is_number(store, queues[i])) {
-            atomic_fetch_or_explicit(&store->waiters[queues[i] & store->queue_mask], bit, memory_order_relaxed);
-        }
-    }
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in shmq_wake */
-    SHMQ_POINT("wait.raised");
-}
-
-/* The leader's sleep; its state is ASLEEP already. SHMQ_TIMED_OUT only when nobody claimed our wake-up. */
-static enum shmq_status sleep_as_leader(struct shmq_store *store, sem_t *semaphore, const struct shmq_watch *watch,
-                                        uint64_t deadline_ns)
-{
-    enum shmq_status status = SHMQ_OK;
-    raise_hands(store, watch->queues, watch->count);
-    if (!has_news(store, watch)) {
-        struct timespec until = shmq_timespec(deadline_ns);
-        if (sem_clockwait(semaphore, CLOCK_MONOTONIC, &until) == 0) {
-            return SHMQ_OK;
-        }
-        status = errno == EINTR ? SHMQ_OK : SHMQ_TIMED_OUT; /* a signal: let the caller look at it */
-    }
-    uint32_t asleep = SHMQ_CLIENT_ASLEEP;
-    if (!atomic_compare_exchange_strong_explicit(&store->clients[store->client_slot].state, &asleep, SHMQ_CLIENT_AWAKE,
-                                                 memory_order_acq_rel, memory_order_relaxed)) {
-        /* Somebody woke us at the same moment; take its post, or the next sleep would end at once. */
-        struct timespec soon = shmq_timespec(store->io->monotonic_ns() + 100000000u);
-        (void)sem_clockwait(semaphore, CLOCK_MONOTONIC, &soon);
-        status = SHMQ_OK;
-    }
-    return status;
-}
-
-/* Another thread of this process waits on the semaphore; sleep until it comes back. wait_mutex held, so the leader
- * is either still ASLEEP, and any writer that takes our bits posts it, or on its way back to us. */
-static enum shmq_status sleep_behind_leader(struct shmq_store *store, const struct shmq_watch *watch,
-                                            uint64_t deadline_ns)
-{
-    uint64_t round = store->wait_round;
-    struct timespec until = shmq_timespec(deadline_ns);
-    raise_hands(store, watch->queues, watch->count);
-    if (has_news(store, watch)) {
-        return SHMQ_OK;
-    }
-    while (store->wait_round == round) {
-        if (pthread_cond_clockwait(&store->wait_turn, &store->wait_mutex, CLOCK_MONOTONIC, &until) == ETIMEDOUT) {
-            return SHMQ_TIMED_OUT;
-        }
-    }
-    return SHMQ_OK;
-}
-
-enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
-                           uint32_t spin_us, uint64_t deadline_ns)
-{
-    const struct shmq_watch watch = {.queues = queues, .offsets = offsets, .count = count, .durable_end = UINT64_MAX};
-    return shmq_wait_for(store, &watch, spin_us, deadline_ns);
-}
-
-enum shmq_status shmq_wait_for(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us,
-                               uint64_t deadline_ns)
-{
-    if (spin_for_news(store, watch, spin_us)) {
-        return SHMQ_OK;
-    }
-    if (store->client_slot >= store->sizes.client_max) {
-        return SHMQ_BAD_ARGUMENT;
-    }
-    sem_t *semaphore = semaphore_of(store, store->client_slot);
-    if (semaphore == NULL) {
-        return SHMQ_SYSTEM;
-    }
-    pthread_mutex_lock(&store->wait_mutex);
-    if (store->wait_leader) {
-        enum shmq_status status = sleep_behind_leader(store, watch, deadline_ns);
-        pthread_mutex_unlock(&store->wait_mutex);
-        return status;
-    }
-    store->wait_leader = true;
-    atomic_store_explicit(&store->clients[store->client_slot].state, SHMQ_CLIENT_ASLEEP, memory_order_seq_cst);
-    pthread_mutex_unlock(&store->wait_mutex);
-    enum shmq_status status = sleep_as_leader(store, semaphore, watch, deadline_ns);
-    pthread_mutex_lock(&store->wait_mutex);
-    store->wait_leader = false;
-    store->wait_round++;
-    pthread_cond_broadcast(&store->wait_turn);
-    pthread_mutex_unlock(&store->wait_mutex);
-    return status;
 }

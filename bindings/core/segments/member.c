@@ -159,6 +159,8 @@ enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_
     client->pid = pid;
     client->start = start;
     client->role = role;
+    atomic_store_explicit(&client->watched, 0, memory_order_relaxed);
+    atomic_store_explicit(&client->errand, 0, memory_order_relaxed);
     atomic_store_explicit(&client->received, 0, memory_order_relaxed);
     atomic_store_explicit(&client->settled, 0, memory_order_relaxed);
     atomic_store_explicit(&client->sent, 0, memory_order_relaxed);
@@ -179,5 +181,8 @@ void shmq_client_drop(struct shmq_store *store, uint32_t slot)
     }
     /* The generation first: from here on the slot owns no queue, whoever looks. */
     atomic_fetch_add_explicit(&store->clients[slot].generation, 1, memory_order_acq_rel);
+    /* Nobody gives it an errand once it is not asleep; one that it did not get round to is ours now. */
+    atomic_store_explicit(&store->clients[slot].state, SHMQ_CLIENT_AWAKE, memory_order_seq_cst);
+    shmq_errand_run(store, slot);
     atomic_store_explicit(&store->clients[slot].state, SHMQ_CLIENT_FREE, memory_order_release);
 }

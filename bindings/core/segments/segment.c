@@ -43,7 +43,7 @@ static enum shmq_status compute(const struct shmq_sizes *sizes, struct offsets *
     const uint32_t limit = 1u << 24; /* keeps every product below far from overflow */
     if (sizes->file_bytes < 16 * SHMQ_PAGE_BYTES || sizes->file_bytes % SHMQ_PAGE_BYTES != 0 ||
         sizes->file_bytes > (UINT64_C(1) << 40) || sizes->topic_max - 1 >= limit || sizes->queue_max - 1 >= limit ||
-        sizes->frame_max - 1 >= limit || sizes->client_max - 1 >= limit || sizes->group_max - 1 >= limit ||
+        sizes->frame_max - 1 >= limit || sizes->client_max - 1 >= SHMQ_CLIENTS_MAX || sizes->group_max - 1 >= limit ||
         sizes->offset_max - 1 >= limit) {
         return SHMQ_BAD_ARGUMENT;
     }
@@ -235,6 +235,7 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
         return SHMQ_SYSTEM; /* /proc cannot be read now: nobody could tell our claims from those of the dead */
     }
     store->io = io;
+    store->sleep_ns_max = SHMQ_SLEEP_NS;
     store->repair = shmq_repair;
     store->consumequeue_fd = -1;
     store->control_map = control;

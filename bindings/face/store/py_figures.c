@@ -32,7 +32,7 @@ static PyObject *figures_stats(PyStorePart *part, PyObject *unused)
                          atomic_load_explicit(&log->queue_used, memory_order_relaxed), "lock_tid", lock_tid(log), "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths",
                          (u64)log->deaths, "appended", (u64)log->appended, "appended_bytes", (u64)log->appended_bytes,
                          "busy", (u64)atomic_load_explicit(&log->busy, memory_order_relaxed), "wakes",
-                         (u64)atomic_load_explicit(&log->wakes, memory_order_relaxed), "rolled", (u64)log->rolled,
+                         (u64)atomic_load_explicit(&self->core.readers->wakes, memory_order_relaxed), "rolled", (u64)log->rolled,
                          "frame_ready", atomic_load_explicit(&log->frame_ready, memory_order_relaxed), "frame_bump",
                          log->frame_bump, "claims", (u64)log->claims, "claims_evicted",
                          (u64)log->claims_evicted, "claim_state",

@@ -1,0 +1,232 @@
+/* Sleep: how a reader waits for news. wake.c is the other half and has the handshake.
+ *
+ *   look · spin · state = ASLEEP · hands up · look again · sleep on the semaphore · carry out the errand · AWAKE
+ *
+ * Before it sleeps, a reader spins as long as news may come sooner than a sleep takes, if a processor is idle. 50 us are
+ * the limit the library sets: with 20 us a request and its answer just missed each other.
+ *
+ * Threads of one process share its slot: one of them, the leader, waits on the semaphore, the others on a private
+ * condition; a leader that comes back lets them all look again.
+ *
+ * Whoever should have woken a sleeper may have been killed or stopped on its way. So a sleeper puts its hands up and looks
+ * again after `sleep_ns_max`, 200 ms: that is the longest that anybody else's death or standstill can cost it.
+ */
+#include <semaphore.h>
+
+#include "core/internal.h"
+
+#define POST_PATIENCE_NS UINT64_C(100000000) /* from a changed state to the post that follows it */
+
+static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct shmq_queue *entry = shmq_queue_entry(store, queues[i]);
+        if (entry == NULL || shmq_load_acquire(&entry->offset_max) <= offsets[i]) {
+            continue;
+        }
+        if (!shmq_queue_is_sync(store, queues[i])) {
+            return true;
+        }
+        uint8_t bytes[SHMQ_UNIT_BYTES];
+        struct shmq_unit unit;
+        if (shmq_units_read(store, queues[i], offsets[i], 1, bytes) != 1) {
+            return true; /* not in memory any more, so long durable */
+        }
+        shmq_unit_unpack(bytes, &unit);
+        const uint64_t visible = shmq_queue_visible_end(store, queues[i]);
+        if ((unit.log_position <= visible && unit.record_bytes <= visible - unit.log_position) ||
+            unit.log_position > shmq_load_acquire(&store->log->end)) { /* a bad unit is for its reader to judge */
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_news(struct shmq_store *store, const struct shmq_watch *watch)
+{
+    if (watch->interruptible &&
+        atomic_load_explicit(&store->interrupts, memory_order_acquire) != watch->interrupts_seen) {
+        return true;
+    }
+    return shmq_load_acquire(&store->log->durable_end) >= watch->durable_end ||
+           queues_have_news(store, watch->queues, watch->offsets, watch->count);
+}
+
+static bool spin_for_news(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us)
+{
+    if (spin_us == 0 || store->processors < 2) {
+        return has_news(store, watch);
+    }
+    uint64_t until = store->io->monotonic_ns() + (uint64_t)spin_us * 1000u;
+    do {
+        for (int i = 0; i < 16; i++) {
+            if (has_news(store, watch)) {
+                return true;
+            }
+            shmq_pause();
+        }
+    } while (store->io->monotonic_ns() < until);
+    return false;
+}
+
+static uint64_t watched_bits(const uint32_t *queues, uint32_t count)
+{
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bits |= shmq_watched_bit(queues[i]);
+    }
+    return bits;
+}
+
+static void raise_hands(struct shmq_store *store, const uint32_t *queues, uint32_t count)
+{
+    uint64_t bit = UINT64_C(1) << (store->client_slot % 64);
+    SHMQ_POINT("wait.looked");
+    for (uint32_t i = 0; i < count; i++) {
+        if (shmq_queue_is_number(store, queues[i])) {
+            /* Release: who takes the bit sees that we are asleep, and on what. */
+            atomic_fetch_or_explicit(&store->waiters[queues[i] & store->queue_mask], bit, memory_order_release);
+        }
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in shmq_wake */
+    SHMQ_POINT("wait.raised");
+}
+
+static uint64_t slice_end(const struct shmq_store *store, uint64_t deadline_ns)
+{
+    const uint64_t now = store->io->monotonic_ns();
+    return deadline_ns > now && deadline_ns - now > store->sleep_ns_max ? now + store->sleep_ns_max : deadline_ns;
+}
+
+/* Somebody has woken us. Before anything else, wake those that we were told to. */
+static enum shmq_status woken(struct shmq_store *store)
+{
+    SHMQ_POINT("wait.woken");
+    shmq_errand_run(store, store->client_slot);
+    return SHMQ_OK;
+}
+
+/* Not asleep any more, by our own decision. SHMQ_OK instead of `status` where somebody woke us at the same moment. */
+static enum shmq_status rise(struct shmq_store *store, sem_t *semaphore, enum shmq_status status)
+{
+    uint32_t asleep = SHMQ_CLIENT_ASLEEP;
+    if (atomic_compare_exchange_strong_explicit(&store->clients[store->client_slot].state, &asleep, SHMQ_CLIENT_AWAKE,
+                                                memory_order_acq_rel, memory_order_relaxed)) {
+        return status;
+    }
+    /* Take its post, or the next sleep would end at once; the errand is there when the post is. */
+    struct timespec soon = shmq_timespec(store->io->monotonic_ns() + POST_PATIENCE_NS);
+    (void)sem_clockwait(semaphore, CLOCK_MONOTONIC, &soon);
+    return woken(store);
+}
+
+/* The leader's sleep; its state is ASLEEP already. SHMQ_TIMED_OUT only when nobody claimed our wake-up. */
+static enum shmq_status sleep_as_leader(struct shmq_store *store, sem_t *semaphore, const struct shmq_watch *watch,
+                                        uint64_t deadline_ns)
+{
+    for (;;) {
+        raise_hands(store, watch->queues, watch->count);
+        if (has_news(store, watch)) {
+            return rise(store, semaphore, SHMQ_OK);
+        }
+        const uint64_t until_ns = slice_end(store, deadline_ns);
+        struct timespec until = shmq_timespec(until_ns);
+        if (sem_clockwait(semaphore, CLOCK_MONOTONIC, &until) == 0) {
+            return woken(store);
+        }
+        if (errno == EINTR) {
+            return rise(store, semaphore, SHMQ_OK); /* a signal: let the caller look at it */
+        }
+        if (until_ns == deadline_ns) {
+            return rise(store, semaphore, SHMQ_TIMED_OUT);
+        }
+        if (atomic_load_explicit(&store->clients[store->client_slot].state, memory_order_acquire) != SHMQ_CLIENT_ASLEEP) {
+            return rise(store, semaphore, SHMQ_OK); /* whoever said so has not posted: perhaps it died */
+        }
+    }
+}
+
+/* Another thread of this process waits on the semaphore; sleep until it comes back. wait_mutex held, so the leader
+ * is either still ASLEEP, and any writer that takes our bits posts it, or on its way back to us. */
+static enum shmq_status sleep_behind_leader(struct shmq_store *store, const struct shmq_watch *watch,
+                                            uint64_t deadline_ns)
+{
+    const uint64_t round = store->wait_round;
+    atomic_fetch_or_explicit(&store->clients[store->client_slot].watched, watched_bits(watch->queues, watch->count),
+                             memory_order_relaxed);
+    for (;;) {
+        raise_hands(store, watch->queues, watch->count);
+        if (has_news(store, watch)) {
+            return SHMQ_OK;
+        }
+        const uint64_t until_ns = slice_end(store, deadline_ns);
+        struct timespec until = shmq_timespec(until_ns);
+        int rc = 0;
+        while (store->wait_round == round && rc != ETIMEDOUT) {
+            rc = pthread_cond_clockwait(&store->wait_turn, &store->wait_mutex, CLOCK_MONOTONIC, &until);
+        }
+        if (store->wait_round != round) {
+            return SHMQ_OK;
+        }
+        if (until_ns == deadline_ns) {
+            return SHMQ_TIMED_OUT;
+        }
+    }
+}
+
+void shmq_wake_client(struct shmq_store *store, uint32_t slot)
+{
+    shmq_wake_slot(store, slot);
+    /* Threads that sleep behind the leader, and a leader that is just going to sleep. */
+    pthread_mutex_lock(&store->wait_mutex);
+    store->wait_round++;
+    pthread_cond_broadcast(&store->wait_turn);
+    pthread_mutex_unlock(&store->wait_mutex);
+}
+
+void shmq_interrupt(struct shmq_store *store)
+{
+    /* Counted before anybody is woken: a leader that becomes ASLEEP too late for that post sees the count. */
+    atomic_fetch_add_explicit(&store->interrupts, 1, memory_order_seq_cst);
+    shmq_wake_client(store, store->client_slot);
+}
+
+enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
+                           uint32_t spin_us, uint64_t deadline_ns)
+{
+    const struct shmq_watch watch = {.queues = queues, .offsets = offsets, .count = count, .durable_end = UINT64_MAX};
+    return shmq_wait_for(store, &watch, spin_us, deadline_ns);
+}
+
+enum shmq_status shmq_wait_for(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us,
+                               uint64_t deadline_ns)
+{
+    if (spin_for_news(store, watch, spin_us)) {
+        return SHMQ_OK;
+    }
+    if (store->client_slot >= store->sizes.client_max) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    sem_t *semaphore = shmq_semaphore(store, store->client_slot);
+    if (semaphore == NULL) {
+        return SHMQ_SYSTEM;
+    }
+    pthread_mutex_lock(&store->wait_mutex);
+    if (store->wait_leader) {
+        enum shmq_status status = sleep_behind_leader(store, watch, deadline_ns);
+        pthread_mutex_unlock(&store->wait_mutex);
+        return status;
+    }
+    store->wait_leader = true;
+    atomic_store_explicit(&store->clients[store->client_slot].watched, watched_bits(watch->queues, watch->count),
+                          memory_order_relaxed);
+    atomic_store_explicit(&store->clients[store->client_slot].state, SHMQ_CLIENT_ASLEEP, memory_order_seq_cst);
+    pthread_mutex_unlock(&store->wait_mutex);
+    enum shmq_status status = sleep_as_leader(store, semaphore, watch, deadline_ns);
+    pthread_mutex_lock(&store->wait_mutex);
+    store->wait_leader = false;
+    store->wait_round++;
+    pthread_cond_broadcast(&store->wait_turn);
+    pthread_mutex_unlock(&store->wait_mutex);
+    return status;
+}
