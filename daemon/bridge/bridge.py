@@ -26,6 +26,7 @@ from shmq.daemon.bridge.held_answers import Entry, HeldAnswers, send
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import Logic
+from shmq.daemon.bridge.next_turn import NextTurn, Settling
 from shmq.daemon.bridge.route_waits import Registration, RouteWaits
 from shmq.daemon.bridge.send_path import Held, Origin, SendPath, Served
 from shmq.daemon.bridge.send_wait import SENDS, too_late
@@ -92,10 +93,9 @@ class Bridge:
         self._is_closed = False
         self.busy_poll = BusyPoll()
         self._wake: asyncio.TimerHandle | None = None
-        self._settled: Callable[[], None] | None = None
-        self._version: Callable[[], object] = int
-        self._settled_version: object = None
-        self._is_settling = False
+        self._waking = NextTurn(lambda _: self._guarded("a wave", lambda: self._logic.woken(self._now_ms())))
+        self._storing = NextTurn(self.arrived)
+        self._settling = Settling()
         self._route_waits: RouteWaits | None = None
 
     def now(self) -> float:
@@ -362,6 +362,10 @@ class Bridge:
             self.log("connection.closed", about=host, remote=connection.remote, reason=reason)
         self._guarded("a connection's end", lambda: self._logic.disconnected(connection.connection_id, self._now_ms()))
 
+    def stored(self, queues: Sequence[int]) -> None:
+        """Queues (by index) have new messages; who waits for them is served after what is written now has gone out."""
+        self._storing.ask(queues)
+
     # -- called by whoever watches the log
 
     def arrived(self, queues: Sequence[int]) -> None:
@@ -395,25 +399,11 @@ class Bridge:
 
     def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], object]) -> None:
         """Have `action` called after whatever changed what the logic waits for, as `version` says: once a turn."""
-        self._settled, self._version = action, version
-        self.settle()
+        self._settling.begin(action, version)
 
     def settle(self) -> None:
         """Call the action now, whatever has changed."""
-        if self._settled is not None:
-            self._settled_version = self._version()
-            self._settled()
-
-    def _settle_soon(self) -> None:
-        if self._settled is not None and not self._is_settling and self._version() != self._settled_version:
-            # A turn of the loop may serve hundreds of pulls; the list of all that wait is made after the last one.
-            self._is_settling = True
-            asyncio.get_running_loop().call_soon(self._settle_changes)
-
-    def _settle_changes(self) -> None:
-        self._is_settling = False
-        if not self._is_closed and self._version() != self._settled_version:
-            self.settle()
+        self._settling.settle()
 
     def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
@@ -444,7 +434,7 @@ class Bridge:
             elif isinstance(effect, Forward):
                 assert self._upstreams is not None
                 self._upstreams.forward(connection, effect.command)
-        self._settle_soon()
+        self._settling.settle_soon()
 
     def _reply(self, effect: Reply) -> None:
         connection = self._connections.get(effect.connection_id)
@@ -473,6 +463,9 @@ class Bridge:
 
     def _wake_in(self, after_ms: int) -> None:
         """Call `woken` no later than that. One timer is enough: whoever wants more says so when woken too early."""
+        if after_ms <= 0:
+            self._waking.ask()
+            return
         loop = asyncio.get_running_loop()
         due = loop.time() + after_ms / 1000
         if self._wake is not None:
@@ -492,6 +485,8 @@ class Bridge:
             asyncio.get_running_loop().remove_reader(door.socket)
         self._doors.clear()
         self._is_closed = True
+        for turn in (self._waking, self._storing, self._settling):
+            turn.close()
         for _, task in self._accepting.values():
             task.cancel()
         if self._wake is not None:

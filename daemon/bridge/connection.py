@@ -79,8 +79,8 @@ class Host(Protocol):
     def serve_sends(self, connection: BridgeConnection, data: bytes, origin: Origin) -> Served | None:
         """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
 
-    def arrived(self, queues: Sequence[int]) -> None:
-        """Queues (by index) have new messages."""
+    def stored(self, queues: Sequence[int]) -> None:
+        """Queues (by index) have new messages; who waits for them is served behind the answers written so far."""
 
     def hold(self, connection: BridgeConnection, held: Held, data: bytes) -> None:
         """Call `released` when the disk has what these answers acknowledge; `data` begins with what they answer."""
@@ -316,7 +316,7 @@ class BridgeConnection(asyncio.Protocol):
         if served.answers:
             self.write(served.answers)
         if served.queues:
-            self._host.arrived(served.queues)
+            self._host.stored(served.queues)
         if served.held is not None:
             self._held_bytes += len(served.held.answers)
             self._host.hold(self, served.held, data)

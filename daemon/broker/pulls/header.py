@@ -8,19 +8,6 @@ from shmq.errors import ProtocolError
 
 _COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
 _INT32_MIN, _INT64_MIN = -INT32_MAX - 1, -INT64_MAX - 1
-_NAMES = (
-    "consumerGroup",
-    "topic",
-    "queueId",
-    "queueOffset",
-    "maxMsgNums",
-    "sysFlag",
-    "commitOffset",
-    "suspendTimeoutMillis",
-    "subscription",
-    "subVersion",
-    "expressionType",
-)
 
 
 class PullHeader(NamedTuple):
@@ -79,15 +66,9 @@ def read_pull_header(ext: Mapping[str, str]) -> PullHeader:
     )
 
 
-def pull_fields(ext: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields that `read_pull_header` reads; a pull may wait for minutes, and whatever else came need not."""
-    return {name: ext[name] for name in _NAMES if name in ext}
-
-
-def with_subscription(fields: Mapping[str, str], expression: str, kind: str) -> dict[str, str]:
-    """Return the fields of a pull that says itself what it wants."""
-    sys_flag = _int32(fields, "sysFlag") | _SUBSCRIPTION
-    return {**fields, "sysFlag": str(sys_flag), "subscription": expression, "expressionType": kind}
+def with_subscription(header: PullHeader, expression: str, kind: str) -> PullHeader:
+    """Return the header of a pull that says itself what it wants."""
+    return header._replace(sys_flag=header.sys_flag | _SUBSCRIPTION, expression=expression, expression_type=kind)
 
 
 def _int32(ext: Mapping[str, str], name: str) -> int:

@@ -30,13 +30,14 @@ from shmq.daemon.broker.groups.registry import ConsumerGroup
 from shmq.daemon.broker.groups.selection import TAG, Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.log import Log, NewRecord
-from shmq.daemon.broker.pulls.header import PullHeader, pull_fields, read_pull_header, with_subscription
+from shmq.daemon.broker.pulls.header import PullHeader, read_pull_header, with_subscription
 from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, Topic
 from shmq.daemon.broker.topics import PERM_READ, ensure_topic
+from shmq.daemon.broker.wave import Wave
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 
@@ -82,6 +83,7 @@ class Pulls(Part):
         self.waits = PullWaits(
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
+        self._wave: Wave[HeldPull] = Wave(self._resume)
 
     @serves(Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
     def pull(self, call: Call) -> Answer | None:
@@ -237,22 +239,25 @@ class Pulls(Part):
             remark = "[OVERLOAD]system busy, start flow control for a while"
             return Answer(code=Response.SYSTEM_BUSY, remark=remark)
         until_ms = call.now_ms + min(header.suspend_ms, self._settings.suspend_ms_max)
-        fields = pull_fields(call.ext)
         if not header.has_subscription:
             # What the group subscribed to when it asked, as in RocketMQ: the group may be away when the answer is due.
-            fields = with_subscription(fields, *self._subscribed(header))
-        kept = replace(call.command, ext=fields, body=b"")
-        self.waits.add(HeldPull(call._replace(command=kept), queue, next_offset, until_ms))
+            header = with_subscription(header, *self._subscribed(header))
+        kept = replace(call.command, ext={}, body=b"")  # a pull may wait for minutes; its fields are in the header
+        self.waits.add(HeldPull(call._replace(command=kept), queue, next_offset, until_ms, header))
         return None
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
-        """Answer those for whom there is something in these queues."""
-        effects: list[Effect] = []
+        """Answer those for whom there is something in these queues, in turns where they are many."""
+        due: list[HeldPull] = []
         for queue in queues:
-            for held in self.waits.of(queue):
-                if self._tables.queue_bounds(queue).offset_max > held.next_offset:
-                    effects += self._resume(held, now_ms)
-        return effects
+            if waiting := self.waits.of(queue):
+                offset_max = self._tables.queue_bounds(queue).offset_max
+                due += [held for held in waiting if offset_max > held.next_offset]
+        return self._wave.begin(due, now_ms) if due else ()
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """Go on with those for whom there is something."""
+        return self._wave.go_on(now_ms)
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Under synchronous flush a message is visible when it is on disk."""
@@ -260,13 +265,18 @@ class Pulls(Part):
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Answer those whose time is over."""
-        return [effect for held in self.waits.due(now_ms) for effect in self._resume(held, now_ms, is_over=True)]
+        over = [effect for held in self.waits.due(now_ms) for effect in self._resume(held, now_ms, is_over=True)]
+        return [*over, *self._wave.go_on(now_ms)]
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """Forget what a gone connection waited for."""
         for held in self.waits.of_connection(connection.connection_id):
-            self.waits.remove(held)
+            self._end(held)
         return ()
+
+    def _end(self, held: HeldPull) -> None:
+        self.waits.remove(held)
+        self._wave.drop(held)
 
     def _resume(self, held: HeldPull, now_ms: int, *, is_over: bool = False) -> list[Effect]:
         """Read again for a held pull; it goes on waiting when there is nothing for it and its time is not over."""
@@ -275,14 +285,13 @@ class Pulls(Part):
             if next_offset != held.next_offset:
                 self.waits.move(held, next_offset, now_ms)
             return []
-        self.waits.remove(held)
+        self._end(held)
         if answer.code in _TAKES:
-            header, is_found = read_pull_header(held.call.ext), answer.code == Response.SUCCESS
-            self._tell_taken(header, held.queue, next_offset, is_found=is_found)
+            self._tell_taken(held.header, held.queue, next_offset, is_found=answer.code == Response.SUCCESS)
         return later(held.call, answer)
 
     def _again(self, held: HeldPull) -> tuple[Answer, int]:
-        header = read_pull_header(held.call.ext)
+        header = held.header
         try:
             topic = self._checked_topic(held.call, header)
             wanted = self._wanted(header)

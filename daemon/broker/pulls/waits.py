@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shmq.daemon.broker.pulls.header import PullHeader
 from shmq.daemon.broker.requests import Call
 
 NEWS_MS = 2000  # RocketMQ looks at held pulls again every 5 s
@@ -25,12 +26,13 @@ _SPARE = 16  # offsets that nobody waits for any more, before they are thrown ou
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """One pull; `next_offset` passes over what it has seen and does not want."""
+    """One pull; `next_offset` passes over what it has seen and does not want, `header` is how it came."""
 
     call: Call
     queue: int
     next_offset: int
     until_ms: int  # earlier, once it has news of what it does not want
+    header: PullHeader
 
 
 class _Queue:

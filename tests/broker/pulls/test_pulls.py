@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Effect, Reply, Report
+from shmq.daemon.broker.effects import Effect, Reply, Report, Wake
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.pulls.waits import NEWS_MS
 from shmq.daemon.broker.requests import Address
@@ -266,6 +266,23 @@ def test_a_send_over_tcp_wakes_the_pulls_after_its_own_reply(consumer: Consumer)
     ext = dict(zip("abcdefghi", ("p", "orders", "TBW102", "4", "0", "0", "0", "0", ""), strict=True))
     effects = consumer.broker.handle(1, Command(code=310, ext=ext, body=b"x"), 5)
     assert [connection for connection, *_ in replies(effects)] == [1, 2]
+
+
+def test_many_pulls_are_answered_in_turns_and_the_sender_before_all_of_them(consumer: Consumer) -> None:
+    for connection in range(10, 60):
+        consumer.broker.connected(connection, None, 0, remote=Address("10.0.0.9", 4), local=Address("127.0.0.1", 10911))
+        assert consumer.effects(0, HELD, connection=connection) == []
+    ext = dict(zip("abcdefghi", ("p", "orders", "TBW102", "4", "0", "0", "0", "0", ""), strict=True))
+    effects: Sequence[Effect] = consumer.broker.handle(1, Command(code=310, ext=ext, body=b"x"), 5)
+    assert [connection for connection, *_ in replies(effects)] == [1]
+    consumer.broker.disconnected(20, 5)
+    turns = []
+    while Wake(0) in effects:
+        effects = consumer.broker.woken(5)
+        turns.append([connection for connection, *_ in replies(effects)])
+    assert [connection for turn in turns for connection in turn] == [each for each in range(10, 60) if each != 20]
+    assert len(turns) > 2
+    assert consumer.broker.wanted.is_nothing
 
 
 def test_a_pull_that_does_not_want_to_wait_does_not(consumer: Consumer) -> None:

@@ -5,13 +5,17 @@ from typing import Any
 
 import pytest
 
+from shmq.daemon.broker.pulls.header import read_pull_header
 from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
 from shmq.daemon.broker.requests import Call, Connection
 from shmq.protocol.command import Command
 
+NUMBERS = ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset", "suspendTimeoutMillis", "subVersion")
+
 
 def pull(queue: int, offset: int, *, connection_id: int = 1, until_ms: int = 100) -> HeldPull:
-    return HeldPull(Call(Connection(connection_id, None, 0), Command(code=11), 0), queue, offset, until_ms)
+    header = read_pull_header({"consumerGroup": "g", "topic": "t", **dict.fromkeys(NUMBERS, "0")})
+    return HeldPull(Call(Connection(connection_id, None, 0), Command(code=11), 0), queue, offset, until_ms, header)
 
 
 @pytest.fixture
@@ -87,7 +91,7 @@ def test_a_change_looks_at_no_other_pull(holding: PullWaits, monkeypatch: pytest
             return super().__getattribute__(name)
 
     everyone = [
-        Counted(*(getattr(held, name) for name in ("call", "queue", "next_offset", "until_ms")))
+        Counted(*(getattr(held, name) for name in ("call", "queue", "next_offset", "until_ms", "header")))
         for held in (pull(0, offset) for offset in range(4000))
     ]
     for held in everyone:

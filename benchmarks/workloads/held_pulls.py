@@ -1,0 +1,146 @@
+"""The workload of held pulls: a message for which hundreds of clients wait at a broker over TCP.
+
+Each client is a connection of its own with one pull that waits on the one queue of a topic. A wave is one message: the
+time until its sender is answered, and until the last of the pulls is.
+
+    pulls held ──▶ send ──▶ answer to the sender ──▶ … ──▶ answer to the last pull ──▶ pulls held again
+
+(1) A pull is held when a later request on its connection is answered: each connection is served in order.
+(2) Everybody is this process, so what a client takes to read its answer is in the time of the last one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import socket
+import time
+from contextlib import ExitStack
+
+from benchmarks.workload import Figure, Workload
+from shmq.testing import Broker
+from shmq.tools.measurement.measure import median
+from tests.interop.peers.wire import Wire, encode
+
+SEND, PULL, GET_MAX_OFFSET = 310, 11, 30
+SUSPEND_WITH_SUBSCRIPTION = 2 | 4
+SUSPEND_MS = 20_000
+HELD = 500
+WAVES, WAVES_MIN = 40, 5
+ALONE = 2_000
+TIMEOUT = 10.0
+_serial = itertools.count(1)
+
+
+class Waiter:
+    """A connection with at most one pull that waits."""
+
+    def __init__(self, address: str, topic: str, number: int) -> None:
+        host, port = address.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), TIMEOUT)
+        self._topic = topic
+        self._group = f"held_{number}"
+        self._received = b""
+
+    def hold(self, offset: int) -> None:
+        """Send a pull, and something that is answered when the pull is held."""
+        fields = {
+            "consumerGroup": self._group,
+            "topic": self._topic,
+            "queueId": "0",
+            "queueOffset": str(offset),
+            "maxMsgNums": "32",
+            "sysFlag": str(SUSPEND_WITH_SUBSCRIPTION),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(SUSPEND_MS),
+            "subscription": "*",
+            "subVersion": "1",
+            "expressionType": "TAG",
+        }
+        later = encode(GET_MAX_OFFSET, 2, {"topic": self._topic, "queueId": "0"})
+        self.socket.sendall(encode(PULL, 1, fields) + later)
+
+    def answered(self) -> bool:
+        """Read what is there; True when it is a whole answer."""
+        self._received += self.socket.recv(1 << 16)
+        if len(self._received) < 4 or len(self._received) < 4 + int.from_bytes(self._received[:4]):
+            return False
+        self._received = b""
+        return True
+
+
+def waves(address: str, held: int, count: int) -> dict[str, float]:
+    """Measure waves of one message for `held` pulls.
+
+    Returns:
+        alone_us and answer_us (median time until a sender is answered, without and with pulls that wait), ratio, and
+        last_ms (median time until the last pull is).
+    """
+    topic = f"held_{next(_serial)}_{time.monotonic_ns():x}"
+    with ExitStack() as stack:
+        sender = stack.enter_context(Wire(address, TIMEOUT))
+        _send(sender, topic)
+        alone = median([_send(sender, topic) for _ in range(ALONE)])
+        waiters = [Waiter(address, topic, number) for number in range(held)]
+        poll = select.epoll()
+        by_number = {waiter.socket.fileno(): waiter for waiter in waiters}
+        for waiter in waiters:
+            stack.callback(waiter.socket.close)
+            poll.register(waiter.socket, select.EPOLLIN)
+        stack.callback(poll.close)
+        answers, lasts = [], []
+        for offset in range(ALONE + 1, ALONE + 1 + count):
+            for waiter in waiters:
+                waiter.hold(offset)
+            _gather(poll, by_number)
+            begin = time.perf_counter_ns()
+            answers.append(_send(sender, topic))
+            _gather(poll, by_number)
+            lasts.append((time.perf_counter_ns() - begin) / 1e6)
+    answer = median(answers)
+    return {"alone_us": alone, "answer_us": answer, "ratio": answer / alone, "last_ms": median(lasts)}
+
+
+def _send(wire: Wire, topic: str) -> float:
+    """Microseconds until a message is answered."""
+    ext = dict(zip("abcdefghi", ("held", topic, "TBW102", "1", "0", "0", "1", "0", ""), strict=True))
+    data = encode(SEND, opaque := wire.next_opaque(), ext, b"x" * 128)
+    begin = time.perf_counter_ns()
+    wire.send(data)
+    reply = wire.reply_to(opaque)
+    took = (time.perf_counter_ns() - begin) / 1000
+    if reply is None or reply.code != 0:
+        raise RuntimeError(f"a send was answered {reply}")
+    return took
+
+
+def _gather(poll: select.epoll, waiters: dict[int, Waiter]) -> None:
+    """Wait until everybody has got one whole answer."""
+    missing = len(waiters)
+    while missing:
+        ready = poll.poll(TIMEOUT)
+        if not ready:
+            raise RuntimeError(f"{missing} of {len(waiters)} clients got no answer within {TIMEOUT:g} s")
+        for number, _ in ready:
+            missing -= waiters[number].answered()
+
+
+def held_pulls(effort: float) -> dict[str, float]:
+    """The same through a fresh broker."""
+    with Broker(small=False, tcp=True) as broker:
+        return waves(broker.broker_address, HELD, max(WAVES_MIN, int(WAVES * effort)))
+
+
+def workloads() -> list[Workload]:
+    """Return what is measured here."""
+    return [
+        Workload(
+            "held_pulls",
+            held_pulls,
+            [
+                Figure("held_pulls_500_answer", "answer_us", "us"),
+                Figure("held_pulls_500_answer_ratio", "ratio", "", limits={"limit": 2.0}),
+                Figure("held_pulls_500_last", "last_ms", "ms", limits={"limit": 15.0}),
+            ],
+        )
+    ]
