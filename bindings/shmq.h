@@ -568,6 +568,7 @@ struct shmq_store {
     uint32_t wait_threads;
     bool wait_leader;
     uint64_t wait_round;              /* grows each time the leader comes back */
+    _Atomic uint32_t turns;           /* sleep.c: waits in a row that ended when this processor was left to others */
     _Atomic uint32_t interrupts;      /* sleep.c: grows with each shmq_interrupt */
     uint8_t *scratch;                 /* append.c: private encode buffer, SHMQ_BATCH_BYTES_MAX + slack */
     struct shmq_doubt doubts[SHMQ_DOUBTS_MAX];

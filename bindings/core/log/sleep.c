@@ -3,7 +3,11 @@
  *   look · spin · state = ASLEEP · hands up · look again · sleep on the semaphore · carry out the errand · AWAKE
  *
  * Before it sleeps, a reader spins as long as news may come sooner than a sleep takes, if a processor is idle. 50 us are
- * the limit the library sets: with 20 us a request and its answer just missed each other.
+ * the limit the library sets: with 20 us a request and its answer just missed each other. Whoever is to send the news may
+ * wait for this very processor, and the kernel leaves two that take turns where they are for seconds. So a spin yields
+ * every few microseconds, or at once if that is what brought news the last time; and once in a while a reader whose news
+ * come in turns sleeps, to be put somewhere else. Without this, one run in five of a ping-pong took a whole spin for each
+ * half trip.
  *
  * Threads of one process share its slot: one of them, the leader, waits on the semaphore, the others on a private
  * condition; a leader that comes back lets them all look again.
@@ -11,10 +15,14 @@
  * Whoever should have woken a sleeper may have been killed or stopped on its way. So a sleeper puts its hands up and looks
  * again after `sleep_ns_max`, 200 ms: that is the longest that anybody else's death or standstill can cost it.
  */
+#include <sched.h>
 #include <semaphore.h>
 
 #include "core/internal.h"
 
+#define YIELD_NS UINT64_C(4000) /* a peer that is awake, on another processor, has answered long before */
+#define TURN_NS 1000u      /* a yield that somebody else has used takes longer, one that nobody has a fifth of it */
+#define TURNS_MAX 64u
 #define POST_PATIENCE_NS UINT64_C(100000000) /* from a changed state to the post that follows it */
 
 static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count)
@@ -52,20 +60,56 @@ static bool has_news(struct shmq_store *store, const struct shmq_watch *watch)
            queues_have_news(store, watch->queues, watch->offsets, watch->count);
 }
 
+/* Let run who waits for this processor; true when that brought news. */
+static bool take_turns(struct shmq_store *store, const struct shmq_watch *watch)
+{
+    const uint64_t began = store->io->monotonic_ns();
+    sched_yield();
+    if (!has_news(store, watch)) {
+        return false;
+    }
+    if (store->io->monotonic_ns() - began >= TURN_NS) { /* else it came from another processor meanwhile */
+        atomic_fetch_add_explicit(&store->turns, 1, memory_order_relaxed);
+    }
+    return true;
+}
+
 static bool spin_for_news(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us)
 {
-    if (spin_us == 0 || store->processors < 2) {
-        return has_news(store, watch);
+    if (has_news(store, watch)) {
+        return true;
     }
-    uint64_t until = store->io->monotonic_ns() + (uint64_t)spin_us * 1000u;
+    if (spin_us == 0 || store->processors < 2) {
+        return false;
+    }
+    const uint32_t turns = atomic_load_explicit(&store->turns, memory_order_relaxed);
+    if (turns != 0) {
+        if (turns % TURNS_MAX == 0) {
+            atomic_fetch_add_explicit(&store->turns, 1, memory_order_relaxed);
+            return false; /* go to sleep: the kernel looks for a processor for everybody it wakes */
+        }
+        if (take_turns(store, watch)) {
+            return true;
+        }
+    }
+    uint64_t now = store->io->monotonic_ns(), yield_at = now + YIELD_NS;
+    const uint64_t until = now + (uint64_t)spin_us * 1000u;
     do {
         for (int i = 0; i < 16; i++) {
             if (has_news(store, watch)) {
+                atomic_store_explicit(&store->turns, 0, memory_order_relaxed);
                 return true;
             }
             shmq_pause();
         }
-    } while (store->io->monotonic_ns() < until);
+        now = store->io->monotonic_ns();
+        if (now >= yield_at) {
+            if (take_turns(store, watch)) {
+                return true;
+            }
+            yield_at = now + YIELD_NS;
+        }
+    } while (now < until);
     return false;
 }
 

@@ -5,6 +5,7 @@
 #include "core/read/reader.h"
 
 #define WINDOW_BITS_MIN UINT64_C(256)
+#define WAIT_NS_MAX UINT64_C(1000000) /* a longer wait counts as so long */
 
 uint64_t shmq_owner_word(const struct shmq_store *store)
 {
@@ -293,8 +294,9 @@ uint32_t shmq_reader_spin_us(const struct shmq_reader *reader, uint32_t spin_us_
 
 void shmq_reader_waited(struct shmq_reader *reader, uint64_t nanoseconds)
 {
-    if (nanoseconds > UINT64_C(1000000000)) {
-        nanoseconds = UINT64_C(1000000000);
+    /* One long pause says little about the next; a dozen short waits after any are enough to spin again. */
+    if (nanoseconds > WAIT_NS_MAX) {
+        nanoseconds = WAIT_NS_MAX;
     }
     reader->arrival_ns = (reader->arrival_ns * 7 + nanoseconds) / 8;
 }
