@@ -27,6 +27,9 @@ KILLS_MIN = 10
 APPENDS = 1_000_000
 SUSTAINED_SECONDS = 60
 RECORD_BYTES = 360  # of a body of 256 bytes, as benchmarks send it
+BLOCKING_RUNS, BLOCKING_RUNS_MIN, BLOCKING_TRIPS = 50, 5, 5_000
+SLEEPERS = 500
+WAVES, WAVES_MIN = 40, 5
 SINGLE = ("pyzmq", "iceoryx2", "faster-fifo", "multiprocessing", "redis streams")
 MANY = ("pyzmq", "iceoryx2", "faster-fifo many", "multiprocessing", "redis pipelined")
 BLOCKING = ("pyzmq", "iceoryx2 events", "faster-fifo", "multiprocessing", "redis streams")
@@ -150,6 +153,15 @@ def _small_trips() -> list[Workload]:
             _half_trips(BLOCKING),
         ),
         Workload(
+            "blocking_runs",
+            lambda effort: ours.blocking_runs(max(BLOCKING_RUNS_MIN, int(BLOCKING_RUNS * effort)), BLOCKING_TRIPS),
+            [
+                Figure("blocking_runs_median", "median", "us"),
+                Figure("blocking_runs_worst", "worst", "us"),
+                Figure("blocking_runs_ratio", "ratio", "", limits={"limit": 3.0}),
+            ],
+        ),
+        Workload(
             "asleep",
             lambda effort: ours.latency(_trips(PAUSED_TRIPS, effort), pause_us=PAUSE_US),
             [Figure("asleep_p50", "p50", "us"), Figure("asleep_p99", "p99", "us")],
@@ -197,6 +209,22 @@ def _core() -> list[Workload]:
     ]
 
 
+def _waves() -> list[Workload]:
+    return [
+        Workload(
+            "wave",
+            lambda effort: core.wave(SLEEPERS, max(WAVES_MIN, int(WAVES * effort))),
+            [
+                Figure("wave_send_one_asleep", "one_us", "us"),
+                Figure("wave_send_500_asleep", "send_us", "us"),
+                Figure("wave_send_ratio", "ratio", "", limits={"limit": 3.0}),
+                Figure("wave_500_awake", "last_us", "us"),
+                Figure("wave_500_awake_to_bare", "to_bare", "", limits={"limit": 1.5}),
+            ],
+        ),
+    ]
+
+
 def _topics() -> list[Workload]:
     return [
         Workload(
@@ -221,6 +249,7 @@ def workloads() -> list[Workload]:
         *_small_trips(),
         *_large_trips(),
         *_core(),
+        *_waves(),
         *_topics(),
         *on_disk.workloads(),
     ]

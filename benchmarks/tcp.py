@@ -25,6 +25,8 @@ CATCH_UP_MUST = 1.0
 MEMORY_MUST = 0.3
 ON_DISK_MUST = 1.5
 ON_DISK_LOAD_MUST = 3.0
+HELD_RATIO_MAX = 2.0
+HELD_LAST_MS_MAX = 15.0
 
 Run = Callable[[str, float], dict[str, float]]
 
@@ -49,6 +51,12 @@ def workloads(arena: Arena) -> list[Workload]:
     load_durably: Run = lambda who, effort: arena.loading(who, 8, 64, effort)  # noqa: E731
     made.append(_workload("on_disk_64", [_rate("on_disk_64", ON_DISK_MUST)], send_durably, name=on_disk))
     made.append(_workload("on_disk_8x64", [_rate("on_disk_8x64", ON_DISK_LOAD_MUST)], load_durably, name=on_disk))
+    held = [
+        Figure("held_pulls_answer", "answer_us", "us"),
+        Figure("held_pulls_answer_ratio", "ratio", "", limits={"limit": HELD_RATIO_MAX}),
+        Figure("held_pulls_last", "last_ms", "ms", limits={"limit": HELD_LAST_MS_MAX}),
+    ]
+    made.append(_workload("held_pulls", held, arena.held_pulls))
     return made
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarks.brokers.contestants import QUEUES, Contestant, Contestants
 from benchmarks.workloads.core import build
+from benchmarks.workloads.held_pulls import HELD, WAVES, WAVES_MIN, waves
 from tests.interop.peers.cache import program
 from tests.interop.peers.process import Child, eventually
 from tests.interop.peers.registry import DEFAULT_JDK, EXAMPLE, class_path, jars
@@ -99,6 +100,10 @@ class Arena:
                 START_TIMEOUT,
             )
         return {"rate": float(max(lines))}
+
+    def held_pulls(self, broker: str, effort: float) -> dict[str, float]:
+        """Let hundreds of pulls wait for each message of a sender."""
+        return waves(self._contestants.get(broker).broker_address, HELD, max(WAVES_MIN, int(WAVES * effort)))
 
     def _backlog(self, broker: str, contestant: Contestant, count: int) -> str:
         topic = f"Backlog{count}"

@@ -1,4 +1,4 @@
-"""The figures of the C core alone: builds append.c and kill.c with the sources in `bindings/`, reads their JSON.
+"""The figures of the C core alone: builds append.c, kill.c and wave.c with the sources in `bindings/` and runs them.
 
 The C programs include `bindings/shmq.h`.
 """
@@ -73,6 +73,25 @@ def run_program(program: str, *arguments: str) -> dict[str, float]:
 def append_call(count: int, size: int = 256) -> dict[str, float]:
     """Percentiles of one shmq_append call in nanoseconds, without daemon and flush."""
     return _run(build("append"), str(count), str(size))
+
+
+def wave(sleepers: int, rounds: int) -> dict[str, float]:
+    """Medians in microseconds of messages for which so many processes sleep, and of bare processes woken in a tree.
+
+    Returns:
+        send_us (until the writer goes on), one_us (the same with one sleeper), ratio, last_us (until the last sleeper
+        is awake), bare_last_us, and to_bare (last_us / bare_last_us).
+    """
+    one = _run(build("wave"), "1", str(rounds))
+    many = _run(build("wave"), str(sleepers), str(rounds))
+    return {
+        "send_us": many["send"] / 1000,
+        "one_us": one["send"] / 1000,
+        "ratio": many["send"] / one["send"],
+        "last_us": many["last"] / 1000,
+        "bare_last_us": many["bare_last"] / 1000,
+        "to_bare": many["last"] / many["bare_last"],
+    }
 
 
 def owner_killed(kills: int) -> dict[str, float]:

@@ -7,6 +7,7 @@ time until its sender is answered, and until the last of the pulls is.
 
 (1) A pull is held when a later request on its connection is answered: each connection is served in order.
 (2) Everybody is this process, so what a client takes to read its answer is in the time of the last one.
+(3) Every other wave is one without pulls, after the same requests of the same clients: a sender that nobody waits for.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import socket
 import time
 from contextlib import ExitStack
 
-from benchmarks.workload import Figure, Workload
-from shmq.testing import Broker
 from shmq.tools.measurement.measure import median
 from tests.interop.peers.wire import Wire, encode
 
@@ -27,7 +26,6 @@ SUSPEND_WITH_SUBSCRIPTION = 2 | 4
 SUSPEND_MS = 20_000
 HELD = 500
 WAVES, WAVES_MIN = 40, 5
-ALONE = 2_000
 TIMEOUT = 10.0
 _serial = itertools.count(1)
 
@@ -41,6 +39,10 @@ class Waiter:
         self._topic = topic
         self._group = f"held_{number}"
         self._received = b""
+
+    def ask(self) -> None:
+        """Send something that is answered at once."""
+        self.socket.sendall(encode(GET_MAX_OFFSET, 2, {"topic": self._topic, "queueId": "0"}))
 
     def hold(self, offset: int) -> None:
         """Send a pull, and something that is answered when the pull is held."""
@@ -57,8 +59,8 @@ class Waiter:
             "subVersion": "1",
             "expressionType": "TAG",
         }
-        later = encode(GET_MAX_OFFSET, 2, {"topic": self._topic, "queueId": "0"})
-        self.socket.sendall(encode(PULL, 1, fields) + later)
+        self.socket.sendall(encode(PULL, 1, fields))
+        self.ask()
 
     def answered(self) -> bool:
         """Read what is there; True when it is a whole answer."""
@@ -80,7 +82,6 @@ def waves(address: str, held: int, count: int) -> dict[str, float]:
     with ExitStack() as stack:
         sender = stack.enter_context(Wire(address, TIMEOUT))
         _send(sender, topic)
-        alone = median([_send(sender, topic) for _ in range(ALONE)])
         waiters = [Waiter(address, topic, number) for number in range(held)]
         poll = select.epoll()
         by_number = {waiter.socket.fileno(): waiter for waiter in waiters}
@@ -88,8 +89,12 @@ def waves(address: str, held: int, count: int) -> dict[str, float]:
             stack.callback(waiter.socket.close)
             poll.register(waiter.socket, select.EPOLLIN)
         stack.callback(poll.close)
-        answers, lasts = [], []
-        for offset in range(ALONE + 1, ALONE + 1 + count):
+        alone, answers, lasts = [], [], []
+        for offset in range(2, 2 + 2 * count, 2):
+            for waiter in waiters:
+                waiter.ask()
+            _gather(poll, by_number)
+            alone.append(_send(sender, topic))
             for waiter in waiters:
                 waiter.hold(offset)
             _gather(poll, by_number)
@@ -98,7 +103,7 @@ def waves(address: str, held: int, count: int) -> dict[str, float]:
             _gather(poll, by_number)
             lasts.append((time.perf_counter_ns() - begin) / 1e6)
     answer = median(answers)
-    return {"alone_us": alone, "answer_us": answer, "ratio": answer / alone, "last_ms": median(lasts)}
+    return {"alone_us": median(alone), "answer_us": answer, "ratio": answer / median(alone), "last_ms": median(lasts)}
 
 
 def _send(wire: Wire, topic: str) -> float:
@@ -123,24 +128,3 @@ def _gather(poll: select.epoll, waiters: dict[int, Waiter]) -> None:
             raise RuntimeError(f"{missing} of {len(waiters)} clients got no answer within {TIMEOUT:g} s")
         for number, _ in ready:
             missing -= waiters[number].answered()
-
-
-def held_pulls(effort: float) -> dict[str, float]:
-    """The same through a fresh broker."""
-    with Broker(small=False, tcp=True) as broker:
-        return waves(broker.broker_address, HELD, max(WAVES_MIN, int(WAVES * effort)))
-
-
-def workloads() -> list[Workload]:
-    """Return what is measured here."""
-    return [
-        Workload(
-            "held_pulls",
-            held_pulls,
-            [
-                Figure("held_pulls_500_answer", "answer_us", "us"),
-                Figure("held_pulls_500_answer_ratio", "ratio", "", limits={"limit": 2.0}),
-                Figure("held_pulls_500_last", "last_ms", "ms", limits={"limit": 15.0}),
-            ],
-        )
-    ]

@@ -51,6 +51,14 @@ def latency(
         )
 
 
+def blocking_runs(runs: int, trips: int) -> dict[str, float]:
+    """How far the medians of many runs of the same ping-pong lie apart, in microseconds, through one broker."""
+    with _broker() as broker:
+        medians = sorted(bench.latency(broker.url, trips=trips)["p50"] for _ in range(runs))
+    middle = median(medians)
+    return {"median": middle, "worst": medians[-1], "ratio": medians[-1] / middle}
+
+
 def many_topics(effort: float) -> dict[str, float]:
     """Cost of a send spread over 10,000 topics, and the segment bytes each used queue takes."""
     with _broker() as broker:

@@ -21,6 +21,12 @@ def test_one_append_call_is_timed() -> None:
     assert times["mean"] > 0
 
 
+def test_a_wave_wakes_every_sleeper() -> None:
+    times = core.wave(20, 5)
+    assert times["one_us"] > 0 and 0 < times["send_us"] <= times["last_us"]
+    assert times["ratio"] > 0 and times["to_bare"] > 0
+
+
 def test_every_killed_holder_is_followed_by_a_successful_append() -> None:
     times = core.owner_killed(12)
     assert 0 < times["p50"] <= times["p99"] <= times["max"]

@@ -29,6 +29,7 @@ PRIVATE_BROKER: dict[str, Any] = {"file_bytes": 256 << 20, "frame_max": 65536}
 
 # A broker whose consumed log files go while the measurement runs, as they do on a disk that has reached its mark.
 SUSTAINED_BROKER: dict[str, Any] = {"small": False, "disk_warn_percent": 1, "disk_force_percent": 2}
+CLIENTS_MIN = 128
 
 Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 
@@ -38,6 +39,9 @@ Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 @click.option("--count", type=click.IntRange(min=1000), default=300_000, show_default=True, help="Messages to send.")
 @click.option("--batch", type=click.IntRange(2, 512), default=32, show_default=True, help="Messages of one batch.")
 @click.option("--trips", type=click.IntRange(min=100), default=10_000, show_default=True, help="Round trips to time.")
+@click.option(
+    "--groups", type=click.IntRange(2, 2000), metavar="N", help="Also: sends while N groups sleep on the topic."
+)
 @click.option(
     "--sustained", type=click.IntRange(min=3), metavar="SECONDS", help="One long run instead of the short ones."
 )
@@ -52,6 +56,7 @@ def bench(
     count: int,
     batch: int,
     trips: int,
+    groups: int | None,
     sustained: int | None,
     plot: str | None,
     running: bool,
@@ -63,19 +68,9 @@ def bench(
         return
     if plot is not None:
         raise UsageError("--plot draws the seconds of a long run", hint="shmq bench --sustained 60 --plot seconds.png")
-    from shmq.tools.measurement import bench as measure
-
-    def append(url: str | None) -> dict[str, float]:
-        return append_alone(call, url, count, size)
-
-    measurements: list[Measurement] = [
-        ("append alone", append),
-        ("send each", lambda url: measure.throughput(url, count=count, size=size)),
-        (f"send {batch} at once", lambda url: measure.throughput(url, count=count, size=size, batch=batch)),
-        ("latency, sleeping", lambda url: measure.latency(url, trips=trips, size=size)),
-        ("latency, spinning", lambda url: measure.latency(url, trips=trips, size=size, spinning=True)),
-    ]
-    with ended_in_order(), _broker(call, PRIVATE_BROKER, running=running) as url:
+    measurements = _measurements(call, size, count, batch, trips, groups)
+    private = {**PRIVATE_BROKER, "client_max": max(CLIENTS_MIN, 2 * (groups or 0))}
+    with ended_in_order(), _broker(call, private, running=running) as url:
         results = []
         for name, run in measurements:
             call.terminal.say(f"measuring: {name} …")
@@ -87,9 +82,29 @@ def bench(
         "count": count,
         "batch": batch,
         "trips": trips,
+        "groups": groups,
         "results": results,
     }
     call.terminal.answer(document, results, text=lambda: _print(call, size, results))
+
+
+def _measurements(call: Call, size: int, count: int, batch: int, trips: int, groups: int | None) -> list[Measurement]:
+    from shmq.tools.measurement import bench as measure
+    from shmq.tools.measurement.groups import sleeping_groups
+
+    def append(url: str | None) -> dict[str, float]:
+        return append_alone(call, url, count, size)
+
+    measurements: list[Measurement] = [
+        ("append alone", append),
+        ("send each", lambda url: measure.throughput(url, count=count, size=size)),
+        (f"send {batch} at once", lambda url: measure.throughput(url, count=count, size=size, batch=batch)),
+        ("latency, sleeping", lambda url: measure.latency(url, trips=trips, size=size)),
+        ("latency, spinning", lambda url: measure.latency(url, trips=trips, size=size, spinning=True)),
+    ]
+    if groups is not None:
+        measurements.append((f"{groups} groups asleep", lambda url: sleeping_groups(url, groups=groups)))
+    return measurements
 
 
 def _sustained(call: Call, size: int, seconds: int, plot: str | None, *, running: bool) -> None:
@@ -154,6 +169,12 @@ def _broker(call: Call, private: dict[str, Any], *, running: bool) -> Iterator[s
                 control.delete_topic(name)
 
 
+_GROUP_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("send, µs", lambda result: result["name"]),
+    Field("one group asleep", lambda result: f"{result['one_us']:.1f}", right=True),
+    Field("all asleep", lambda result: f"{result['many_us']:.1f}", right=True),
+    Field("last has it after", lambda result: f"{result['last_us']:.0f}", right=True),
+)
 _RATE_FIELDS: tuple[Field[dict[str, Any]], ...] = (
     Field("throughput", lambda result: result["name"]),
     Field("msg/s", lambda result: rate_text(result["rate"]), right=True),
@@ -171,3 +192,5 @@ def _print(call: Call, size: int, results: list[dict[str, Any]]) -> None:
         [Column("half round trip, µs"), *(Column(name, right=True) for name in ("p50", "p90", "p99", "p99.9", "max"))],
         [[result["name"], *(f"{result[name]:.1f}" for name in percentiles)] for result in results if "p50" in result],
     )
+    if asleep := [result for result in results if "one_us" in result]:
+        call.terminal.listing(_GROUP_FIELDS, asleep)

@@ -36,6 +36,14 @@ def test_bench_measures_on_a_broker_of_its_own(shell: Shell, directory: Path) ->
     assert list(directory.iterdir()) == []
 
 
+def test_bench_lets_groups_sleep_where_it_is_told_to(shell: Shell, directory: Path) -> None:
+    document = shell.json("bench", "bench", *QUICK, "--groups", "3")
+    result = document["results"][-1]
+    assert (document["groups"], result["name"]) == (3, "3 groups asleep")
+    assert result["one_us"] > 0 and 0 < result["many_us"] <= result["last_us"]
+    assert list(directory.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_bench_on_a_running_broker_takes_its_topics_with_it(shmq_broker: Broker, shell: Shell) -> None:
     shell.ok("produce", "bench-mine", "x", "-u", shmq_broker.url)
