@@ -539,7 +539,7 @@ class KeeperStore:
             data: writable buffer over the file; None stops at the first record with keys.
             room: entries with a lower number have blocks reserved.
         """
-    def offset_lose(self, slot: int, count: int, /) -> None:
+    def offset_lose(self, slot: int, count: int, seconds: int = ..., /) -> None:
         """Count messages that cleaning took before the group had acknowledged them."""
     def stats(self) -> dict[str, int]:
         """As `StoreFigures.stats`."""

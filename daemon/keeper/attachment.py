@@ -207,4 +207,6 @@ def _told_recovery(report: RecoveryReport) -> dict[str, int]:
         "damages": len(report.damages),
         "units_repaired": report.units_repaired,
         "tables_restored": report.tables_restored,
+        "marks_restored": report.marks_restored,
+        "entries_ignored": report.entries_ignored,
     }

@@ -4,7 +4,8 @@ It writes RocketMQ's topics.json, subscriptionGroup.json, consumerOffset.json an
 tables.
 
     table_version moved           topics.json, shmq.json, subscriptionGroup.json, at most every 100 ms
-    every 5 s and at the stop     consumerOffset.json, delayOffset.json, as soon as the log is on disk that far
+    every 5 s and at the stop     consumerOffset.json, delayOffset.json, lostMessages.json, as soon as the log is on
+                                  disk that far
 
 Rules: (1) a topic's unit files go after its tombstone is on disk; (2) what could not be written is tried again, and
 said once; (3) progress is written after everything is on disk that was in the log when it was read: a host that crashes
@@ -18,7 +19,8 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
 from shmq.shm.core import Store, StoreFigures
-from shmq.store.config import ConfigFiles, OffsetTable
+from shmq.store.config import ConfigFiles
+from shmq.store.table_entries import LossTable, OffsetTable
 from shmq.store.tables import LiveTables
 
 _TABLES_SECONDS = 0.1
@@ -47,7 +49,8 @@ class Catalog:
         self._saved_version = -1
         self._tables_at = 0.0
         self._offsets_at = 0.0
-        self._progress: tuple[int, OffsetTable] | None = None  # log position it speaks of, offsets
+        # The log position they speak of, offsets, and what cleaning took.
+        self._progress: tuple[int, OffsetTable, LossTable] | None = None
         self._failed = False
 
     def round(self, now: float) -> None:
@@ -90,16 +93,18 @@ class Catalog:
         refused."""
         offsets = self._tables.collect_offsets(self._store, self._figures)
         saved = self._save_progress()
-        self._progress = self._progress or (self._store.log_end, offsets)
+        losses = self._tables.collect_losses(self._store)
+        self._progress = self._progress or (self._store.log_end, offsets, losses)
         return self._save_progress() and saved
 
     def _save_progress(self) -> bool:
         if self._progress is None or self._progress[0] > self._store.durable_end:
             return True
-        (_, offsets), self._progress = self._progress, None
+        (_, offsets, losses), self._progress = self._progress, None
         try:
             self._config.save_offsets(offsets)
             self._config.save_delays(offsets)
+            self._config.save_losses(losses)
         except StoreError as error:
             return self._complain(error)
         return True

@@ -52,8 +52,7 @@ class Keeper:
 
     def __init__(self, attached: Attached, options: Options, log: EventLog, counters: Counters | None = None) -> None:
         store, files = attached.store, attached.files
-        self._attached = attached
-        self._store = store
+        self._attached, self._store = attached, store
         self._keeper_store = keeper_store = KeeperStore(store)
         self._log = log
         self._wake = threading.Event()
@@ -86,8 +85,9 @@ class Keeper:
         self._flusher = Flusher(keeper_store, options, on_bell=self._wake.set, log=log, counters=counters)
         self._marks = MarkKeeper(store, keeper_store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, log)
+        save = self._catalog.save_again
         self._scrubber = Scrubber(
-            store, keeper_store, files, self._units, counters, on_table_removed=self._catalog.save_again, log=log
+            store, keeper_store, files, self._units, self._index, counters, on_table_removed=save, log=log
         )
         self._watchdog = Watchdog(store, keeper_store, lease_seconds=options.lease_ms / 1000, log=log)
         self._mark_at = self._watch_at = 0.0

@@ -3,9 +3,9 @@
     offset_min          committed           new offset_min
         |   acknowledged    |       lost          |
 
-They are counted in the group's offset slot, apart from its lag, and stay counted until the group or the segments go:
-a lag that falls because messages were deleted must not look like progress. The count is made before the queue's
-minimum moves, so whoever sees the new minimum finds what it cost.
+They are counted in the group's offset slot, apart from its lag, and stay counted until the group goes: the catalog
+keeps them in lostMessages.json for the next segments. A lag that falls because messages were deleted must not look like
+progress. The count is made before the queue's minimum moves, so whoever sees the new minimum finds what it cost.
 
 Invariant: only groups with an offset on the topic are counted; one that never committed on a queue has it all to come.
 """

@@ -3,6 +3,7 @@ needed.
 
     log      every record below the durable end, both CRCs     damage is said and counted; nothing can make it good
     units    every full block of every queue, its sum          wrong ones are written again from the log
+    index    every block of every file at rest, its sum        the file of a wrong one is built again from the log
     tables   every file of the config directory, its CRC       a wrong one is written again from shared memory
     pause    until a day after the pass began, or somebody asks for one
 
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog
+from shmq.daemon.keeper.index import IndexKeeper
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import ShmqError
 from shmq.metrics.family import SCRUB_BYTES, SCRUB_DAMAGES, SCRUB_REPAIRS
@@ -30,6 +32,9 @@ from shmq.shm.counters import Counters
 from shmq.store.config import ConfigFiles
 from shmq.store.consumequeue import FILE_UNITS, Queue
 from shmq.store.damage import Damage, LogWalk
+from shmq.store.index import IndexFiles
+from shmq.store.index_sums import BLOCK_BYTES as INDEX_BLOCK_BYTES
+from shmq.store.index_sums import FileSums
 from shmq.store.recovery import OpenFiles
 from shmq.store.scrub_state import ScrubState, read_scrub_state, write_scrub_state
 from shmq.store.unit_repair import UnitFault, find_faults
@@ -39,6 +44,7 @@ _BYTES_PER_SECOND = 8 << 20
 _PASS_SECONDS = 86_400.0
 _STEP_RECORDS = 256
 _STEP_BLOCKS = 64
+_STEP_INDEX_BLOCKS = 16
 _STEPS_PER_ROUND = 64
 _SAVE_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
@@ -67,6 +73,7 @@ class Scrubber:
         keeper_store: KeeperStore,
         files: OpenFiles,
         units: UnitWriter,
+        index: IndexKeeper,
         counters: Counters,
         *,
         on_table_removed: Callable[[], None],
@@ -76,6 +83,8 @@ class Scrubber:
         self._keeper_store = keeper_store
         self._files = files
         self._units = units
+        self._index = index
+        self._index_files = IndexFiles(files.layout, index.shape)
         self._on_table_removed = on_table_removed
         self._log = log
         self._bytes = counters.counter(SCRUB_BYTES)
@@ -93,6 +102,7 @@ class Scrubber:
         self._save_at = 0.0
         self._look_at = 0.0
         self._complaint = ""
+        self._tell_start()
 
     @property
     def state(self) -> ScrubState:
@@ -135,6 +145,7 @@ class Scrubber:
         self._state = ScrubState()
         self._state.passes, self._state.finished_ms = known.passes, known.finished_ms
         self._state.began_ms, self._state.position = int(wall_seconds * 1000), self._store.log_begin
+        self._tell_start()
         self._steps = self._pass()
         self._save()
 
@@ -181,12 +192,15 @@ class Scrubber:
             damages=state.damages,
             units_rebuilt=state.units_rebuilt,
             tables_rewritten=state.tables_rewritten,
+            indexes_rebuilt=state.indexes_rebuilt,
         )
 
     def _pass(self) -> Iterator[_Step]:
         yield from self._log_steps()
         for name in self._files.consumequeue.sums.queues():
             yield from self._unit_steps(name)
+        for sums in self._index.settled_sums():
+            yield from self._index_steps(sums)
         yield self._table_step(self._files.config)
 
     # -- the log
@@ -277,6 +291,47 @@ class Scrubber:
             self._repairs.add(count)
             self._state.add_fault(f"{count} units from {fault.first} on of queue {name[1]} of topic {name[0]}")
             self._log("scrub.units", topic=name[0], queue_id=name[1], first=fault.first, count=count)
+
+    # -- index
+
+    def _index_steps(self, sums: FileSums) -> Iterator[_Step]:
+        is_wrong: list[str] = []
+        for block in range(0, max(1, len(sums.sums)), _STEP_INDEX_BLOCKS):
+            if is_wrong:
+                return
+
+            def read(first: int = block) -> int:
+                stop = first + _STEP_INDEX_BLOCKS
+                try:
+                    file = self._index_files.open(sums.name)
+                except (FileNotFoundError, ShmqError) as error:
+                    is_wrong.append(str(error))
+                    return 0
+                try:
+                    if (wrong := sums.wrong_block(file, first, stop)) is not None or not sums.sums:
+                        is_wrong.append("its checksums cannot be read" if wrong is None else f"block {wrong}")
+                finally:
+                    file.close()
+                return min(len(sums.sums) - first, _STEP_INDEX_BLOCKS) * INDEX_BLOCK_BYTES
+
+            def act() -> None:
+                # What was written to meanwhile is another file than the one these sums speak of.
+                if is_wrong and self._index.rebuild(sums.name, is_wrong[0]):
+                    self._found_in_index(f"index/{sums.name}: {is_wrong[0]}")
+
+            yield _Step(read, act)
+
+    def _tell_start(self) -> None:
+        """What the index found at its start is told as long as this keeper lives, whatever passes begin."""
+        for fault in self._index.faults:
+            if fault not in self._state.faults:
+                self._found_in_index(fault)
+
+    def _found_in_index(self, fault: str) -> None:
+        self._state.indexes_rebuilt += 1
+        self._repairs.add()
+        self._state.add_fault(fault)
+        self._log("scrub.index", fault=fault)
 
     # -- tables
 

@@ -1,7 +1,8 @@
 """Replacing a file so that a crash at any moment leaves the old content or the new one, never a mixture.
 
 Rules: (1) the new content is synced before it takes the name, and the directory after;
-(2) with `backup`, the previous content keeps the name `<file>.bak`, so one unreadable file is never the only one.
+(2) with `backup`, the previous content keeps the name `<file>.bak`, and the first content has it too, so one unreadable
+file is never the only one.
 """
 
 from __future__ import annotations
@@ -35,15 +36,19 @@ def write_atomically(path: Path, content: bytes, *, mode: int, gid: int = -1, ba
         raise
     finally:
         os.close(descriptor)
+    kept = path.with_name(path.name + ".bak")
     if backup and path.exists():
-        _keep_backup(path)
+        _keep_backup(path, kept)
     os.replace(temporary, path)
     sync_directory(path.parent)
+    if backup and not kept.exists():
+        # No second name of one file: what damages the bytes of one would damage both.
+        write_atomically(kept, content, mode=mode, gid=gid)
 
 
-def _keep_backup(path: Path) -> None:
+def _keep_backup(path: Path, kept: Path) -> None:
     """A second name for the present content, so that there is no moment without the first."""
     linked = path.with_name(path.name + ".bak.tmp")
     linked.unlink(missing_ok=True)
     os.link(path, linked)
-    os.replace(linked, path.with_name(path.name + ".bak"))
+    os.replace(linked, kept)

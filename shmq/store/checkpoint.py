@@ -9,6 +9,9 @@ mark (durable.py).
     16 8  index_ms    the same for index files
     24 8  flushed     5.x: log position that is on disk
     32 8  confirmed   5.x: log position that replicas confirmed
+    256   ours        magic "SHMQCKPT" 8 · the five again · CRC-32 of them 4; in the same sector, so no cut tears them
+
+A stock broker changes the first five and leaves ours as they were, so a difference is its work, or damage.
 
 Rule: a time is written after the sync it speaks of; a stock broker subtracts three seconds, so a time taken before the
 sync began is early enough.
@@ -18,13 +21,19 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+import time
+import zlib
+from dataclasses import astuple, dataclass
 
 from shmq.errors import StoreError
 from shmq.store.layout import StoreLayout
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">qqqqq")
+_OURS_AT = 256
+_MAGIC = b"SHMQCKPT"
+_CRC = struct.Struct(">I")
+_AHEAD_MS_MOST = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -40,13 +49,55 @@ class Checkpoint:
 
 def read_checkpoint(layout: StoreLayout) -> Checkpoint:
     """Return the checkpoint; all zero when the file is missing or too short, as a new store has it."""
+    return _found(_content(layout))
+
+
+def checkpoint_fault(layout: StoreLayout, *, has_grown: bool) -> str:
+    """Say what is wrong with the checkpoint of a store of ours; "" when nothing is.
+
+    Args:
+        has_grown: the log goes on behind what our mark says, so a stock broker may have moved the times forward.
+    """
+    content = _content(layout)
+    found, ours = _found(content), _ours(content)
+    if found == ours:
+        return ""
+    if not content.strip(b"\0"):
+        return "it is empty"
+    if ours is None:
+        return "its checksum does not hold" if content[_OURS_AT:].strip(b"\0") else ""  # of a stock broker
+    is_ahead = all(theirs >= mine for theirs, mine in zip(astuple(found), astuple(ours), strict=True))
+    if has_grown and is_ahead and found.physic_ms < 1000 * time.time() + _AHEAD_MS_MOST:
+        return ""
+    return "it is not what this broker wrote"
+
+
+def believed_checkpoint(layout: StoreLayout, *, has_grown: bool) -> Checkpoint:
+    """Return the checkpoint, or what we wrote where that is damaged."""
+    content = _content(layout)
+    if checkpoint_fault(layout, has_grown=has_grown):
+        return _ours(content) or Checkpoint()
+    return _found(content)
+
+
+def _content(layout: StoreLayout) -> bytes:
     try:
-        content = layout.checkpoint.read_bytes()
+        return layout.checkpoint.read_bytes()
     except FileNotFoundError:
-        return Checkpoint()
-    if len(content) < _FIELDS.size:
-        return Checkpoint()
-    return Checkpoint(*_FIELDS.unpack_from(content))
+        return b""
+
+
+def _found(content: bytes) -> Checkpoint:
+    return Checkpoint(*_FIELDS.unpack_from(content)) if len(content) >= _FIELDS.size else Checkpoint()
+
+
+def _ours(content: bytes) -> Checkpoint | None:
+    """What we wrote last; None where that cannot be read."""
+    seal = content[_OURS_AT:][: len(_MAGIC) + _FIELDS.size + _CRC.size]
+    fields = seal[len(_MAGIC) : -_CRC.size]
+    if not seal.startswith(_MAGIC) or seal[-_CRC.size :] != _CRC.pack(zlib.crc32(fields)):
+        return None
+    return Checkpoint(*_FIELDS.unpack(fields))
 
 
 def write_checkpoint(layout: StoreLayout, checkpoint: Checkpoint) -> None:
@@ -63,7 +114,8 @@ def write_checkpoint(layout: StoreLayout, checkpoint: Checkpoint) -> None:
         try:
             if os.fstat(descriptor).st_size != CHECKPOINT_BYTES:
                 os.ftruncate(descriptor, CHECKPOINT_BYTES)
-            os.pwrite(descriptor, content, 0)
+            seal = _MAGIC + content + _CRC.pack(zlib.crc32(content))
+            os.pwrite(descriptor, content.ljust(_OURS_AT, b"\0") + seal, 0)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)

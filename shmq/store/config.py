@@ -7,11 +7,11 @@
     config/consumerOffset.json     offsetTable              "topic@group" -> queue id -> offset
     config/delayOffset.json        offsetTable              level -> offset in the schedule topic's queue
     config/timerProgress.json      timerProgress            group -> word, of the timer topic's queue
+    config/lostMessages.json       lost                     "topic@group" -> queue id -> [count, seconds]
     config/shmq.json               topics: name -> kind, flush, born;  deleted: name -> log position of the deletion
 
-The last entry of each file is `"shmqCrc32"`, the CRC-32 of all bytes before it: one wrong digit in an offset is valid
-JSON and would skip messages in silence. RocketMQ reads the entry as a field that it does not know, and writes the file
-without it; a file without one is believed if it can be read.
+Each file is sealed (seal.py): one wrong digit in an offset would skip messages in silence. A file without a seal, as
+RocketMQ writes it, is believed if it can be read.
 
 Rules: (1) a table is replaced atomically and the previous one kept as `.bak`; nothing is written when nothing changed;
 (2) an unreadable table is read from its `.bak`; when that is unreadable too the broker refuses to start, because
@@ -22,20 +22,20 @@ durable mark says that it was written;
 
 from __future__ import annotations
 
-import re
 import time
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.delay_levels import SCHEDULE_GROUP
 from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
 from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
-from shmq.timing import TIMER_GROUPS, TIMER_TOPIC
+from shmq.store.seal import SEAL_KEY, is_sealed, sealed
+from shmq.store.table_entries import DELAY_KEY, TIMER_KEYS, LossTable, OffsetTable, TableEntries, Tables, timer_fault
+from shmq.store.table_entries import TopicRecord as TopicRecord
+from shmq.timing import TIMER_GROUPS
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
@@ -43,6 +43,7 @@ OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
 TIMERS = "timerProgress.json"
 OWN = "shmq.json"
+LOSSES = "lostMessages.json"
 
 _TABLE_OF = {
     TOPICS: "topicConfigTable",
@@ -51,58 +52,14 @@ _TABLE_OF = {
     DELAYS: "offsetTable",
     TIMERS: "timerProgress",
     OWN: "topics",
+    LOSSES: "lost",
 }
 
-_SEAL_KEY = "shmqCrc32"
-_SEAL = re.compile(rb',\n\t"shmqCrc32":"([0-9a-f]{8})"\n\}\s*\Z')
-
-_DELAY_KEY = (SCHEDULE_TOPIC, SCHEDULE_GROUP)
-_TIMER_KEYS = tuple((TIMER_TOPIC, group) for group in TIMER_GROUPS)
 OWN_GROUPS = frozenset((SCHEDULE_GROUP, *TIMER_GROUPS))
 """Groups that are progress of the broker's own: in no list of groups, and in files of their own."""
 FLUSH_MOST = 2
-KIND_NAMES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
 Log = Callable[..., None]
-OffsetTable = dict[tuple[str, str], dict[int, int]]
-
-
-@dataclass
-class TopicRecord:
-    """One topic as the files describe it; `raw` keeps RocketMQ's fields that we do not use."""
-
-    name: str
-    read_queues: int
-    write_queues: int
-    perm: int = 6
-    flags: int = 0
-    kind: int = 0
-    flush: int = 0  # 0 as the broker, 1 asynchronous, 2 synchronous
-    born: int = 0
-    raw: dict[str, Any] = field(default_factory=dict)
-
-    def to_object(self) -> dict[str, Any]:
-        """Return RocketMQ's TopicConfig."""
-        return {
-            "order": False,
-            "topicFilterType": "SINGLE_TAG",
-            **self.raw,
-            "perm": self.perm,
-            "readQueueNums": self.read_queues,
-            "topicName": self.name,
-            "topicSysFlag": self.flags,
-            "writeQueueNums": self.write_queues,
-        }
-
-
-@dataclass
-class Tables:
-    """Everything the config directory says."""
-
-    topics: dict[str, TopicRecord] = field(default_factory=dict)
-    groups: dict[str, dict[str, Any]] = field(default_factory=dict)
-    offsets: OffsetTable = field(default_factory=dict)
-    deleted: dict[str, int] = field(default_factory=dict)
 
 
 class ConfigFiles:
@@ -118,6 +75,7 @@ class ConfigFiles:
         self._raw: dict[str, dict[str, Any]] = {}  # last known content of each file
         self.written = 0  # the files that there are, as the durable mark says it: one bit each, in the order of above
         self.restored = 0  # tables that had to be read from their backup
+        self.ignored: list[str] = []  # entries that say nothing that can be, in words
 
     def load(self) -> Tables:
         """Read all tables.
@@ -129,19 +87,23 @@ class ConfigFiles:
             found = self._read(name)
             self._raw[name] = found or {}
             self.written |= (found is not None) << number
-        own = self._raw[OWN]
-        return Tables(
-            topics=_topics(self._raw[TOPICS].get(_TABLE_OF[TOPICS], {}), own.get("topics", {})),
-            groups={
-                str(name): dict(raw)
-                for name, raw in self._raw[GROUPS].get(_TABLE_OF[GROUPS], {}).items()
-                if isinstance(raw, dict)
-            },
-            offsets=_offsets(self._raw[OFFSETS].get(_TABLE_OF[OFFSETS], {}))
-            | _delays(self._raw[DELAYS].get(_TABLE_OF[DELAYS], {}))
-            | _timers(self._raw[TIMERS].get(_TABLE_OF[TIMERS], {})),
-            deleted={str(name): int(at) for name, at in own.get("deleted", {}).items() if isinstance(at, int)},
+        entries = TableEntries()
+        tables = Tables(
+            topics=entries.topics(self._table(TOPICS), self._table(OWN)),
+            groups=entries.groups(self._table(GROUPS)),
+            offsets=entries.offsets(self._table(OFFSETS))
+            | entries.delays(self._table(DELAYS))
+            | entries.timers(self._table(TIMERS)),
+            deleted=entries.deleted(self._raw[OWN].get("deleted", {})),
+            losses=entries.losses(self._table(LOSSES)),
         )
+        self.ignored = entries.ignored
+        for entry in self.ignored:
+            self._log("config.entry_ignored", entry=entry)
+        return tables
+
+    def _table(self, name: str) -> dict[str, Any]:
+        return dict(self._raw[name].get(_TABLE_OF[name], {}))
 
     def check_missing(self, written: int) -> None:
         """Refuse to go on without a table that was there.
@@ -209,9 +171,9 @@ class ConfigFiles:
         Raises:
             StoreError: the disk refused.
         """
-        words = {group: offsets.get((topic, group), {}).get(0, 0) for topic, group in _TIMER_KEYS}
+        words = {group: offsets.get((topic, group), {}).get(0, 0) for topic, group in TIMER_KEYS}
         changed = any(words.values()) and self._write(TIMERS, {_TABLE_OF[TIMERS]: words}, versioned=False)
-        levels = offsets.get(_DELAY_KEY)
+        levels = offsets.get(DELAY_KEY)
         table = {str(queue_id + 1): offset for queue_id, offset in sorted((levels or {}).items())}
         if levels is not None and self._write(DELAYS, {_TABLE_OF[DELAYS]: table}, versioned=False):
             changed = True
@@ -230,10 +192,21 @@ class ConfigFiles:
         }
         return self._write(OFFSETS, {_TABLE_OF[OFFSETS]: table}, versioned=False)
 
+    def save_losses(self, losses: LossTable) -> bool:
+        """Write lostMessages.json if it changed; True when it did. Raises StoreError."""
+        table = {
+            f"{topic}@{group}": {str(queue_id): list(numbers) for queue_id, numbers in sorted(queues.items())}
+            for (topic, group), queues in sorted(losses.items())
+        }
+        if not table and not self._raw.get(LOSSES):
+            return False
+        return self._write(LOSSES, {_TABLE_OF[LOSSES]: table}, versioned=False)
+
     def _write(self, name: str, tables: dict[str, Any], *, versioned: bool) -> bool:
         known = self._raw.get(name, {})
         path = self._layout.config / name
-        if all(known.get(key) == value for key, value in tables.items()) and path.exists():
+        is_known = all(known.get(key) == value for key, value in tables.items())
+        if is_known and path.exists() and path.with_name(f"{name}.bak").exists():
             return False
         content = {**known, **tables}
         if versioned:
@@ -247,7 +220,7 @@ class ConfigFiles:
         access = self._layout.access
         text = dumps(content).encode() if versioned else dumps_rows(content)
         try:
-            write_atomically(path, _sealed(text), mode=access.read_mode, gid=access.gid, backup=True)
+            write_atomically(path, sealed(text), mode=access.read_mode, gid=access.gid, backup=True)
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}", hint="free disk space") from error
         self._raw[name] = content
@@ -281,83 +254,18 @@ class ConfigFiles:
         return None
 
 
-def _sealed(text: bytes) -> bytes:
-    """Add the entry with the checksum to an object that is not empty."""
-    body = text.rstrip().removesuffix(b"}").rstrip()
-    return body + b',\n\t"%b":"%08x"\n}' % (_SEAL_KEY.encode(), zlib.crc32(body))
-
-
 def _parsed(path: Path, table: str) -> dict[str, Any]:
     content = path.read_bytes()
-    seal = _SEAL.search(content)
-    if seal is not None and zlib.crc32(content[: seal.start()]) != int(seal[1], 16):
-        raise ValueError(f"the checksum of {path.name} is wrong (whoever edits it removes its last entry, {_SEAL_KEY})")
+    try:
+        is_sealed(content)
+    except ValueError:
+        hint = f"whoever edits it removes its last entry, {SEAL_KEY}"
+        raise ValueError(f"the checksum of {path.name} is wrong ({hint})") from None
     data = loads(content.decode())
     if isinstance(data, dict):
-        data.pop(_SEAL_KEY, None)
+        data.pop(SEAL_KEY, None)
     if not isinstance(data, dict) or not isinstance(data.get(table, {}), dict):
         raise ValueError(f"{path.name} holds no {table}")
+    if table == _TABLE_OF[TIMERS] and (reason := timer_fault(data.get(table, {}))):
+        raise ValueError(f"{path.name} {reason}")
     return data
-
-
-def _topics(table: dict[str, Any], own: Any) -> dict[str, TopicRecord]:
-    found: dict[str, TopicRecord] = {}
-    for name, raw in table.items():
-        if not isinstance(raw, dict):
-            continue
-        mine = own.get(name, {}) if isinstance(own, dict) and isinstance(own.get(name, {}), dict) else {}
-        found[name] = TopicRecord(
-            name=name,
-            read_queues=_number(raw.get("readQueueNums"), 8),
-            write_queues=_number(raw.get("writeQueueNums"), 8),
-            perm=_number(raw.get("perm"), 6),
-            flags=_number(raw.get("topicSysFlag"), 0),
-            kind=_number(mine.get("kind"), _kind_of(raw)),
-            flush=_number(mine.get("flush"), 0),
-            born=_number(mine.get("born"), 0),
-            raw=raw,
-        )
-    return found
-
-
-def _kind_of(raw: dict[str, Any]) -> int:
-    """RocketMQ 5 says the kind in a topic attribute."""
-    attributes = raw.get("attributes")
-    named = attributes.get("message.type") if isinstance(attributes, dict) else None
-    return KIND_NAMES.index(named) if named in KIND_NAMES else 0
-
-
-def _number(value: Any, default: int) -> int:
-    return value if type(value) is int and value >= 0 else default
-
-
-def _offsets(table: dict[str, Any]) -> OffsetTable:
-    found: OffsetTable = {}
-    for key, queues in table.items():
-        topic, separator, group = str(key).partition("@")
-        if separator and isinstance(queues, dict):
-            found[topic, group] = {
-                int(queue): offset
-                for queue, offset in queues.items()
-                if str(queue).isdigit() and type(offset) is int and offset >= 0
-            }
-    return found
-
-
-def _delays(table: dict[str, Any]) -> OffsetTable:
-    levels = {
-        int(level) - 1: offset
-        for level, offset in table.items()
-        if str(level).isdigit() and int(level) > 0 and type(offset) is int and offset >= 0
-    }
-    return {_DELAY_KEY: levels} if levels else {}
-
-
-def _timers(raw: Any) -> OffsetTable:
-    """Read timerProgress.json; a word that cannot be is left out, so that messages come twice rather than never."""
-    if not isinstance(raw, dict):
-        return {}
-    words = {group: raw.get(group) for group in TIMER_GROUPS}
-    if not all(type(word) is int and 0 <= word < 1 << 63 for word in words.values()):
-        return {}
-    return {(TIMER_TOPIC, group): {0: int(word)} for group, word in words.items() if word is not None}

@@ -56,6 +56,7 @@ class DurableMark:
         self._lock = threading.Lock()
         self._descriptor = -1
         self._current: Mark | None = None
+        self.damaged_slots = 0  # that the last `load` could not read
 
     def load(self) -> Mark | None:
         """Return the newest valid mark, or None when the store never had one (a stock RocketMQ store).
@@ -67,7 +68,12 @@ class DurableMark:
             content = self._layout.durable_mark.read_bytes()
         except FileNotFoundError:
             return None
-        marks = [mark for mark in (_parse(content, 0), _parse(content, _SLOT_STRIDE)) if mark is not None]
+        found = [(at, _parse(content, at)) for at in (0, _SLOT_STRIDE)]
+        marks = [mark for _, mark in found if mark is not None]
+        # Of a new store one slot was never written; a cut tears none, as each lies in one sector.
+        self.damaged_slots = sum(
+            mark is None and (any(content[at : at + _SLOT_STRIDE]) or _is_owed(marks)) for at, mark in found
+        )
         if not marks and content.strip(b"\0"):
             raise CorruptionError(
                 self._layout.durable_mark,
@@ -75,6 +81,8 @@ class DurableMark:
                 "neither slot of the durable mark is valid",
                 hint=f"remove it to recover by checking the whole log: rm {self._layout.durable_mark}",
             )
+        # A slot that an older page took the place of is whole, and out of turn.
+        self.damaged_slots += len(marks) == 2 and abs(marks[0].sequence - marks[1].sequence) != 1
         self._current = max(marks, key=lambda mark: mark.sequence) if marks else None
         return self._current
 
@@ -122,6 +130,11 @@ class DurableMark:
             os.fsync(self._descriptor)
         if not existed:
             sync_directory(path.parent)
+
+
+def _is_owed(marks: list[Mark]) -> bool:
+    """Whether the other slot was written too: a mark goes into each in turn."""
+    return any(mark.sequence > 1 for mark in marks)
 
 
 def _pack(mark: Mark) -> bytes:

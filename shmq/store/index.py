@@ -3,13 +3,15 @@
 The keeper fills the files behind the log, 100 ns a record; bindings/core/files/index.c fills and searches one file.
 Every append of a record with properties raises one word beside the log end, so a log without keys costs nothing. A
 file is committed one record at a time by its entry count, from which the successor of a killed keeper goes on; after
-a host crash the file that was open is built again behind the running broker, as RocketMQ does it.
+a host crash the file that was open is built again behind the running broker, as RocketMQ does it. The checksums of
+those that are synced are in index_sums.py.
 
     index/20260131235959999       named by local time of creation; names rise. 420,000,040 bytes, mostly holes:
                                   blocks are reserved for head and slots (20 MB), then for entries, a step at a time
     <root>/.index.<name>.tmp      one that is being made
 
-Rules: (1) a file gets its name when it has its size and the blocks of its slots; (2) blocks are reserved before they
+Rules: (1) a file gets its name when it has its size and the blocks of its slots, one that replaces another when it is
+filled and synced; (2) blocks are reserved before they
 are written to, so that a full disk is an error here and never a SIGBUS; (3) a searched file is mapped read-only and
 may be unlinked meanwhile; (4) the head of a file is input.
 """
@@ -31,12 +33,22 @@ from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
 
 _HEAD_BYTES = 40  # SHMQ_INDEX_HEAD_BYTES
-_ENTRY_BYTES = 20
+INDEX_ENTRY_BYTES = 20
 _ROOM_STEP = 8 << 20
 _NAME_DIGITS = 17
 _STEPS_MAX = 200_000  # of one search in one file; bounds what an overused key can cost
 _STEPS_AT_ONCE = 2_000  # about a tenth of a millisecond
 _TEMPORARY = ".index."
+
+
+def is_index_name(name: str) -> bool:
+    """Whether that is how an index file is called."""
+    return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def index_name(number: int) -> str:
+    """Return the name that stands for a number; a later file has a higher one."""
+    return f"{number:0{_NAME_DIGITS}d}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,7 @@ class IndexFile:
     @property
     def name(self) -> str:
         """Its name, which is its age."""
-        return self.path.name
+        return self.path.name.removeprefix(_TEMPORARY).removesuffix(".tmp")
 
     def head(self) -> IndexHead:
         """Read the head.
@@ -110,10 +122,10 @@ class IndexFile:
 
     def reserve(self, entries: int) -> None:
         """Reserve blocks for that many entries and a step more. Raises SegmentFull, StoreError."""
-        at = self.shape.entries_at + self.room * _ENTRY_BYTES
-        end = min(self.shape.entries_at + entries * _ENTRY_BYTES + _ROOM_STEP, self.shape.file_bytes)
+        at = self.shape.entries_at + self.room * INDEX_ENTRY_BYTES
+        end = min(self.shape.entries_at + entries * INDEX_ENTRY_BYTES + _ROOM_STEP, self.shape.file_bytes)
         _reserve(self._descriptor, self.path, at, end - at)
-        self.room = (end - self.shape.entries_at) // _ENTRY_BYTES
+        self.room = (end - self.shape.entries_at) // INDEX_ENTRY_BYTES
 
     def follow(self, keeper_store: KeeperStore, position: int, until: int, end: int) -> IndexProgress:
         """As `KeeperStore.index_follow`."""
@@ -138,8 +150,22 @@ class IndexFile:
                 return
 
     def sync(self) -> None:
-        """Bring it to disk; raises OSError."""
+        """Bring it to disk; raises OSError, and then nobody knows what of it is there."""
         os.fdatasync(self._descriptor)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Return bytes of the file without mapping them. Raises OSError."""
+        return os.pread(self._descriptor, size, at)
+
+    def data_range(self, at: int) -> tuple[int, int]:
+        """Begin and end of the first stretch from `at` on that was written to; behind the file: none is."""
+        try:
+            begin = os.lseek(self._descriptor, at, os.SEEK_DATA)
+            return begin, os.lseek(self._descriptor, begin, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return self.shape.file_bytes, self.shape.file_bytes
 
     def close(self) -> None:
         """Unmap it; twice is harmless."""
@@ -166,7 +192,7 @@ class IndexFiles:
             found = os.listdir(self.directory)
         except FileNotFoundError:
             return []
-        return sorted(name for name in found if len(name) == _NAME_DIGITS and name.isascii() and name.isdigit())
+        return sorted(filter(is_index_name, found))
 
     def open(self, name: str, *, writable: bool = False) -> IndexFile:
         """Map a file. Raises OSError, ShmqError."""
@@ -181,20 +207,39 @@ class IndexFiles:
         """
         now = time.time()
         stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
-        name = f"{max(int(stamp), int(after or 0) + 1):0{_NAME_DIGITS}d}"
-        temporary = self._layout.root / f"{_TEMPORARY}{name}.tmp"
-        path = self.directory / name
+        file = self.begin(index_name(max(int(stamp), int(after or 0) + 1)))
         try:
-            if self._layout.make_directory(self.directory):
-                sync_directory(self.directory.parent)
+            self.publish(file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def begin(self, name: str) -> IndexFile:
+        """Make a file that is not in the directory before it is published, and map it. Raises as `create`."""
+        temporary = self._layout.root / f"{_TEMPORARY}{name}.tmp"
+        try:
             with self._layout.new_file(temporary, self._layout.access.read_mode) as descriptor:
                 os.ftruncate(descriptor, self.shape.file_bytes)
                 _reserve(descriptor, temporary, 0, self.shape.entries_at)
-            os.rename(temporary, path)
-            sync_directory(self.directory)
-            return self.open(name, writable=True)
-        except OSError as error:
+            return IndexFile(temporary, self.shape, writable=True)
+        except BaseException as error:
             temporary.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
+            raise StoreError(f"the index file {temporary} cannot be made: {error.strerror}") from error
+
+    def publish(self, file: IndexFile) -> None:
+        """Give a file its name, in place of one that has it. Raises StoreError."""
+        path = self.directory / file.name
+        try:
+            if self._layout.make_directory(self.directory):
+                sync_directory(self.directory.parent)
+            os.rename(file.path, path)
+            file.path = path
+            sync_directory(self.directory)
+        except OSError as error:
+            file.path.unlink(missing_ok=True)
             raise StoreError(f"the index file {path} cannot be made: {error.strerror}") from error
 
     def remove(self, name: str) -> None:

@@ -1,9 +1,8 @@
 """How far the index is complete and on disk: the file that lets a start begin where the index ends.
 
-RocketMQ's own sign, the index time of `checkpoint`, says which files are whole, but not how much of the log behind them
-holds no keys at all.
+The sums of the files (index_sums.py) say what is right in them, but not how much of the log behind them holds no keys.
 
-    <root>/shmq.index    {"indexed": log position, "last": name of the newest index file below it, or ""}
+    <root>/shmq.index    {"indexed": log position, "last": name of the newest index file below it, or ""}, sealed
 
 Rule: it is written after the sync it speaks of, and taken back before the file it speaks of is written to again.
 """
@@ -13,9 +12,10 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from shmq.errors import StoreError
+from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
+from shmq.store.seal import sealed, unsealed
 
 
 class IndexMark(NamedTuple):
@@ -25,16 +25,30 @@ class IndexMark(NamedTuple):
     last: str = ""
 
 
+def load_index_mark(layout: StoreLayout) -> IndexMark | None:
+    """Return the mark; None when there is none.
+
+    Raises:
+        CorruptionError: it cannot be believed.
+    """
+    try:
+        data = unsealed(layout.index_mark.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise CorruptionError(layout.index_mark, 0, f"the mark of the index cannot be read: {error}") from error
+    indexed, last = data.get("indexed"), data.get("last")
+    if type(indexed) is not int or indexed < 0 or not isinstance(last, str):
+        raise CorruptionError(layout.index_mark, 0, "the mark of the index says no log position")
+    return IndexMark(indexed, last)
+
+
 def read_index_mark(layout: StoreLayout) -> IndexMark | None:
     """Return the mark; None when there is none or it is unreadable, which only costs a longer walk."""
     try:
-        data = json.loads(layout.index_mark.read_bytes())
-    except (OSError, ValueError):
+        return load_index_mark(layout)
+    except CorruptionError:
         return None
-    indexed, last = (data.get("indexed"), data.get("last")) if isinstance(data, dict) else (None, None)
-    if type(indexed) is not int or indexed < 0 or not isinstance(last, str):
-        return None
-    return IndexMark(indexed, last)
 
 
 def write_index_mark(layout: StoreLayout, mark: IndexMark) -> None:
@@ -43,7 +57,7 @@ def write_index_mark(layout: StoreLayout, mark: IndexMark) -> None:
     Raises:
         StoreError: the disk refused.
     """
-    content = json.dumps({"indexed": mark.indexed, "last": mark.last}).encode()
+    content = sealed(json.dumps({"indexed": mark.indexed, "last": mark.last}).encode())
     try:
         write_atomically(layout.index_mark, content, mode=layout.access.read_mode, gid=layout.access.gid)
     except OSError as error:

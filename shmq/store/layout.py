@@ -9,6 +9,7 @@
     <root>/shmq.units                                     checksums of the units (unit_sums.py); likewise
     <root>/shmq.scrub  shmq.scrub.now                     what the scrubber found (scrub_state.py); likewise
     <root>/shmq.index                                     how far the index goes (index_mark.py); likewise
+    <root>/shmq.index.sums/<17 digits>                    checksums of the index files (index_sums.py); likewise
     <root>/quarantine/                                    copies of damaged records (quarantine.py); likewise
 
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.
@@ -48,6 +49,7 @@ class StoreLayout:
         self.scrub_state = root / "shmq.scrub"
         self.scrub_request = root / "shmq.scrub.now"
         self.index_mark = root / "shmq.index"
+        self.index_sums = root / "shmq.index.sums"  # made with its first file
 
     def prepare(self) -> None:
         """Create the directories that are missing.

@@ -23,15 +23,22 @@ from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, StoreError
 from shmq.shm.core import FRAME_UNITS, UNIT_BYTES, BrokerTables, KeeperStore, Store
 from shmq.shm.unit import is_pre_blank, unpack_unit
-from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from shmq.store.checkpoint import (
+    Checkpoint,
+    believed_checkpoint,
+    checkpoint_fault,
+    read_checkpoint,
+    write_checkpoint,
+)
 from shmq.store.commitlog import CommitLogFiles
-from shmq.store.config import ConfigFiles, Log, Tables
+from shmq.store.config import ConfigFiles, Log
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage, LogWalk
 from shmq.store.dispatch import WATCHED_TOPICS, Dispatch
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout
 from shmq.store.rebuild import QueueBounds, QueueRebuild
+from shmq.store.table_entries import Tables
 from shmq.store.tables import LiveTables, fill_tables
 from shmq.store.unit_repair import UnitRepair, find_faults_at_start
 
@@ -80,6 +87,8 @@ class RecoveryReport:
     seconds: float = 0.0
     units_repaired: int = 0
     tables_restored: int = 0
+    marks_restored: int = 0
+    entries_ignored: int = 0
     damages: list[Damage] = field(default_factory=list)
 
 
@@ -106,8 +115,11 @@ def recover(
     report = RecoveryReport(clean=not files.layout.abort.exists())
     tables = files.config.load()
     known = files.mark.load()
+    report.marks_restored = files.mark.damaged_slots
+    if files.mark.damaged_slots:
+        log("recovery.mark_damaged", file=str(files.layout.durable_mark), slots=files.mark.damaged_slots)
     files.config.check_missing(known.config_files if known else 0)
-    report.tables_restored = files.config.restored
+    report.tables_restored, report.entries_ignored = files.config.restored, len(files.config.ignored)
     mark = _check(files)
     _touch_abort(files.layout)
     report.durable_end = mark.durable_end if mark else 0
@@ -195,8 +207,19 @@ def _recover_files(
     files.consumequeue.sync_all()
     keeper_store.set_log_end(log_end)
     report.records = rebuild.records
+    report.marks_restored += _restore_checkpoint(files.layout, mark, log_end, log)
     _mark_recovered(files, rebuild.store_ms_last, log_end)
     return bounds
+
+
+def _restore_checkpoint(layout: StoreLayout, mark: Mark | None, log_end: int, log: Log) -> bool:
+    """Replace a damaged checkpoint by what we wrote before; whether it was."""
+    has_grown = mark is None or log_end > mark.durable_end
+    fault = checkpoint_fault(layout, has_grown=has_grown) if mark is not None else ""
+    if fault:
+        log("recovery.checkpoint_damaged", file=str(layout.checkpoint), reason=fault)
+        write_checkpoint(layout, believed_checkpoint(layout, has_grown=has_grown))
+    return bool(fault)
 
 
 def _mark_recovered(files: OpenFiles, store_ms: int, log_end: int) -> None:
@@ -227,6 +250,7 @@ def _start(
     reason = reason or _without_sums(consumequeue, dispatch, begin, start)
     if mark is None or reason:
         if mark is not None:
+            report.marks_restored += not is_complete
             log("recovery.units_unproven", reason=reason, file=str(files.layout.unit_sums))
         consumequeue.sums.start_anew()
         return begin, False
@@ -262,8 +286,7 @@ def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int) -> None:
         flushed=log_end,
         confirmed=log_end,
     )
-    if after != before:
-        write_checkpoint(layout, after)
+    write_checkpoint(layout, after)  # also where it says so already: an earlier sync of it may have failed
 
 
 def _fill(
@@ -288,4 +311,5 @@ def _fill(
             units = files.consumequeue.read((topic, queue_id), first, bound.offset_max - first)
             keeper_store.units_restore(queue, first, units)
     live.restore_offsets(store, broker_tables, log)
+    live.restore_losses(store, keeper_store, broker_tables)
     return live

@@ -1,6 +1,6 @@
 """How far the scrubber came and what it found, in a file that every tool may read.
 
-<root>/shmq.scrub        the state, JSON, written every few seconds while a pass goes on and at its end
+<root>/shmq.scrub        the state, sealed JSON, written every few seconds while a pass goes on and at its end
 <root>/shmq.scrub.now    who makes it asks for a whole pass at once; the keeper removes it when the pass begins
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from shmq.errors import StoreError
 from shmq.shm.access import Access
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
+from shmq.store.seal import sealed, unsealed
 
 FAULTS_MAX = 20  # named one by one; the rest is counted
 
@@ -33,12 +33,13 @@ class ScrubState:
         self.damages = 0  # ranges of the log that hold no readable record
         self.units_rebuilt = 0
         self.tables_rewritten = 0
+        self.indexes_rebuilt = 0  # files of the index
         self.faults: list[str] = []
 
     @property
     def fault_count(self) -> int:
         """How much was found in the present pass, or in the last one."""
-        return self.damages + self.units_rebuilt + self.tables_rewritten
+        return self.damages + self.units_rebuilt + self.tables_rewritten + self.indexes_rebuilt
 
     def add_fault(self, text: str) -> None:
         """Name a fault while there are few."""
@@ -49,11 +50,11 @@ class ScrubState:
 def read_scrub_state(root: Path) -> ScrubState | None:
     """Return the state; None when there is none or it cannot be read."""
     try:
-        told: Any = json.loads(StoreLayout(root, Access(-1)).scrub_state.read_bytes())
+        told = unsealed(StoreLayout(root, Access(-1)).scrub_state.read_bytes())
     except (OSError, ValueError):
         return None
     state = ScrubState()
-    for name, default in list(vars(state).items()) if isinstance(told, dict) else ():
+    for name, default in list(vars(state).items()):
         value = told.get(name)
         if type(value) is type(default):
             setattr(state, name, value)
@@ -62,7 +63,7 @@ def read_scrub_state(root: Path) -> ScrubState | None:
 
 def write_scrub_state(layout: StoreLayout, state: ScrubState) -> None:
     """Replace the state. Raises StoreError."""
-    content = json.dumps(vars(state), indent=1).encode()
+    content = sealed(json.dumps(vars(state), indent=1).encode())
     try:
         write_atomically(layout.scrub_state, content, mode=layout.access.read_mode, gid=layout.access.gid)
     except OSError as error:

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.shm.core import BrokerTables, CoreError, Store, StoreFigures
-from shmq.store.config import FLUSH_MOST, OWN_GROUPS, Log, OffsetTable, Tables, TopicRecord
+from shmq.shm.core import BrokerTables, CoreError, KeeperStore, Store, StoreFigures
+from shmq.store.config import FLUSH_MOST, OWN_GROUPS, Log
 from shmq.store.consumequeue import Queue
 from shmq.store.group_settings import encode_settings, stored_settings
 from shmq.store.rebuild import QueueBounds
+from shmq.store.table_entries import LossTable, OffsetTable, Tables, TopicRecord
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP
 
 TOPIC_LIVE = 1  # enum shmq_topic_state
@@ -104,6 +105,28 @@ class LiveTables:
                     )
                 slot = broker_tables.offset_put(self._group(store, broker_tables, group), queue)
                 store.offset_set(slot, min(offset, offset_max))
+
+    def restore_losses(self, store: Store, keeper_store: KeeperStore, broker_tables: BrokerTables) -> None:
+        """Put into shared memory what cleaning took from groups before these segments were made."""
+        for (topic, group), queues in self.tables.losses.items():
+            index, of_group = store.topic_find(topic), store.group_find(group)
+            known = len(store.topic(index)["queues"]) if index >= 0 and of_group >= 0 else 0
+            for queue_id, (count, seconds) in queues.items():
+                if queue_id < known:
+                    slot = broker_tables.offset_put(of_group, store.queue_index(index, queue_id))
+                    keeper_store.offset_lose(slot, count, seconds)
+
+    def collect_losses(self, store: Store) -> LossTable:
+        """Return what cleaning took from the groups that there are."""
+        lost = store.offsets_lost()
+        if not lost:
+            return {}
+        groups, found = dict(store.groups()), LossTable()
+        for group, queue, count, seconds in lost:
+            topic, queue_id = store.queue(queue)[3:5]
+            if group in groups:
+                found.setdefault((store.topic(topic)["name"], groups[group]), {})[queue_id] = count, seconds
+        return found
 
     def _group(self, store: Store, broker_tables: BrokerTables, name: str) -> int:
         index = store.group_find(name)

@@ -12,8 +12,9 @@ from shmq.errors import SegmentFull
 from shmq.shm.core import KeeperStore
 from shmq.store import index as index_module
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
-from shmq.store.index import IndexFiles, IndexReader, IndexShape
+from shmq.store.index import IndexFile, IndexFiles, IndexReader, IndexShape
 from shmq.store.index_mark import IndexMark, read_index_mark
+from shmq.store.index_sums import IndexSums
 
 SMALL = IndexShape(slots=16, entries=32)
 ALWAYS = {"begin_ms": 0, "end_ms": 1 << 62, "count": 64}
@@ -374,3 +375,139 @@ def test_a_long_record_with_a_key_is_looked_at_too(indexed: Indexed) -> None:
     position = int(indexed.running.send("orders", bytes(100_000), keys=["long"]).log_position)
     indexed.follow()
     assert indexed.find("long") == [position]
+
+
+# ---- damage, and syncs that fail -------------------------------------------------------------------------
+
+
+def fill_three(indexed: Indexed, eventually: Eventually) -> list[str]:
+    """Three settled files with one key that all records have; returns their names."""
+    indexed.start()
+    for number in range(40):
+        indexed.send(f"k{number}", "same")
+    settle(indexed, eventually)
+    names = indexed.files.names()
+    assert len(names) == 3 and IndexSums(indexed.layout).names() == names
+    return names
+
+
+def flip(path: Path, at: int, bits: int = 1) -> None:
+    """Change bits of one byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ bits]))
+
+
+def all_found(indexed: Indexed) -> bool:
+    return len(indexed.find("same")) == 40 and all(len(indexed.find(f"k{number}")) == 1 for number in range(40))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("where", ["head", "slots", "entries", "sums", "missing"])
+def test_a_damaged_file_is_noticed_at_start_and_built_again_from_the_log(
+    indexed: Indexed, eventually: Eventually, number: int, where: str
+) -> None:
+    name = fill_three(indexed, eventually)[number]
+    path = indexed.layout.index / name
+    before = [(path.name, path.read_bytes()) for path in sorted(indexed.layout.index.iterdir())]
+    if where == "missing":
+        path.unlink()
+    elif where == "sums":
+        flip(indexed.layout.index_sums / name, 33)
+    else:
+        flip(path, {"head": 7, "slots": 40 + 4 * 3 + 3, "entries": 40 + 4 * 16 + 20 * 5 + 2}[where])
+    keeper = indexed.start()
+    assert len(keeper.faults) == 1 and name in keeper.faults[0]
+    eventually(lambda: indexed.follow() or (all_found(indexed) and not keeper.is_mending), "it was not built again")
+    settle(indexed, eventually)
+    after = [(path.name, path.read_bytes()) for path in sorted(indexed.layout.index.iterdir())]
+    for (_, now), (_, then) in zip(after, before, strict=True):
+        assert [at for at in range(len(then)) if now[at] != then[at]] == [], (now[:40].hex(), then[:40].hex())
+    assert indexed.start().faults == () and all_found(indexed)
+
+
+def test_every_flipped_byte_of_the_index_and_of_what_speaks_of_it_is_noticed_and_every_key_is_found(
+    indexed: Indexed, eventually: Eventually
+) -> None:
+    names = fill_three(indexed, eventually)
+    paths = [indexed.layout.index / name for name in names]
+    paths += [indexed.layout.index_sums / name for name in names] + [indexed.layout.index_mark]
+    whole = {path: path.read_bytes() for path in paths}
+    for path in paths:
+        live = 40 + 4 * 16 + 20 * indexed.files.open(path.name).head().next_entry if path in paths[:3] else 1 << 20
+        for at in range(0, min(live, len(whole[path])), 3):
+            flip(path, at, 0x01 if at % 2 else 0xFF)
+            keeper = indexed.start()
+            assert keeper.faults, (path, at)
+            eventually(lambda: indexed.follow() or all_found(indexed), f"byte {at} of {path}")
+            keeper.close()
+            indexed.keeper = None
+            for other in [*indexed.layout.index.iterdir(), *indexed.layout.index_sums.iterdir()]:
+                other.unlink()
+            for other, content in whole.items():
+                other.write_bytes(content)
+
+
+def test_an_older_file_that_was_put_back_is_noticed(indexed: Indexed, eventually: Eventually) -> None:
+    indexed.start()
+    first = indexed.send("one")
+    settle(indexed, eventually)
+    (name,) = indexed.files.names()
+    older = (indexed.layout.index / name).read_bytes()
+    second = indexed.send("one")
+    settle(indexed, eventually)
+    (indexed.layout.index / name).write_bytes(older)
+    assert len(indexed.start().faults) == 1
+    indexed.follow()
+    assert indexed.find("one") == [second, first]
+
+
+def test_a_file_that_was_damaged_while_it_lay_still_is_not_written_to(indexed: Indexed, eventually: Eventually) -> None:
+    indexed.start()
+    first = indexed.send("one")
+    settle(indexed, eventually)
+    (name,) = indexed.files.names()
+    flip(indexed.layout.index / name, 40 + 4 * 16 + 20 + 11)
+    second = indexed.send("one")
+    indexed.follow()
+    assert len(indexed.running.events.named("index.file_dropped")) == 1
+    assert indexed.find("one") == [second, first]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_the_scrubber_has_a_damaged_file_built_again(indexed: Indexed, eventually: Eventually, number: int) -> None:
+    name = fill_three(indexed, eventually)[number]
+    keeper = indexed.keeper
+    assert keeper is not None
+    flip(indexed.layout.index / name, 40 + 4 * 16 + 20 * 3 + 19)
+    with_fault = [sums for sums in keeper.settled_sums() if sums.wrong_block(indexed.files.open(sums.name)) is not None]
+    assert [sums.name for sums in with_fault] == [name]
+    assert keeper.rebuild(name, "block 0")
+    eventually(lambda: indexed.follow() or (all_found(indexed) and not keeper.is_mending))
+    settle(indexed, eventually)
+    assert indexed.start().faults == () and all_found(indexed)
+
+
+def test_a_failed_sync_is_final_and_what_it_covered_is_written_anew(
+    indexed: Indexed, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed.start()
+    positions = [indexed.send(f"k{number}", "same") for number in range(8)]
+    KeeperStore(indexed.running.store).flush()
+    indexed.follow()
+    inodes = {(indexed.layout.index / name).stat().st_ino for name in indexed.files.names()}
+    with monkeypatch.context() as patched:
+        patched.setattr(IndexFile, "sync", failing)
+        eventually(lambda: indexed.follow(11.0) or indexed.running.events.named("index.not_synced"))
+    assert read_index_mark(indexed.layout) == IndexMark(positions[0], "")
+    indexed.follow()
+    assert indexed.find("same") == positions[::-1]
+    assert not inodes & {(indexed.layout.index / name).stat().st_ino for name in indexed.files.names()}
+    eventually(lambda: indexed.follow(1000.0) or indexed.keeper._is_settled)
+    assert indexed.start().faults == () and indexed.find("same") == positions[::-1]
+
+
+def failing(_: object) -> None:
+    raise OSError(5, "Input/output error")

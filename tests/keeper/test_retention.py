@@ -365,5 +365,12 @@ def test_what_cleaning_takes_from_a_group_is_counted_apart_from_its_lag(
     assert Backlog(running.store.offset_get(slow), kept, len(receipts), cleaned=count).lost == count
     [event] = running.events.named("group.lost")
     assert (event["group"], event["messages"], event["next_offset"]) == ("slow", kept - 3, kept)
+    assert running.stop()
+    running = start_keeper()  # the count outlives the segments
+    assert running.store.offsets_lost() == [
+        (running.store.group_find("slow"), running.queue_index("orders"), count, seconds)
+    ]
     BrokerTables(running.store).group_delete("slow")
     assert running.store.offsets_lost() == []
+    assert running.stop()
+    assert start_keeper().store.offsets_lost() == []

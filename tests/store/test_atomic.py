@@ -38,7 +38,8 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
     with pytest.raises(OSError, match="Input/output"):
         write_atomically(path, b"new", mode=0o600, backup=True)
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["topics.json"]
+    assert sorted(os.listdir(tmp_path)) == ["topics.json", "topics.json.bak"]
+    assert (tmp_path / "topics.json.bak").read_bytes() == b"old"
 
 
 def test_the_content_is_synced_before_it_gets_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

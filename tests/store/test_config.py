@@ -10,6 +10,7 @@ from shmq.errors import CorruptionError
 from shmq.shm.access import Access
 from shmq.store.config import ConfigFiles, TopicRecord
 from shmq.store.layout import StoreLayout
+from shmq.timing import TIMER_GROUPS, TIMER_TOPIC
 
 
 class Directory:
@@ -126,8 +127,42 @@ def test_no_changed_bit_gives_other_numbers(directory: Directory) -> None:
             path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
             offsets = directory.open().load().offsets
             assert offsets in (older, newer), (at, bit, offsets)
-            if at < whole.index(b"shmqCrc32"):
-                assert offsets == older and "config.unreadable" in directory.events
+            assert offsets == older and "config.unreadable" in directory.events
+            directory.events.clear()
+
+
+def test_the_first_content_of_a_table_has_a_backup_too(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    config.save_offsets({("T", "g"): {0: 1}})
+    (directory.path / "consumerOffset.json").write_bytes(b"{")
+    config = directory.open()
+    assert config.load().offsets == {("T", "g"): {0: 1}}
+    config.discard("consumerOffset.json")
+    config.save_offsets({("T", "g"): {0: 1}})
+    config.discard("consumerOffset.json.bak")
+    assert config.save_offsets({("T", "g"): {0: 1}})
+    assert config.find_damaged() == [] and (directory.path / "consumerOffset.json.bak").exists()
+
+
+@pytest.mark.parametrize("words", [[], [7], [7, -1, 0, 0], [7, 8, 9, "8"]])
+def test_progress_of_timers_that_lacks_a_word_is_not_believed(directory: Directory, words: list[Any]) -> None:
+    config = directory.open()
+    config.load()
+    whole = {(TIMER_TOPIC, group): {0: 5 + number} for number, group in enumerate(TIMER_GROUPS)}
+    config.save_delays(whole)
+    table = dict(zip(TIMER_GROUPS, words, strict=False))
+    (directory.path / "timerProgress.json").write_text(json.dumps({"timerProgress": table}))
+    assert directory.open().load().offsets == (whole if words else {})
+    assert ("config.from_backup" in directory.events) == bool(words)
+
+
+def test_what_cleaning_took_is_kept(directory: Directory) -> None:
+    config = directory.open()
+    assert config.load().losses == {} and not config.save_losses({})
+    losses = {("T", "g"): {0: (17, 1_700_000_000), 3: (1, 5)}}
+    assert config.save_losses(losses) and not config.save_losses(losses)
+    assert directory.open().load().losses == losses
 
 
 def test_a_file_that_a_stock_broker_wrote_meanwhile_is_believed(directory: Directory) -> None:
@@ -171,3 +206,4 @@ def test_entries_that_are_not_what_they_should_be_are_left_out(directory: Direct
     tables = directory.open().load()
     assert tables.offsets == {("T", "g"): {0: 5}}
     assert (list(tables.topics), tables.topics["B"].read_queues) == (["B"], 8)
+    assert directory.events == ["config.entry_ignored"] * 7

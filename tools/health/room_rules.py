@@ -212,6 +212,15 @@ def _recovery(recovery: Recovery) -> Finding:
         )
         why = "the file in config/ was missing or damaged; its backup is a little older, so messages may come again"
         return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
+    if recovery.entries_ignored and recovery.age < _RECENT_SECONDS:
+        what = f"{plural(recovery.entries_ignored, 'line')} of the tables in config/ can mean nothing"
+        why = "they were left out, so groups may get messages again, or topics lack settings"
+        do = "the broker's log lines config.entry_ignored name them; set these again with shmq"
+        return Finding("recovery", Verdict.WARNING, what, why=why, do=do, measures=measures)
+    if recovery.marks_restored and recovery.age < _RECENT_SECONDS:
+        what += ", the durable mark, the checkpoint or the checksums of units were damaged and had to be written again"
+        why = "bytes of shmq.durable, checkpoint or shmq.units were not what was written; no message is lost by it"
+        return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
     if recovery.damages and recovery.age < _RECENT_SECONDS:
         why = "bytes of the log were not what was written: the disk, or somebody who wrote into the files"
         do = "the broker's log lines name the ranges; smartctl -a; restore those files from a copy"
@@ -226,13 +235,14 @@ def _recovery(recovery: Recovery) -> Finding:
 def _scrub(scrub: Scrub) -> Finding:
     when = "the first pass is under way" if scrub.age is None else f"last pass ended {age_text(scrub.age)} ago"
     what = f"checks in the background: {when}, {size_text(scrub.checked_bytes)} compared with their checksums"
-    found = scrub.damages + scrub.units_rebuilt + scrub.tables_rewritten
+    found = scrub.damages + scrub.units_rebuilt + scrub.tables_rewritten + scrub.indexes_rebuilt
     measures = {"scrub_found": Measure(found)}
     if not found:
         return Finding("scrub", Verdict.OK, what, measures=measures)
     what += (
-        f"; {plural(scrub.damages, 'damaged range')} of the log, {plural(scrub.units_rebuilt, 'unit')} and "
-        f"{plural(scrub.tables_rewritten, 'table')} that had to be written again"
+        f"; {plural(scrub.damages, 'damaged range')} of the log, {plural(scrub.units_rebuilt, 'unit')}, "
+        f"{plural(scrub.tables_rewritten, 'table')} and {plural(scrub.indexes_rebuilt, 'index file')} that had to be "
+        "written again"
     )
     why = "bytes of the store were not what was written: the disk, or somebody who wrote into the files"
     return Finding("scrub", Verdict.WARNING, what, why=why, do=f"shmq store scrub; {_LOOK_AT_DISK}", measures=measures)

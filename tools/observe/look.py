@@ -218,6 +218,8 @@ class Look:
             damages=told.get("damages", 0),
             units_repaired=told.get("units_repaired", 0),
             tables_restored=told.get("tables_restored", 0),
+            marks_restored=told.get("marks_restored", 0),
+            entries_ignored=told.get("entries_ignored", 0),
         )
 
     def scrub(self) -> Scrub | None:
@@ -231,4 +233,5 @@ class Look:
             damages=state.damages,
             units_rebuilt=state.units_rebuilt,
             tables_rewritten=state.tables_rewritten,
+            indexes_rebuilt=state.indexes_rebuilt,
         )

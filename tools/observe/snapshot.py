@@ -295,6 +295,8 @@ class Recovery(NamedTuple):
     damages: int
     units_repaired: int = 0
     tables_restored: int = 0
+    marks_restored: int = 0
+    entries_ignored: int = 0
 
 
 class Scrub(NamedTuple):
@@ -305,6 +307,7 @@ class Scrub(NamedTuple):
     damages: int
     units_rebuilt: int
     tables_rewritten: int
+    indexes_rebuilt: int = 0
 
 
 class Snapshot(NamedTuple):

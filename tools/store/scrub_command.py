@@ -80,6 +80,7 @@ def _print(call: Call, state: ScrubState) -> None:
         plural(state.damages, "damaged range"),
         plural(state.units_rebuilt, "rewritten unit"),
         plural(state.tables_rewritten, "rewritten table"),
+        plural(state.indexes_rebuilt, "rebuilt index file"),
     ]
     if state.position >= 0:
         call.terminal.line(

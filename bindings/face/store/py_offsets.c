@@ -299,9 +299,9 @@ static PyObject *members_offset_lose(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
     PyObject *value;
-    unsigned long long count;
+    unsigned long long count, seconds = 0;
     struct slot slot;
-    if (!PyArg_ParseTuple(args, "OK:offset_lose", &value, &count) || !slot_from(self, value, &slot)) {
+    if (!PyArg_ParseTuple(args, "OK|K:offset_lose", &value, &count, &seconds) || !slot_from(self, value, &slot)) {
         return NULL;
     }
     struct shmq_offset *entry = slot.entry;
@@ -310,8 +310,8 @@ static PyObject *members_offset_lose(PyStorePart *part, PyObject *args)
     }
     uint64_t lost = (atomic_load_explicit(&entry->lost, memory_order_relaxed) >> 32) + count;
     lost = lost < UINT32_MAX ? lost : UINT32_MAX;
-    uint64_t seconds = self->core.io->wall_ms() / 1000 & UINT32_MAX;
-    atomic_store_explicit(&entry->lost, lost << 32 | seconds, memory_order_relaxed);
+    seconds = seconds ? seconds : self->core.io->wall_ms() / 1000;
+    atomic_store_explicit(&entry->lost, lost << 32 | (seconds & UINT32_MAX), memory_order_relaxed);
     Py_RETURN_NONE;
 }
 

@@ -18,6 +18,7 @@ from shmq.store.commitlog import CommitLogFiles
 from shmq.store.damage import LogWalk
 from shmq.store.index import IndexFile, IndexFiles
 from shmq.store.index_mark import IndexMark, write_index_mark
+from shmq.store.index_sums import IndexSums, make_sums
 from shmq.store.layout import StoreLayout
 
 _STEP_BYTES = 64 << 20
@@ -32,16 +33,27 @@ def remove_index(layout: StoreLayout) -> None:
     files.remove_temporaries()
     for name in files.names():
         files.remove(name)
+    sums = IndexSums(layout)
+    for name in sums.names():
+        sums.remove(name)
 
 
-def mark_index(layout: StoreLayout, log_end: int) -> None:
-    """Say that the files hold every key below the end of the log. Raises OSError, ShmqError."""
-    files, end_ms = IndexFiles(layout), 0
+def mark_index(layout: StoreLayout, log_begin: int, log_end: int) -> None:
+    """Say that the files hold every key of the log. Raises OSError, ShmqError."""
+    files, sums, end_ms = IndexFiles(layout), IndexSums(layout), 0
     names = files.names()
-    for name in names:
+    for name in {*sums.names()} - {*names}:
+        sums.remove(name)
+    begins = [log_begin]
+    for name in names[1:]:
+        file = files.open(name)
+        begins.append(max(file.head().begin_position, begins[-1]))
+        file.close()
+    for name, begin, end in zip(names, begins, [*begins[1:], log_end], strict=False):
         file = files.open(name)
         try:
             file.sync()
+            sums.store(make_sums(file, begin, end))
             end_ms = file.head().end_ms
         finally:
             file.close()

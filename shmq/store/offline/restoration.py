@@ -140,7 +140,7 @@ def _rebuild(layout: StoreLayout, proof: Proof, levels: DelayLevels) -> list[Act
         )
         if not _index_is_right(proof):
             IndexBuild(layout, KeeperStore(store), files.commitlog).run(store.log_begin, store.log_end)
-        mark_index(layout, store.log_end)
+        mark_index(layout, store.log_begin, store.log_end)
         _save_tables(store, files, tables)
         layout.abort.unlink(missing_ok=True)
         sync_directory(layout.root)
@@ -163,6 +163,7 @@ def _save_tables(store: Store, files: OpenFiles, tables: LiveTables) -> None:
     files.config.save_groups(tables.collect_groups(store))
     files.config.save_offsets(offsets)
     files.config.save_delays(offsets)
+    files.config.save_losses(tables.collect_losses(store))
     files.mark.advance(config_files=files.config.written)
 
 

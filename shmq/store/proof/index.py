@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from shmq.shm.core import RecordBatch, index_hash
 from shmq.shm.unit import log_positions_of
-from shmq.store.index import IndexFiles
+from shmq.store.index import IndexFiles, IndexShape
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.index_entries import KEY, Entries, Entry, IndexEntries
@@ -40,11 +40,13 @@ class IndexProof:
         indexed: log position below which every key has to be found.
     """
 
-    def __init__(self, layout: StoreLayout, findings: Findings, *, log_begin: int, indexed: int) -> None:
+    def __init__(
+        self, layout: StoreLayout, findings: Findings, *, log_begin: int, indexed: int, shape: IndexShape | None = None
+    ) -> None:
         self._findings = findings
         self._log_begin = log_begin
         self._indexed = indexed
-        self._entries = IndexEntries(IndexFiles(layout), findings, log_begin=log_begin, indexed=indexed)
+        self._entries = IndexEntries(IndexFiles(layout, shape), findings, log_begin=log_begin, indexed=indexed)
         self._end = log_begin  # of the records that were taken
         self._missing = _Missing()
         self._stray: list[Entry] = []

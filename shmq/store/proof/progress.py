@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.errors import CorruptionError
-from shmq.store.config import ConfigFiles, Tables
+from shmq.store.config import ConfigFiles
 from shmq.store.consumequeue import Queue
 from shmq.store.durable import Mark
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Findings
 from shmq.store.proof.record import StoredRecord
+from shmq.store.table_entries import Tables
 from shmq.store.tables import NO_OFFSET_GROUPS
 from shmq.timing import CANCELLED_KEY, TIMER_TOPIC, due_ms
 
@@ -34,6 +35,8 @@ def read_tables(layout: StoreLayout, mark: Mark | None, findings: Findings) -> T
     except CorruptionError as error:
         findings.add("tables", "config", str(error))
         return Tables()
+    for entry in config.ignored:
+        findings.add("tables", "config", f"an entry can mean nothing: {entry}")
     return tables
 
 

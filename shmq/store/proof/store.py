@@ -21,19 +21,21 @@ from shmq.errors import CorruptionError, UsageError
 from shmq.protocol.transaction import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from shmq.shm.access import Access
 from shmq.shm.core import RecordBatch
-from shmq.store.config import Tables
+from shmq.store.checkpoint import checkpoint_fault
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.dispatch import Dispatch
 from shmq.store.durable import DurableMark, Mark
-from shmq.store.index import IndexFiles
-from shmq.store.index_mark import read_index_mark
+from shmq.store.index import IndexFiles, IndexShape
+from shmq.store.index_mark import load_index_mark
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.index import IndexProof
+from shmq.store.proof.index_sums import prove_index_sums
 from shmq.store.proof.progress import ProgressProof, read_tables
 from shmq.store.proof.record import StoredRecord
 from shmq.store.proof.transactions import TransactionProof
 from shmq.store.proof.units import UnitProof
+from shmq.store.table_entries import Tables
 from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification
 from shmq.timing import TIMER_TOPIC
 
@@ -92,8 +94,11 @@ def is_store(root: Path) -> bool:
     return (root / "commitlog").is_dir()
 
 
-def prove_store(root: Path) -> Proof:
+def prove_store(root: Path, *, shape: IndexShape | None = None) -> Proof:
     """Compare everything in a store with everything else.
+
+    Args:
+        shape: of its index files, where they are not as RocketMQ has them.
 
     Raises:
         UsageError: there is no store.
@@ -118,8 +123,8 @@ def prove_store(root: Path) -> Proof:
     )
     settled_end = None if proof.settled else (mark.dispatched if mark else 0)
     units = UnitProof(files, dispatch, findings, read=log.read, log_begin=log.begin, settled_end=settled_end)
-    proof.indexed = _indexed(layout, mark, proof.settled)
-    index = IndexProof(layout, findings, log_begin=log.begin, indexed=proof.indexed)
+    proof.indexed = _indexed(layout, mark, proof.settled, findings)
+    index = IndexProof(layout, findings, log_begin=log.begin, indexed=proof.indexed, shape=shape)
     transactions = TransactionProof(findings, log_begin=log.begin, checked=_checked(tables))
     progress = ProgressProof(tables, findings)
     parts = _Parts(units, index, transactions, progress)
@@ -138,6 +143,7 @@ def prove_store(root: Path) -> Proof:
         if mark and proof.log_end < mark.durable_end:
             reason = f"the log ends here, it was on disk up to byte {mark.durable_end}"
             findings.add("log", f"byte {proof.log_end}", reason)
+        _prove_marks(layout, proof, mark)
         units.finish(proof.log_end, proof.damages)
         units.prove_sums()
         proof.queues = len(files.queues())
@@ -145,6 +151,7 @@ def prove_store(root: Path) -> Proof:
     finally:
         files.close()
     index.finish(proof.log_end, proof.damages)
+    prove_index_sums(layout, findings, shape=shape)
     transactions.finish(proof.damages)
     proof.units, proof.index_entries, proof.offsets = units.units, index.entries, progress.offsets
     proof.open_transactions = transactions.open_halves
@@ -158,11 +165,29 @@ def _take_files(proof: Proof, log: LogFiles) -> None:
 
 
 def _read_mark(layout: StoreLayout, findings: Findings) -> Mark | None:
+    durable = DurableMark(layout)
     try:
-        return DurableMark(layout).load()
+        mark = durable.load()
     except CorruptionError as error:
         findings.add("log", layout.durable_mark.name, error.reason)
         return None
+    if durable.damaged_slots:
+        findings.add("log", layout.durable_mark.name, "one of its two copies cannot be read, or is an older one")
+    return mark
+
+
+def _prove_marks(layout: StoreLayout, proof: Proof, mark: Mark | None) -> None:
+    """Compare what says how far the log goes with how far it goes."""
+    if mark is None:
+        return
+    has_grown = proof.log_end > mark.durable_end
+    fault = checkpoint_fault(layout, has_grown=has_grown)
+    if fault:
+        proof.findings.add("log", layout.checkpoint.name, fault)
+    if proof.settled and has_grown:
+        where = layout.durable_mark.name
+        reason = f"it speaks of the log up to byte {mark.durable_end}, which ends at {proof.log_end}"
+        proof.findings.note("log", where, f"{reason}: a stock broker wrote since, or an older mark was put back")
 
 
 def _on_damage(layout: StoreLayout, proof: Proof, begin: int, end: int, reason: str) -> None:
@@ -178,9 +203,13 @@ def _checked(tables: Tables) -> int:
     return tables.offsets.get((HALF_TOPIC, TRANSACTION_GROUP), {}).get(0, 0)
 
 
-def _indexed(layout: StoreLayout, mark: Mark | None, settled: bool) -> int:
+def _indexed(layout: StoreLayout, mark: Mark | None, settled: bool, findings: Findings) -> int:
     """How far the index has to be complete."""
-    said = read_index_mark(layout)
+    try:
+        said = load_index_mark(layout)
+    except CorruptionError as error:
+        findings.add("index", layout.index_mark.name, error.reason)
+        return 0
     if said is not None:
         return said.indexed
     if mark is not None or not settled:

@@ -33,7 +33,7 @@ class RecoveredStore:
         self.events: list[tuple[str, dict[str, Any]]] = []
         layout = StoreLayout(root, Access(-1))
         layout.prepare()
-        self._files = OpenFiles.of(layout, file_bytes=file_bytes, log=self._log)
+        self.files = OpenFiles.of(layout, file_bytes=file_bytes, log=self.log)
         sizes = SegmentSizes(
             file_bytes=file_bytes,
             topic_max=256,
@@ -46,7 +46,7 @@ class RecoveredStore:
         self._instance, self.store = create_segments(f"test-{secrets.token_hex(4)}", store_path=root, sizes=sizes)
         self.report: RecoveryReport
         try:
-            _, self.report = recover(self.store, self._files, default_queues=4, log=self._log)
+            self.tables, self.report = recover(self.store, self.files, default_queues=4, log=self.log)
         except BaseException:
             self.close()
             raise
@@ -67,7 +67,7 @@ class RecoveredStore:
         """
         found: dict[Place, bytes] = {}
         for (topic, queue_id), (first, end) in self.bounds().items():
-            units = self._files.consumequeue.read((topic, queue_id), first, end - first)
+            units = self.files.consumequeue.read((topic, queue_id), first, end - first)
             for number in range(len(units) // UNIT_BYTES):
                 position, size, _ = unpack_unit(units[number * UNIT_BYTES : (number + 1) * UNIT_BYTES])
                 place = (topic, queue_id, first + number)
@@ -84,9 +84,10 @@ class RecoveredStore:
 
     def close(self) -> None:
         """Let go of it as a killed broker does."""
-        self._files.close()
+        self.files.close()
         self.store.close()
         unlink_segments(self._instance)
 
-    def _log(self, event: str, **values: Any) -> None:
+    def log(self, event: str, **values: Any) -> None:
+        """Keep an event."""
         self.events.append((event, values))

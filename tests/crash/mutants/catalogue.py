@@ -209,14 +209,14 @@ MENDED: dict[str, Mutant] = {
         "tests/bridge/test_connection_limit.py::test_silent_connections_make_room_the_oldest_first",
     ),
     "the checksum of a table is not looked at": _one(
-        "shmq/store/config.py",
+        "shmq/store/seal.py",
         "    if seal is not None and zlib.crc32(",
         "    if seal is None and zlib.crc32(",
         f"{_CONFIG}::test_no_changed_bit_gives_other_numbers",
     ),
     "tables are written without a checksum": _one(
         "shmq/store/config.py",
-        "write_atomically(path, _sealed(text), mode",
+        "write_atomically(path, sealed(text), mode",
         "write_atomically(path, text, mode",
         f"{_CONFIG}::test_no_changed_bit_gives_other_numbers",
     ),

@@ -5,6 +5,7 @@ out; tests/interop/stores/test_store_import.py does the same with stores of real
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.tools.store.test_verify_command import records, state
 def stock(store: Path) -> Path:
     """A store as RocketMQ knows it."""
     for path in store.glob("shmq.*"):
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     (store / "config/shmq.json").unlink()
     for path in (store / "config").glob("*.json"):
         table = json.loads(path.read_text())
