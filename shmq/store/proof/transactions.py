@@ -5,6 +5,10 @@
     half               open while no op record names it, or the half it is a copy of, and the checks have not passed
                        it: the next broker asks its producer
 
+A stock broker stores a half again each time it asks its producer, and writes the op records of what has ended up to
+three seconds later, all of them in one: copies that it made meanwhile are named by no op record. All copies of a half
+have its transaction id, so what has ended under one of them has ended.
+
 A half below the log's begin, or in damage of the log, proves nothing.
 """
 
@@ -28,20 +32,26 @@ class TransactionProof:
         self._log_begin = log_begin
         self._halves: dict[int, int] = {}  # log position -> queue offset, of those that may still be committed
         self._copies: dict[int, int] = {}  # queue offset of a copy -> of the half that the producer knows
+        self._ids: dict[int, str] = {}  # queue offset of a half -> its transaction
         self._half_end = -1  # queue offset behind the last half; -1: none was seen
         self._settled: set[int] = set()
         self._committed: list[tuple[int, int]] = []  # log positions of message and half
 
     @property
     def open_halves(self) -> int:
-        """How many halves nobody has settled."""
-        return sum(map(self._is_unsettled, self._halves.values()))
+        """How many transactions nobody has ended."""
+        ended = {self._id_of(offset) for offset in self._settled}
+        ended |= {self._id_of(self._halves[half]) for _, half in self._committed if half in self._halves}
+        return len({self._id_of(offset) for offset in self._halves.values() if self._is_unsettled(offset)} - ended)
 
     def add(self, record: StoredRecord) -> None:
         """Take the next whole record of the log."""
         if record.topic == transaction.HALF_TOPIC:
             self._halves[record.position] = record.queue_offset
             self._half_end = record.queue_offset + 1
+            name = record.properties.get("__transactionId__") or record.properties.get("UNIQ_KEY")
+            if name:
+                self._ids[record.queue_offset] = name
             first = record.properties.get(transaction.FIRST_HALF, "")
             if first.isascii() and first.isdigit():
                 self._copies[record.queue_offset] = int(first)
@@ -63,6 +73,9 @@ class TransactionProof:
             elif self._is_unsettled(self._halves[half]) and not damages.ranges:
                 reason = f"a message is committed, and no op record settles its half at byte {half}"
                 self._findings.add("transactions", where, f"{reason}: it may be committed again")
+
+    def _id_of(self, offset: int) -> str:
+        return self._ids.get(offset, str(offset))
 
     def _is_unsettled(self, offset: int) -> bool:
         known = {offset, self._copies.get(offset, offset)}
