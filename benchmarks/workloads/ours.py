@@ -68,8 +68,8 @@ def many_topics(effort: float) -> dict[str, float]:
 def verification(effort: float) -> dict[str, float]:
     """What looking at the checksum costs a message of a backlog whose bodies nobody touches, in nanoseconds.
 
-    The same backlog is read in turns with and without, in one process. Each figure is the median of its rounds, the cost
-    that of the differences between neighbours: what slows the machine down for longer slows both.
+    The same backlog is read in turns with and without, in one process. Each figure is the median of its rounds, the
+    cost that of the differences between neighbours: what slows the machine down for longer slows both.
     """
     count = max(4096, int(300_000 * effort)) // VERIFY_BATCH * VERIFY_BATCH
     times: dict[bool, list[float]] = {True: [], False: []}

@@ -79,9 +79,7 @@ class IndexFollower:
         return Reached(reached, found.keyed, found.store_ms, found.stop == INDEX_NO_FILE, found.stop == INDEX_FULL)
 
     def _behind_damage(self, position: int, end: int) -> int:
-        walk = LogWalk(
-            self._keeper_store, self._commitlog, durable_end=None, on_records=None, on_damage=lambda _: None
-        )
+        walk = LogWalk(self._keeper_store, self._commitlog, durable_end=None, on_records=None, on_damage=lambda _: None)
         found = walk.next_record(position)
         after = end if found is None or found > end else found
         self._log("index.damage", log_position=position, end=after)

@@ -5,6 +5,7 @@
     drive     power cuts of a broker on a real file system, whose drive has a cache; only as root
     calls     the n-th sync, write, allocation or change of a name fails
     soak      kills of every process on a slow disk under a clock that jumps
+    damage    bytes and pages of a store that are not what was written, in this process and under a running broker
 
 They take turns until the time is over; whatever is under way is finished. Each turn prints its counts and the seed
 that repeats it, and the last lines sum up. The exit code is 1 when anything was lost, wrong, stuck or invented.
@@ -24,6 +25,8 @@ from collections.abc import Callable, Sequence
 
 from tests.crash.broker.soak import soak
 from tests.crash.core_build import SOAK, attempt, program
+from tests.crash.damage.damage import damage
+from tests.crash.damage.running import running_damage
 from tests.crash.disk.drive import reason_without_drives
 from tests.crash.disk.drive_cuts import drive_cuts
 from tests.crash.disk.failing_calls import failing_call
@@ -71,8 +74,21 @@ def _soak(seed: int) -> tuple[Counter[str], list[str]]:
     return found, counts.failures
 
 
-_TURNS: dict[str, Turn] = {"kills": _kills, "power": _power, "drive": _drive, "calls": _calls, "soak": _soak}
-_ORDER = ("kills", "power", "drive", "calls", "calls", "calls", "calls", "soak")
+def _damage(seed: int) -> tuple[Counter[str], list[str]]:
+    counts, wrong = damage(seed, count=500)
+    found, more = running_damage(seed, lives=4)
+    return counts + found, wrong + more
+
+
+_TURNS: dict[str, Turn] = {
+    "kills": _kills,
+    "power": _power,
+    "drive": _drive,
+    "calls": _calls,
+    "soak": _soak,
+    "damage": _damage,
+}
+_ORDER = ("kills", "power", "drive", "calls", "calls", "calls", "calls", "soak", "damage")
 
 
 def main(given: Sequence[str] | None = None) -> int:
