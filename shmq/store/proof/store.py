@@ -140,10 +140,7 @@ def prove_store(root: Path, *, shape: IndexShape | None = None) -> Proof:
     try:
         walk.run()
         proof.log_end, proof.records = walked.log_end, walked.records
-        if mark and proof.log_end < mark.durable_end:
-            reason = f"the log ends here, it was on disk up to byte {mark.durable_end}"
-            findings.add("log", f"byte {proof.log_end}", reason)
-        _prove_marks(layout, proof, mark)
+        _prove_marks(layout, proof, mark, shape)
         units.finish(proof.log_end, proof.damages)
         units.prove_sums()
         proof.queues = len(files.queues())
@@ -151,7 +148,6 @@ def prove_store(root: Path, *, shape: IndexShape | None = None) -> Proof:
     finally:
         files.close()
     index.finish(proof.log_end, proof.damages)
-    prove_index_sums(layout, findings, shape=shape)
     transactions.finish(proof.damages)
     proof.units, proof.index_entries, proof.offsets = units.units, index.entries, progress.offsets
     proof.open_transactions = transactions.open_halves
@@ -176,10 +172,14 @@ def _read_mark(layout: StoreLayout, findings: Findings) -> Mark | None:
     return mark
 
 
-def _prove_marks(layout: StoreLayout, proof: Proof, mark: Mark | None) -> None:
-    """Compare what says how far the log goes with how far it goes."""
+def _prove_marks(layout: StoreLayout, proof: Proof, mark: Mark | None, shape: IndexShape | None) -> None:
+    """Compare what says how far the log goes with how far it goes, and the index with its checksums."""
+    prove_index_sums(layout, proof.findings, shape=shape)
     if mark is None:
         return
+    if proof.log_end < mark.durable_end:
+        reason = f"the log ends here, it was on disk up to byte {mark.durable_end}"
+        proof.findings.add("log", f"byte {proof.log_end}", reason)
     has_grown = proof.log_end > mark.durable_end
     fault = checkpoint_fault(layout, has_grown=has_grown)
     if fault:
