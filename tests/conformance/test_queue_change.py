@@ -62,5 +62,3 @@ def test_changing_a_topic_changes_nothing_that_was_not_named(
         local._local().wire.control.create_topic(name, queues=2, perm=4, kind="fifo", flush="sync")
     info = mq.admin.create_topic(name, queues=3)
     assert (info.kind, info.perm, info.write_queues) == ("fifo", 4, 3)
-    info = mq.admin.create_topic(name, kind="normal")
-    assert (info.kind, info.perm, info.write_queues) == ("normal", 4, 3)
