@@ -18,7 +18,7 @@ OF_OTHERS = {
     *("--append", "--groups", "--home-dir", "--shell", "--system", "--cpunodebind", "--membind"),
     *("--archives", "--py-files"),
     *("--cflags", "--libs"),  # python -m shmq.bindings.config
-    *("--minutes", "--only", "--seed"),  # the soak
+    *("--minutes", "--only", "--seed", "--turns"),  # the soak
     *("--base", "--figure", "--head", "--list", "--pairs", "--peers-only", "--quick", "--runs", "--tables"),
     "--tolerance",  # and those before it: the benchmarks
 }
