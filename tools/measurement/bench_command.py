@@ -1,7 +1,8 @@
 """`shmq bench`: throughput and latency between processes of this host, measured through the public API.
 
-`bench.py` has the measurements, `sustained.py` the long one. Unless a broker is named, they run on one of their own in
-a private directory that is removed at the end, so that no log is filled by surprise.
+`bench.py` has the measurements, `sustained.py` the long one, `synchronous.py` those that wait for the disk. Unless a
+broker is named, they run on one of their own in a private directory that is removed at the end, so that no log is
+filled by surprise.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -31,6 +33,9 @@ PRIVATE_BROKER: dict[str, Any] = {"file_bytes": 256 << 20, "frame_max": 65536}
 SUSTAINED_BROKER: dict[str, Any] = {"small": False, "disk_warn_percent": 1, "disk_force_percent": 2}
 CLIENTS_MIN = 128
 
+SYNCHRONOUS_BROKER: dict[str, Any] = {**PRIVATE_BROKER, "flush": "sync"}
+SYNCHRONOUS_PROCESSES = (1, 8, 32)
+
 Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 
 
@@ -48,6 +53,7 @@ Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 @click.option(
     "--plot", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Draw its seconds (.png, .svg)."
 )
+@click.option("--sync", is_flag=True, help="What waiting for the disk costs, for one process and for many at once.")
 @click.option("--running", is_flag=True, help="On the broker that runs (as with --url), not on a private one.")
 @pass_call
 def bench(
@@ -59,10 +65,16 @@ def bench(
     groups: int | None,
     sustained: int | None,
     plot: str | None,
+    sync: bool,
     running: bool,
 ) -> None:
     """Measure throughput and latency between two processes."""
     running = running or call.url is not None
+    if sync:
+        if sustained is not None or plot is not None:
+            raise UsageError("--sync is a measurement of its own", hint="shmq bench --sync")
+        _synchronous(call, size, running=running)
+        return
     if sustained is not None:
         _sustained(call, size, sustained, plot, running=running)
         return
@@ -105,6 +117,25 @@ def _measurements(call: Call, size: int, count: int, batch: int, trips: int, gro
     if groups is not None:
         measurements.append((f"{groups} groups asleep", lambda url: sleeping_groups(url, groups=groups)))
     return measurements
+
+
+def _synchronous(call: Call, size: int, *, running: bool) -> None:
+    from shmq.tools.measurement.synchronous import synchronous
+
+    results: list[dict[str, Any]] = []
+    with ended_in_order(), _broker(call, SYNCHRONOUS_BROKER, running=running) as url:
+        for processes in SYNCHRONOUS_PROCESSES:
+            call.terminal.say(f"measuring: {processes} processes that wait for the disk …")
+            figures = _measured(call, partial(_of_processes, synchronous, processes, size), url)
+            results.append({key.replace(".", ""): value for key, value in figures.items()} | {"processes": processes})
+    document = {"private": not running, "size_bytes": size, "results": results}
+    call.terminal.answer(document, results, text=lambda: _print_synchronous(call, size, results))
+
+
+def _of_processes(
+    measure: Callable[..., dict[str, float]], processes: int, size: int, url: str | None
+) -> dict[str, float]:
+    return measure(url, processes=processes, size=size)
 
 
 def _sustained(call: Call, size: int, seconds: int, plot: str | None, *, running: bool) -> None:
@@ -175,6 +206,23 @@ _GROUP_FIELDS: tuple[Field[dict[str, Any]], ...] = (
     Field("all asleep", lambda result: f"{result['many_us']:.1f}", right=True),
     Field("last has it after", lambda result: f"{result['last_us']:.0f}", right=True),
 )
+
+
+_PERCENTILES = ("p50", "p90", "p99", "p999", "max")
+
+
+def _print_synchronous(call: Call, size: int, results: list[dict[str, Any]]) -> None:
+    call.terminal.line(f"bodies of {size_text(size)}, each process waits until its message is on disk")
+    headings = ("processes", "msg/s", *("p50", "p90", "p99", "p99.9", "max"))
+    call.terminal.table(
+        [Column(name, right=True) for name in headings],
+        [
+            [str(result["processes"]), rate_text(result["rate"]), *(f"{result[name]:.0f} µs" for name in _PERCENTILES)]
+            for result in results
+        ],
+    )
+
+
 _RATE_FIELDS: tuple[Field[dict[str, Any]], ...] = (
     Field("throughput", lambda result: result["name"]),
     Field("msg/s", lambda result: rate_text(result["rate"]), right=True),

@@ -41,7 +41,6 @@ class Plan:
     topic: str
     size: int
     seconds: int
-    sync: bool = False
 
 
 def time_class(nanoseconds: int) -> int:
@@ -65,7 +64,7 @@ def _produce(meet: Meet, plan: Plan) -> tuple[list[int], Counter[int]]:
     """Send until the deadline; returns what was sent in each second, and the times of single sends."""
     each, plain, times = Counter[int](), plain_body(plan.size), Counter[int]()
     with shmq.connect(plan.url) as mq, mq.producer() as producer:
-        send, topic, untimed = producer.send, plan.topic, range(0 if plan.sync else TIMED_OF - 1)
+        send, topic, untimed = producer.send, plan.topic, range(TIMED_OF - 1)
         meet()  # the consumer is there
         for number in range(WARM_UP_MESSAGES):
             send(topic, numbered_body(number, plan.size))
@@ -115,17 +114,14 @@ def _consume(meet: Meet, plan: Plan) -> list[int]:
     return [each[second] for second in range(plan.seconds)]
 
 
-def sustained(url: str | None, seconds: int, *, size: int = 256, sync: bool = False) -> dict[str, Any]:
+def sustained(url: str | None, seconds: int, *, size: int = 256) -> dict[str, Any]:
     """Measure one producer and one consumer for some seconds.
-
-    Args:
-        sync: every send is timed, since each waits for the disk.
 
     Returns:
         rate (messages/s, the mean of the counted seconds), worst and median (of one second), bytes (bodies, bytes/s),
         p50 … max (one send, microseconds), sent_each and taken_each (messages of every second).
     """
-    plan = Plan(url, f"bench-{secrets.token_hex(4)}", size, seconds, sync)
+    plan = Plan(url, f"bench-{secrets.token_hex(4)}", size, seconds)
     roles = [Role(_produce, (plan,)), Role(_consume, (plan,))]
     (sent, times), taken = run_roles(roles, seconds + BORDER_SECONDS)
     counted = taken[1:] or taken

@@ -95,3 +95,12 @@ def test_an_ended_demo_cleans_up(shell: Shell, directory: Path, number: signal.S
         assert process.wait(TIMEOUT) == 130
     assert list(directory.iterdir()) == []
     assert not [pid for pid in children if os.path.exists(f"/proc/{pid}")]
+
+
+def test_what_waiting_for_the_disk_costs(shell: Shell, directory: Path) -> None:
+    document = shell.json("bench-sync", "bench", "--sync", "--size", "100")
+    assert document["private"] and [result["processes"] for result in document["results"]] == [1, 8, 32]
+    for result in document["results"]:
+        assert result["rate"] > 0 and 0 < result["p50"] <= result["p99"] <= result["max"]
+    assert shell.fails(64, "bench", "--sync", "--sustained", "3")["type"] == "UsageError"
+    assert list(directory.iterdir()) == []
