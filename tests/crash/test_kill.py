@@ -145,7 +145,7 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 "repair.c",
-                "        atomic_store_explicit(&store->queues[queue].offset_max, next, memory_order_release);\n",
+                "        atomic_store_explicit(&entry->offset_max, next, memory_order_release);\n",
                 "",
             ),
         ),

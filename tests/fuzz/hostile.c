@@ -185,7 +185,7 @@ static void look_up(struct shmq_store *store, uint64_t *random)
     snprintf(name, sizeof name, roll(random) % 4 == 0 ? ARENA_TOPIC : "topic%u", (uint32_t)(roll(random) % 4));
     uint32_t topic = shmq_topic_find(store, name, strlen(name));
     uint32_t queue = shmq_topic_queue(store, roll(random) % 2 != 0 ? topic : (uint32_t)roll(random), (uint32_t)(roll(random) % 9));
-    ARENA_MUST(queue == SHMQ_NONE || queue < store->sizes.queue_max);
+    ARENA_MUST(queue == SHMQ_NONE || shmq_queue_is_number(store, queue));
     (void)shmq_group_find(store, "group");
     (void)shmq_frame_find(store, (uint32_t)(roll(random) % 6), (uint32_t)(roll(random) % 4));
     read_record(store, nasty(random, shmq_load_acquire(&store->log->end)));
@@ -233,6 +233,8 @@ static void produce(struct shmq_store *store, uint64_t *random)
     struct shmq_appended out;
     struct shmq_claim_handle claim;
     uint32_t queue = (uint32_t)(roll(random) % 5), index;
+    uint32_t count = 0;
+    struct shmq_leaving leaving[4];
     uint64_t until = after(3 * WAIT_NS), durable;
     struct message message = {.id = 5, .queue = queue, .body_bytes = (uint32_t)(roll(random) % 500)};
     struct shmq_spec spec = message_spec(&message, body), specs[3] = {spec, spec, spec};
@@ -265,6 +267,8 @@ static void produce(struct shmq_store *store, uint64_t *random)
     note(shmq_topic_put(store, roll(random) % 2 != 0 ? "topic1" : "topic9", 2, 2, 6, 0, 0, &index));
     note(shmq_group_put(store, "group2", &index));
     note(shmq_offset_put(store, 0, queue, &index));
+    note(shmq_queues_close(store, until, 4, leaving, &count));
+    note(count != 0 ? shmq_queue_free(store, leaving[0].queue) : SHMQ_EMPTY);
     note(shmq_client_put(store, 1, 1, 1, &index));
     shmq_wake(store, queue);
     note(shmq_flush(store, &durable));

@@ -68,14 +68,14 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
         (
             "write",
             Edit(
-                "table.c",
-                "        if (place == SHMQ_TOPIC_EXTENTS || first > store->sizes.queue_max ||\n            wanted",
-                "        if (place == SHMQ_TOPIC_EXTENTS || wanted",
+                "queue.c",
+                "    return count < store->sizes.queue_max ? count : store->sizes.queue_max;",
+                "    return count;",
             ),
         ),
         (
             "write",
-            Edit("repair.c", "    if (queue < store->sizes.queue_max &&\n        atomic", "    if (atomic"),
+            Edit("repair.c", "= shmq_queue_entry(store, queue);", "= &store->queues[queue];"),
         ),
     ],
     ids=["frame link", "topic link", "BLANK", "frame taken", "frame gone", "claim", "queue count", "intent"],

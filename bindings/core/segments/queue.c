@@ -151,8 +151,12 @@ static uint32_t find_leaving(const struct shmq_store *store, struct shmq_leaving
         const struct shmq_queue *entry = &store->queues[i];
         const uint32_t life = atomic_load_explicit(&entry->life, memory_order_acquire);
         const uint32_t leaving = atomic_load_explicit(&entry->leaving, memory_order_acquire);
-        if (life != 0 ? is_deserted(store, entry, life) : leaving != 0) {
-            out[found++] = (struct shmq_leaving){.queue = (life != 0 ? life : leaving) - 1};
+        const uint32_t queue = (life != 0 ? life : leaving) - 1;
+        if ((queue & store->queue_mask) != i) {
+            continue; /* free, or scribbled on: no number of this entry */
+        }
+        if (life == 0 || is_deserted(store, entry, life)) {
+            out[found++] = (struct shmq_leaving){.queue = queue};
         }
     }
     return found;
