@@ -118,6 +118,7 @@ def _scrubber(recovered: RecoveredStore, index: IndexKeeper) -> Scrubber:
         frames,
         levels=DelayLevels(),
         born={name: record.born for name, record in recovered.tables.tables.topics.items()},
+        close_dead=lambda: True,
         stored=lambda *_: None,
         log=log,  # type: ignore[arg-type]
     )
