@@ -313,7 +313,6 @@ class Bridge:
         """Keep answers until the disk has what they acknowledge."""
         is_first = self._held.wanted_end is None
         self._held.hold(connection, held, self.now(), code=code_of(data), began_ns=time.monotonic_ns())
-        self.busy_poll.rest()
         if is_first and self._want is not None:
             self._want(held.end)
 

@@ -320,6 +320,7 @@ class BridgeConnection(asyncio.Protocol):
         if served.held is not None:
             self._held_bytes += len(served.held.answers)
             self._host.hold(self, served.held, data)
+            self._host.busy_poll.rest()
             self._set_reading()
         return data[served.end :]
 
