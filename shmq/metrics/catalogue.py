@@ -98,7 +98,7 @@ _OWN = (
     ),
     Family("shmq_claim_open", GAUGE, "1 while a claim is open.", "control segment"),
     Family("shmq_log_rolls", COUNTER, "Changes to the next log file.", "control segment"),
-    Family("shmq_wakeups", COUNTER, "Sleeping readers woken by a writer.", "control segment"),
+    Family("shmq_wakeups", COUNTER, "Sleeping readers woken by a writer or by each other.", "readers segment"),
     Family(
         "shmq_read_only",
         GAUGE,

@@ -25,6 +25,8 @@ def test_every_figure_that_was_promised_has_its_must() -> None:
         "held_pulls_answer": None,
         "held_pulls_answer_ratio": 2.0,
         "held_pulls_last": 15.0,
+        "on_disk_64": 1.5,
+        "on_disk_8x64": 3.0,
     }
 
 

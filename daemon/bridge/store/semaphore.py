@@ -1,7 +1,8 @@
 """The semaphore a client slot sleeps on: made when the slot is handed out, at zero, with the right owner and mode.
 
-Writers post to it and the slot's owner waits on it (bindings/core/log/wake.c). A semaphore is never removed by itself:
-writers keep it open, and a post to a removed one would wake nobody. It goes with the segments.
+Writers and other readers post to it (bindings/core/log/wake.c), and the slot's owner waits on it (sleep.c). A semaphore
+is never removed by itself: writers keep it open, and a post to a removed one would wake nobody. It goes with the
+segments.
 
 Invariants:
  1. After `prepare_semaphore` the semaphore exists, is ours, has exactly the wanted mode and the value 0.
