@@ -46,7 +46,6 @@ bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t comm
         if ((uint32_t)place != queue) {
             return false;
         }
-        SHMQ_POINT("offset.commit");
         if (pair_change(entry, before, place, committed, place)) {
             return true;
         }
