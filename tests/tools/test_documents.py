@@ -19,7 +19,7 @@ FOREIGN = {
     *("--archives", "--py-files"),  # spark-submit
     *("--quick", "--figure", "--list", "--runs", "--peers-only"),  # python -m benchmarks.…
     *("--base", "--head", "--pairs", "--only", "--tables", "--tolerance"),  # python -m benchmarks.compare
-    *("--minutes", "--seed"),  # python -m tests.crash
+    *("--minutes", "--seed", "--turns"),  # python -m tests.crash
     *("--cflags", "--libs", "--segments"),  # python -m shmq.bindings.config
 }
 
