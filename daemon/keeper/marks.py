@@ -56,10 +56,11 @@ class MarkWriter:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, when the sync it may be in has returned."""
+        """End the thread, when the sync it may be in has returned, and say what the last flush reached."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
+            self._write()
 
     def _run(self) -> None:
         while not self._stopping.is_set():

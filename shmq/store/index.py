@@ -244,8 +244,9 @@ class IndexFiles:
 
     def remove(self, name: str) -> None:
         """Unlink a file; who has it mapped goes on reading. Raises OSError."""
-        (self.directory / name).unlink(missing_ok=True)
-        sync_directory(self.directory)
+        if self.directory.is_dir():
+            (self.directory / name).unlink(missing_ok=True)
+            sync_directory(self.directory)
 
     def remove_temporaries(self) -> None:
         """Remove files whose creation was interrupted."""

@@ -250,7 +250,7 @@ def test_what_cannot_be_stored_is_refused_with_a_reason(options: dict[str, Any],
     ("args", "options", "text"),
     [
         (("orders", "text"), {}, r"did you mean body=text\.encode\(\)\?"),
-        (("orders", 7), {}, "buffer|bytes-like"),
+        (("orders", 7), {}, "a body is bytes, not int; did you mean"),
         (("orders",), {}, "missing required argument 'body'"),
         ((), {"body": b""}, "missing required argument 'topic'"),
         (("orders", b"", b""), {}, "by position"),

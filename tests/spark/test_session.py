@@ -87,7 +87,7 @@ def test_nothing_to_read_is_an_empty_frame(spark: Any, broker: Any, topic: str) 
         ({"queueIds": "77"}, None, ["queueIds", "no queue 77"]),
         ({"startingOffsets": '{"spark-orders": {"0": 99999}}'}, None, ["queue 0", "failOnDataLoss=false"]),
         ({"store": "nobody-here"}, None, ["option store", "shmq serve --name nobody-here"]),
-        ({"store": "rocketmq://127.0.0.1:1"}, None, ["option store or nameserver", "127.0.0.1:1", "shmq serve --tcp"]),
+        ({"store": "rocketmq://127.0.0.1:1"}, None, ["option store or nameserver", "127.0.0.1:1", "without --no-tcp"]),
         ({"access": "shm", "store": "shmq:///nowhere/at-all"}, None, ["option store", "/nowhere/at-all"]),
     ],
 )

@@ -28,7 +28,9 @@ static_assert(offsetof(struct shmq_offset, committed) % 16 == 0 &&
                   offsetof(struct shmq_offset, place) == offsetof(struct shmq_offset, committed) + 8,
               "both are changed at once");
 
-#if defined(__x86_64__)
+#if defined(__clang__) && defined(__x86_64__)
+__attribute__((target("cx16"), noinline)) /* inlined, it would forget that the processor has the instruction */
+#elif defined(__x86_64__)
 __attribute__((target("cx16")))
 #endif
 static bool pair_change(struct shmq_offset *entry, uint64_t committed, uint64_t place, uint64_t committed_new,

@@ -183,7 +183,7 @@ def test_a_long_disagreement_is_told_briefly() -> None:
     group = Group()
     group.join("a", subscription(**{f"topic{n:02}": "fruit" for n in range(50)}))
     wanted = subscription(**{f"topic{n:02}": "veg" for n in range(50)})
-    with pytest.raises(SubscriptionConflict, match=r"topic00: .*; topic03: .* and 46 more topics$") as caught:
+    with pytest.raises(SubscriptionConflict, match=r"topic00: .*; topic03: .* and 46 more topics(\n|$)") as caught:
         group.agreement.judge("g", wanted, group.members.values(), now_ms=0, grace_ms=GRACE_MS)
     assert "topic04" not in str(caught.value)
 
@@ -213,7 +213,7 @@ def test_members_that_read_different_topics_agree(second: Subscription) -> None:
 def test_other_tags_are_refused_whatever_else_the_member_reads() -> None:
     group = Group()
     group.join("a", TWO)
-    with pytest.raises(SubscriptionConflict, match=r'orders: "fruit" / "fish"$'):
+    with pytest.raises(SubscriptionConflict, match=r'orders: "fruit" / "fish"(\n|$)'):
         wanted = subscription(orders="fish", refunds="*", invoices="*")
         group.agreement.judge("g", wanted, group.members.values(), now_ms=0, grace_ms=GRACE_MS)
 
