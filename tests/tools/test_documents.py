@@ -64,3 +64,13 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), path
         assert not heading or heading in anchors(target), (path, heading)
+
+
+def test_the_pages_tell_the_layout_of_this_version() -> None:
+    [layout] = re.findall(r"#define SHMQ_ABI (\d+)u", (ROOT / "bindings/shmq.h").read_text())
+    told = {
+        (page.name, number)
+        for page in PAGES
+        for number in re.findall(r"(?:libshmq\.so\.|\bABI )(\d+)", page.read_text())
+    }
+    assert told == {("c.md", layout), ("CHANGELOG.md", layout)}

@@ -66,6 +66,13 @@ static PyObject *get_frames_used(PyStorePart *part, void *unused)
 }
 
 /* ---- queues ---------------------------------------------------------------------------------------- */
+/* How many entries of the table have ever been used. */
+static uint32_t queue_entries(const struct shmq_store *store)
+{
+    const uint32_t count = atomic_load_explicit(&store->log->queue_count, memory_order_acquire);
+    return count < store->sizes.queue_max ? count : store->sizes.queue_max;
+}
+
 static PyObject *figures_queue_counts(PyStorePart *part, PyObject *unused)
 {
     PyStore *self = part->store;
@@ -73,8 +80,7 @@ static PyObject *figures_queue_counts(PyStorePart *part, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
-    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
+    const uint32_t count = queue_entries(&self->core);
     PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
     for (uint32_t i = 0; words && i < count; i++) {
         struct shmq_queue *queue = &self->core.queues[i];
@@ -91,8 +97,7 @@ static PyObject *figures_queue_numbers(PyStorePart *part, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
-    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
+    const uint32_t count = queue_entries(&self->core);
     PyObject *numbers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 4);
     for (uint32_t i = 0; numbers && i < count; i++) {
         const uint32_t number = atomic_load_explicit(&self->core.queues[i].life, memory_order_acquire) - 1;
