@@ -17,12 +17,13 @@ before anything follows from it; the end of stdin ends it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import shmq
@@ -108,20 +109,27 @@ class Writers:
             thread.join()
 
     def _write(self, writer: int, chance: random.Random) -> None:
-        number = 0
+        numbers = itertools.count()
         try:
-            with shmq.connect(self._url, timeout=20.0) as mq, mq.producer(group=f"writer-{writer}") as producer:
-                while not self._stopping.is_set():
-                    kind = chance.choice(self._kinds)
-                    names = [f"{kind}-{writer}-{number + more}" for more in range(3 if kind == "batch" else 1)]
-                    number += len(names)
-                    self._send(mq, producer, kind, names, chance)
-                    self._stopping.wait(self._pause_seconds)
+            while not self._stopping.is_set():
+                self._write_connected(writer, numbers, chance)
         except shmq.ShmqError as error:
             if not self._stopping.is_set():
                 self.faults.append(error)
         except BaseException as error:
             self.faults.append(error)
+
+    def _write_connected(self, writer: int, numbers: Iterator[int], chance: random.Random) -> None:
+        try:
+            connection = shmq.connect(self._url, timeout=20.0)
+        except shmq.BrokerNotRunning:  # it was killed, and its next start syncs on a slow disk
+            return
+        with connection as mq, mq.producer(group=f"writer-{writer}") as producer:
+            while not self._stopping.is_set():
+                kind = chance.choice(self._kinds)
+                names = [f"{kind}-{writer}-{next(numbers)}" for _ in range(3 if kind == "batch" else 1)]
+                self._send(mq, producer, kind, names, chance)
+                self._stopping.wait(self._pause_seconds)
 
     def _send(
         self, mq: shmq.Connection, producer: shmq.Producer, kind: str, names: list[str], chance: random.Random
