@@ -187,9 +187,11 @@ class SharedReplies:
 
     def poll(self, seconds: float) -> Iterable[tuple[str, Message]]:
         """Wait so many seconds for messages in the queue, and return them by correlation id."""
-        with contextlib.suppress(CorruptionError):  # it is stepped over; whose it was gets no reply
-            for message in self._reader.poll(POLL_MAX, seconds):
-                yield message.properties.get(wire.CORRELATION_ID, ""), message
+        try:  # contextlib.suppress takes three calls, and every reply comes here
+            messages = self._reader.poll(POLL_MAX, seconds)
+        except CorruptionError:  # it is stepped over; whose it was gets no reply
+            return ()
+        return [(message.properties.get(wire.CORRELATION_ID, ""), message) for message in messages]
 
     def close(self) -> None:
         """Read no replies any more."""
@@ -231,8 +233,10 @@ class _Bell:
         self._lock.acquire()
 
     def ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # rung already
+        try:  # contextlib.suppress takes three calls, and every request comes here
             self._lock.release()
+        except RuntimeError:  # rung already
+            return
 
     def wait(self, seconds: float) -> None:
         self._lock.acquire(timeout=max(0.0, seconds))
@@ -241,7 +245,7 @@ class _Bell:
 class Waiting:
     """One request without its reply."""
 
-    __slots__ = ("correlation_id", "deadline", "error", "future", "reply", "timeout", "topic", "woken")
+    __slots__ = ("correlation_id", "deadline", "error", "future", "is_over", "reply", "timeout", "topic", "woken")
 
     def __init__(self, correlation_id: str, topic: str, timeout: float, future: Future[Any] | None = None) -> None:
         self.correlation_id = correlation_id
@@ -251,12 +255,14 @@ class Waiting:
         self.future = future
         self.reply: Any = None
         self.error: Exception | None = None
+        self.is_over = False
         self.woken = _Bell()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether its reply is there, or there will be none."""
-        return self.reply is not None or self.error is not None
+    def end(self, reply: Any, error: Exception | None) -> None:
+        """Take the reply, or why there will be none."""
+        self.reply = reply
+        self.error = error
+        self.is_over = True  # last: another thread that sees it reads the two above
 
     def timed_out(self) -> RequestTimeout:
         """Return the error of a request that nobody answered."""
@@ -359,7 +365,7 @@ class WaitingRequests:
         waiting = self._open.get(correlation_id)
         if waiting is None or waiting.is_over:
             return
-        waiting.reply = reply
+        waiting.end(reply, None)
         if waiting.future is None:
             waiting.woken.ring()
             return
@@ -369,7 +375,7 @@ class WaitingRequests:
     def fail(self, waiting: Waiting, error: Exception) -> None:
         """End a request that could not be sent."""
         if not waiting.is_over:
-            waiting.error = error
+            waiting.end(None, error)
             waiting.woken.ring()
             self._fail(waiting, error)
 
@@ -383,9 +389,10 @@ class WaitingRequests:
     def _stop_reading(self) -> None:
         self._reading.release()
         with self._lock:
-            successor = next((each for each in self._open.values() if each.future is None and not each.is_over), None)
-        if successor is not None:
-            successor.woken.ring()
+            for each in self._open.values():
+                if each.future is None and not each.is_over:
+                    each.woken.ring()
+                    return
 
     # -- the thread that reads for futures
     def _read_for_futures(self) -> None:
