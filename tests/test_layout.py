@@ -34,7 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.timing": {"shmq.errors"},
     "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version"},
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
-    "shmq.protocol": {"shmq.errors"},
+    "shmq.typed_json": set(),
+    "shmq.protocol": {"shmq.errors", "shmq.typed_json"},
     "shmq.filter": {"shmq.errors", "shmq.shm"},
     "shmq.metrics": {"shmq.errors", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
     "shmq.store": {
@@ -58,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.protocol",
         "shmq.shm",
         "shmq.version",
+        "shmq.typed_json",
     },
     "shmq.compat": {"shmq", "shmq.errors", "shmq.functions"},
     "shmq": {"shmq.errors", "shmq.functions", "shmq.message", "shmq.client", "shmq.shm", "shmq.version"},
@@ -74,6 +76,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.store",
         "shmq.version",
+        "shmq.typed_json",
     },
     "shmq.tools": {
         "shmq",

@@ -94,6 +94,9 @@ class _MsgspecCodec:
         # Imported on first use: most programs send bytes.
         import msgspec
 
+        from shmq.typed_json import describe
+
+        describe(kind)
         module: Any = msgspec.json if name == "json" else msgspec.msgpack
         self.encode = module.Encoder().encode
         self.decode = module.Decoder(kind).decode

@@ -13,6 +13,7 @@ import msgspec
 
 from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.codes import TopicFlush, TopicKind
+from shmq.typed_json import convert_plain, decode_json
 
 DIALECT_BYTES_MAX = 64 << 10  # of a request; the dialect's reader takes about a second a megabyte
 
@@ -142,7 +143,7 @@ def decode_body(data: bytes, kind: type[T], *, dialect_bytes_max: int = DIALECT_
         ProtocolError: the body is not JSON, not even RocketMQ's, or not of this kind.
     """
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decode_json(data, kind)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"the body is no {kind.__name__}: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -153,7 +154,7 @@ def decode_body(data: bytes, kind: type[T], *, dialect_bytes_max: int = DIALECT_
 
     try:
         # strict=False: keys and numbers may be the other's text in the dialect.
-        return msgspec.convert(loads(data), kind, strict=False)
+        return convert_plain(loads(data), kind, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ProtocolError(f"the body is no {kind.__name__}: {error}") from error
 
@@ -266,7 +267,7 @@ def decode_heartbeat(data: bytes) -> HeartbeatData:
         return decode_body(data, HeartbeatData)
     except ProtocolError:
         try:
-            raw = msgspec.json.decode(data)
+            raw: Any = decode_json(data, dict)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raw = None
         if not isinstance(raw, dict):
@@ -276,7 +277,7 @@ def decode_heartbeat(data: bytes) -> HeartbeatData:
         if isinstance(consumer, dict):
             _name_ordinals(consumer)
     try:
-        return msgspec.convert(raw, HeartbeatData, strict=False)
+        return convert_plain(raw, HeartbeatData, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ProtocolError(f"the body is no HeartbeatData: {error}") from error
 

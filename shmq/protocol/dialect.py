@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from shmq.errors import ProtocolError, UsageError
+from shmq.typed_json import convert_plain
 
 DEPTH_MAX = 64
 
@@ -176,7 +177,7 @@ class _Reader:
         if set(fields) != _MESSAGE_QUEUE_FIELDS:
             raise self.error("an object as a key that is no message queue")
         try:
-            return msgspec.convert(fields, MessageQueue)
+            return convert_plain(fields, MessageQueue)
         except msgspec.ValidationError as error:
             raise self.error(f"a message queue as a key: {error}") from error
 

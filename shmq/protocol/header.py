@@ -33,6 +33,7 @@ from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.codes import Codec, Language
 from shmq.protocol.command import Command
 from shmq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, Frame, FrameDecoder, encode_frame
+from shmq.typed_json import decoder
 
 EXT_FIELDS_MAX = 128
 EXT_KEY_BYTES_MAX = 255
@@ -96,10 +97,10 @@ class _LooseJsonHeader(msgspec.Struct):
     version: _Int32 = 0
 
 
-_decoder = msgspec.json.Decoder(_JsonHeader)
-_envelope_decoder = msgspec.json.Decoder(_JsonEnvelope)
-_loose_decoder = msgspec.json.Decoder(_LooseJsonHeader)
-_text_decoder = msgspec.json.Decoder(str)
+_decoder = decoder(_JsonHeader)
+_envelope_decoder = decoder(_JsonEnvelope)
+_loose_decoder = decoder(_LooseJsonHeader)
+_text_decoder = decoder(str)
 _encoder = msgspec.json.Encoder()
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from shmq.errors import CorruptionError
+from shmq.typed_json import decode_json
 
 ROSTER_BYTES_MAX = 64 << 20
 
@@ -141,6 +142,6 @@ def parse_roster(content: bytes) -> Roster:
     if len(content) > ROSTER_BYTES_MAX:
         raise CorruptionError("roster.json", 0, f"it has more than {ROSTER_BYTES_MAX} bytes")
     try:
-        return msgspec.json.decode(content, type=Roster)
+        return decode_json(content, Roster)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptionError("roster.json", 0, str(error)) from error

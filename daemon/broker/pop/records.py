@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from shmq.protocol.pop import POP_COUNT_MAX
+from shmq.typed_json import decode_json
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 REVIVE_QUEUES = 8
@@ -149,7 +150,7 @@ def decode_record(tag: str, body: bytes) -> Record | None:
     if kind is None:
         return None
     try:
-        record = msgspec.json.decode(body, type=kind)
+        record = decode_json(body, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return record if _is_possible(record) else None

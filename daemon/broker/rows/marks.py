@@ -8,9 +8,12 @@ queue 0   chunk   in one append with the chunk it names
           drop    an attempt that never counts
 """
 
+from typing import cast
+
 import msgspec
 
 from shmq.protocol.staged_rows import StagedPart
+from shmq.typed_json import decoder
 
 STAGED_TOPIC = "rmq_sys_SHMQ_STAGED"
 STAGED_GROUP = "CID_RMQ_SYS_SHMQ_STAGED"  # its offset on queue 0: where a successor begins to read
@@ -72,7 +75,7 @@ class DropMark(msgspec.Struct, tag="drop", tag_field="k"):
 Mark = ChunkMark | CommitMark | BeginMark | DoneMark | DropMark
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Mark)
+_decoder = decoder(cast("type[Mark]", Mark))
 
 
 def encode_mark(mark: Mark) -> bytes:

@@ -53,6 +53,7 @@ from shmq.protocol.staged_rows import (
     WRITER_CHARACTERS_MAX,
     StagedPart,
 )
+from shmq.typed_json import decode_json
 
 _CHUNKS_PER_REQUEST = 4  # about 4 MiB, a few milliseconds
 _ATTEMPTS_MAX = 10_000
@@ -320,6 +321,6 @@ def _short(ext: Mapping[str, str], name: str, characters_max: int) -> str:
 
 def _parts_of(body: bytes) -> list[StagedPart]:
     try:
-        return msgspec.json.decode(body, type=list[StagedPart])
+        return decode_json(body, list[StagedPart])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"the body names no parts: {error}") from error

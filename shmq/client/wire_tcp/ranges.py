@@ -44,6 +44,7 @@ from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import UNIT_BYTES, records_read, tag_hash
 from shmq.shm.unit import Unit, units_of
+from shmq.typed_json import decode_json
 
 ResultT = TypeVar("ResultT")
 PIECE_BYTES: Final = 1 << 20
@@ -310,7 +311,7 @@ def _checked(piece: Piece, queue: MessageQueue, begin: int, end: int) -> Piece:
 
 def _described(body: bytes) -> Described:
     try:
-        found = msgspec.json.decode(body, type=Described)
+        found = decode_json(body, Described)
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"the description of a topic is not readable: {error}") from error
     if any(not 0 <= low <= high for low, high in found.queues):
