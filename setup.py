@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-ABI = re.search(r"^#define SHMQ_ABI (\d+)u", Path("bindings/shmq.h").read_text(), re.M)[1]
+ABI = re.search(r"^#define SHMQ_ABI (\d+)u", Path("shmq/bindings/shmq.h").read_text(), re.M)[1]
 LIBRARY = f"libshmq.so.{ABI}"
 OPTIONS = ["-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
 
@@ -28,9 +28,9 @@ class BuildLibrary(build_ext):
 def native(name, folder, define, link):
     return Extension(
         name=f"shmq.bindings.{name}",
-        sources=sorted(glob(f"bindings/{folder}**/*.c", recursive=True)),
-        depends=sorted(glob("bindings/**/*.h", recursive=True)),
-        include_dirs=["bindings"],
+        sources=sorted(glob(f"shmq/bindings/{folder}**/*.c", recursive=True)),
+        depends=sorted(glob("shmq/bindings/**/*.h", recursive=True)),
+        include_dirs=["shmq/bindings"],
         define_macros=[("_GNU_SOURCE", None), *define],
         extra_compile_args=OPTIONS,
         extra_link_args=["-O2", "-flto", *link],

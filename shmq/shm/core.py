@@ -26,10 +26,10 @@ from shmq import errors
 try:
     from shmq.bindings import _core
 except ModuleNotFoundError as error:
-    # In the root of a checkout the folder shmq/ is found before the installed package, and it has no core.
+    # Python was started in the root of a checkout in which nothing was built, or has it in PYTHONPATH.
     raise ImportError(
-        "the C core of shmq is not here: a source checkout hides the installed package. "
-        "Run Python from another folder, or as python -P, or pip install -e . in the checkout"
+        "the C core of shmq has not been built in this checkout: pip install -e . in it, "
+        "or run the installed shmq from another folder"
     ) from error
 except ImportError as error:
     raise ImportError(
