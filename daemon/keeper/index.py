@@ -32,10 +32,10 @@ from shmq.daemon.keeper.index_start import IndexGap, find_start
 from shmq.errors import CorruptionError, ShmqError
 from shmq.shm.core import KeeperStore, Store
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
-from shmq.store.index import IndexFile, IndexFiles, IndexShape
-from shmq.store.index_mark import IndexMark, write_index_mark
-from shmq.store.index_sums import BLOCK_BYTES as SUM_BLOCK_BYTES
-from shmq.store.index_sums import FileSums, IndexSums, make_sums
+from shmq.store.index.files import IndexFile, IndexFiles, IndexShape
+from shmq.store.index.mark import IndexMark, write_index_mark
+from shmq.store.index.sums import BLOCK_BYTES as SUM_BLOCK_BYTES
+from shmq.store.index.sums import FileSums, IndexSums, make_sums
 from shmq.store.recovery import OpenFiles
 
 _ROUND_SECONDS = 0.02

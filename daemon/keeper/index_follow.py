@@ -20,7 +20,7 @@ from shmq.shm.core import (
 )
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.damage import LogWalk
-from shmq.store.index import IndexFile
+from shmq.store.index.files import IndexFile
 
 _STEP_BYTES = 8 << 20
 

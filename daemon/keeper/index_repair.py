@@ -16,8 +16,8 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.index_follow import IndexFollower
 from shmq.daemon.keeper.index_start import IndexGap
 from shmq.errors import ShmqError
-from shmq.store.index import IndexFile, IndexFiles, index_name
-from shmq.store.index_sums import IndexSums, make_sums
+from shmq.store.index.files import IndexFile, IndexFiles, index_name
+from shmq.store.index.sums import IndexSums, make_sums
 
 _RETRY_SECONDS = 5.0
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from shmq.daemon.event_log import EventLog
 from shmq.errors import CorruptionError, ShmqError
 from shmq.shm.core import Store
-from shmq.store.index import IndexFile, IndexFiles, IndexHead
-from shmq.store.index_mark import IndexMark, load_index_mark
-from shmq.store.index_sums import FileSums, IndexSums
+from shmq.store.index.files import IndexFile, IndexFiles, IndexHead
+from shmq.store.index.mark import IndexMark, load_index_mark
+from shmq.store.index.sums import FileSums, IndexSums
 from shmq.store.layout import StoreLayout
 
 _CHECK_SECONDS = 1.0

@@ -32,9 +32,9 @@ from shmq.shm.counters import Counters
 from shmq.store.config import ConfigFiles
 from shmq.store.consumequeue import FILE_UNITS, Queue
 from shmq.store.damage import Damage, LogWalk
-from shmq.store.index import IndexFiles
-from shmq.store.index_sums import BLOCK_BYTES as INDEX_BLOCK_BYTES
-from shmq.store.index_sums import FileSums
+from shmq.store.index.files import IndexFiles
+from shmq.store.index.sums import BLOCK_BYTES as INDEX_BLOCK_BYTES
+from shmq.store.index.sums import FileSums
 from shmq.store.recovery import OpenFiles
 from shmq.store.scrub_state import ScrubState, read_scrub_state, write_scrub_state
 from shmq.store.unit_repair import UnitFault, find_faults

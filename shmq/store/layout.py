@@ -8,8 +8,8 @@
     <root>/shmq.durable                                   the durable mark (durable.py); RocketMQ ignores it
     <root>/shmq.units                                     checksums of the units (unit_sums.py); likewise
     <root>/shmq.scrub  shmq.scrub.now                     what the scrubber found (scrub_state.py); likewise
-    <root>/shmq.index                                     how far the index goes (index_mark.py); likewise
-    <root>/shmq.index.sums/<17 digits>                    checksums of the index files (index_sums.py); likewise
+    <root>/shmq.index                                     how far the index goes (index/mark.py); likewise
+    <root>/shmq.index.sums/<17 digits>                    checksums of the index files (index/sums.py); likewise
     <root>/quarantine/                                    copies of damaged records (quarantine.py); likewise
 
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.

@@ -10,11 +10,11 @@ import pytest
 from shmq.daemon.keeper.index import IndexKeeper
 from shmq.errors import SegmentFull
 from shmq.shm.core import KeeperStore
-from shmq.store import index as index_module
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
-from shmq.store.index import IndexFile, IndexFiles, IndexReader, IndexShape
-from shmq.store.index_mark import IndexMark, read_index_mark
-from shmq.store.index_sums import IndexSums
+from shmq.store.index import files as index_module
+from shmq.store.index.files import IndexFile, IndexFiles, IndexReader, IndexShape
+from shmq.store.index.mark import IndexMark, read_index_mark
+from shmq.store.index.sums import IndexSums
 
 SMALL = IndexShape(slots=16, entries=32)
 ALWAYS = {"begin_ms": 0, "end_ms": 1 << 62, "count": 64}

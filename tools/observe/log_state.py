@@ -15,7 +15,7 @@ from shmq.shm.access import Access
 from shmq.shm.core import Store, StoreFigures
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of, status_of
 from shmq.store.durable import DurableMark
-from shmq.store.index_mark import read_index_mark
+from shmq.store.index.mark import read_index_mark
 from shmq.store.layout import StoreLayout, position_of
 from shmq.tools.observe.processes import state_of, thread_state
 from shmq.tools.observe.snapshot import Claim, Lock, Log

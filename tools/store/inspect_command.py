@@ -16,8 +16,8 @@ from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.checkpoint import read_checkpoint
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.durable import DurableMark
-from shmq.store.index import IndexFiles
-from shmq.store.index_mark import read_index_mark
+from shmq.store.index.files import IndexFiles
+from shmq.store.index.mark import read_index_mark
 from shmq.store.layout import StoreLayout, is_safe_name
 from shmq.store.verify import LogFiles, RecordWalk, Verification
 from shmq.tools.command import Call, Command, pass_call

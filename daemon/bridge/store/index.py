@@ -17,7 +17,7 @@ from shmq.shm.core import BrokerLog, Store
 from shmq.shm.counter_reader import CounterReader, CounterWord, open_counters
 from shmq.shm.counters import KEEPER
 from shmq.shm.instance import Instance
-from shmq.store.index import IndexFiles, IndexReader
+from shmq.store.index.files import IndexFiles, IndexReader
 from shmq.store.layout import StoreLayout
 
 

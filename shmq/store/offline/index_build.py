@@ -16,9 +16,9 @@ from shmq.store.atomic import sync_directory
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.damage import LogWalk
-from shmq.store.index import IndexFile, IndexFiles
-from shmq.store.index_mark import IndexMark, write_index_mark
-from shmq.store.index_sums import IndexSums, make_sums
+from shmq.store.index.files import IndexFile, IndexFiles
+from shmq.store.index.mark import IndexMark, write_index_mark
+from shmq.store.index.sums import IndexSums, make_sums
 from shmq.store.layout import StoreLayout
 
 _STEP_BYTES = 64 << 20

@@ -35,7 +35,7 @@ from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from shmq.store.atomic import sync_directory
 from shmq.store.config import ConfigFiles
 from shmq.store.durable import DurableMark
-from shmq.store.index import IndexFiles
+from shmq.store.index.files import IndexFiles
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.lock import StoreLock
 from shmq.store.offline.index_build import IndexBuild, mark_index, remove_index

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from shmq.shm.core import RecordBatch, index_hash
 from shmq.shm.unit import log_positions_of
-from shmq.store.index import IndexFiles, IndexShape
+from shmq.store.index.files import IndexFiles, IndexShape
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.index_entries import KEY, Entries, Entry, IndexEntries

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from shmq.errors import ShmqError
 from shmq.shm.core import index_walk
-from shmq.store.index import IndexFile, IndexFiles
+from shmq.store.index.files import IndexFile, IndexFiles
 from shmq.store.proof.findings import Findings
 
 KEY = struct.Struct(">Iq")  # how an entry begins: hash and log position

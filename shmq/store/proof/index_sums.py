@@ -9,9 +9,9 @@ A file behind the mark is being filled, or was when the broker ended; the next s
 from __future__ import annotations
 
 from shmq.errors import CorruptionError, ShmqError
-from shmq.store.index import IndexFiles, IndexShape
-from shmq.store.index_mark import IndexMark, read_index_mark
-from shmq.store.index_sums import IndexSums
+from shmq.store.index.files import IndexFiles, IndexShape
+from shmq.store.index.mark import IndexMark, read_index_mark
+from shmq.store.index.sums import IndexSums
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Findings
 

@@ -25,8 +25,8 @@ from shmq.store.checkpoint import checkpoint_fault
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.dispatch import Dispatch
 from shmq.store.durable import DurableMark, Mark
-from shmq.store.index import IndexFiles, IndexShape
-from shmq.store.index_mark import load_index_mark
+from shmq.store.index.files import IndexFiles, IndexShape
+from shmq.store.index.mark import load_index_mark
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.index import IndexProof

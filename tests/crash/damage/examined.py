@@ -26,7 +26,7 @@ from shmq.errors import ShmqError
 from shmq.shm.core import UNIT_BYTES, KeeperStore, index_hash
 from shmq.shm.counters import LooseCounters
 from shmq.shm.unit import unpack_unit
-from shmq.store.index import IndexFiles
+from shmq.store.index.files import IndexFiles
 from shmq.store.proof.store import prove_store
 from tests.crash.damage.stores import FILE_BYTES, SHAPE
 from tests.crash.disk.recovered import RecoveredStore

@@ -17,7 +17,7 @@ from shmq.daemon.keeper.index import IndexKeeper
 from shmq.shm.access import Access
 from shmq.shm.core import KeeperStore
 from shmq.store.durable import DurableMark
-from shmq.store.index import IndexShape
+from shmq.store.index.files import IndexShape
 from shmq.store.layout import StoreLayout
 from shmq.store.verify import LogFiles, RecordWalk, Verification
 from shmq.testing import Broker

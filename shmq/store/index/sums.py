@@ -31,7 +31,7 @@ from pathlib import Path
 
 from shmq.errors import CorruptionError
 from shmq.store.atomic import sync_directory, write_atomically
-from shmq.store.index import INDEX_ENTRY_BYTES, IndexFile, is_index_name
+from shmq.store.index.files import INDEX_ENTRY_BYTES, IndexFile, is_index_name
 from shmq.store.layout import StoreLayout
 
 BLOCK_BYTES = 64 << 10

@@ -4,7 +4,7 @@ The keeper fills the files behind the log, 100 ns a record; bindings/core/files/
 Every append of a record with properties raises one word beside the log end, so a log without keys costs nothing. A
 file is committed one record at a time by its entry count, from which the successor of a killed keeper goes on; after
 a host crash the file that was open is built again behind the running broker, as RocketMQ does it. The checksums of
-those that are synced are in index_sums.py.
+those that are synced are in sums.py.
 
     index/20260131235959999       named by local time of creation; names rise. 420,000,040 bytes, mostly holes:
                                   blocks are reserved for head and slots (20 MB), then for entries, a step at a time

@@ -1,6 +1,6 @@
 """How far the index is complete and on disk: the file that lets a start begin where the index ends.
 
-The sums of the files (index_sums.py) say what is right in them, but not how much of the log behind them holds no keys.
+The sums of the files (sums.py) say what is right in them, but not how much of the log behind them holds no keys.
 
     <root>/shmq.index    {"indexed": log position, "last": name of the newest index file below it, or ""}, sealed
 
