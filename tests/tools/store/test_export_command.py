@@ -4,6 +4,8 @@ import base64
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.tools.shell import Shell
 from tests.tools.store.test_verify_command import a_flipped_body, records
 
@@ -39,3 +41,38 @@ def test_a_file_that_is_there_stays_as_it_is(store: Path, tmp_path: Path, shell:
     file.write_text("mine")
     assert "there already" in shell.fails(73, "store", "export", str(store), "--output", str(file))["error"]
     assert file.read_text() == "mine" and list(tmp_path.glob(".*.part")) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--topic", "orders", "--topic", "%DLQ%none"),
+        ("--queue", "0"),
+        ("--topic", "orders", "--queue", "0", "--from-offset", "3", "--to-offset", "21"),
+        ("--topic", "RMQ_SYS_TRANS_HALF_TOPIC"),
+        ("--from-offset", "40"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("damaged", [False, True], ids=["whole", "damaged"])
+def test_what_is_asked_for_is_found_among_many_records(
+    store: Path, tmp_path: Path, shell: Shell, words: tuple[str, ...], damaged: bool
+) -> None:
+    if damaged:
+        a_flipped_body(store)
+    named = [words[at + 1] for at, word in enumerate(words) if word == "--topic"]
+    number = {word: int(words[at + 1]) for at, word in enumerate(words) if word.startswith("--") and word != "--topic"}
+    wanted = [
+        data
+        for one, data in records(store)
+        if (not named or one.topic in named)
+        and one.queue_id == number.get("--queue", one.queue_id)
+        and number.get("--from-offset", 0) <= one.queue_offset < number.get("--to-offset", 1 << 62)
+    ]
+    file = tmp_path / "some.records"
+    document = shell.json(
+        "store-export", "store", "export", str(store), *words, "--raw", "--output", str(file), status=int(damaged)
+    )
+    assert file.read_bytes() == b"".join(wanted) and document["messages"] == len(wanted)
+    assert wanted or "%DLQ%none" in named
