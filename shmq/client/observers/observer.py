@@ -96,7 +96,9 @@ class Observer:
             self.spans.received(receiver.topic, receiver.group, messages, began_ns)
 
     def damaged(self, receiver: Receiver, error: DamagedMessage, began_ns: int) -> None:
-        """Note that a consumer is told of a message that is left out; RocketMQ's trace has no word for that."""
+        """Note that a consumer is told of a message that is left out."""
+        if self._tracer is not None:
+            self._tracer.damaged(receiver.group, error)
         if self.spans is not None:
             self.spans.damaged(receiver.topic, receiver.group, error, began_ns)
 

@@ -3,6 +3,7 @@
     send, send_batch       Pub, with how long it took and whether it succeeded
     a listener's call      SubBefore, SubAfter
     a message received     SubBefore, SubAfter at once, as of RocketMQ's lite pull consumer: what comes of it is unknown
+    a damaged message      SubBefore, SubAfter of context code EXCEPTION; TOPIC/QUEUE/OFFSET is one of its keys
     a transaction begins   Pub, of type "half"
     commit, rollback       EndTransaction, said by whoever ends it
     check                  EndTransaction, from-check, said by the member that was asked
@@ -27,13 +28,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, keys_of
+from shmq.message import parse_properties
 from shmq.protocol import trace as wire
-from shmq.protocol.message_id import message_place
+from shmq.protocol.message_id import message_id_text, message_place
 from shmq.protocol.trace import ContextCode, MessageType, Trace, encode_trace, trace_keys
 from shmq.protocol.transaction import COMMIT, ROLLBACK
+from shmq.shm.core import CoreError, record_decode
 
 if TYPE_CHECKING:
     from shmq.client.wire import MessageSender
+    from shmq.errors import DamagedMessage
     from shmq.shm.core import Message, Receipt
 
 QUEUE_MAX: Final = 2048
@@ -108,33 +112,54 @@ class Tracer:
         for message in messages:
             self._after(group, message, self._before(group, message), 0, succeeded=True)
 
+    def damaged(self, group: str | None, error: DamagedMessage) -> None:
+        """Note that a message is left out, under what its record still says of it."""
+        message_id, keys = _said_by(error)
+        request_id = self._began(group, message_id, keys, retries=0)
+        self._ended(group, message_id, keys, request_id, 0, ContextCode.EXCEPTION)
+
     def _before(self, group: str | None, message: Message) -> str:
+        return self._began(group, message.message_id, " ".join(message.keys), retries=max(0, message.attempt - 1))
+
+    def _began(self, group: str | None, message_id: str, keys: str, *, retries: int) -> str:
         request_id = uuid.uuid4().hex.upper()
         self.add(
             Trace(
                 wire.SUB_BEFORE,
-                message.message_id,
+                message_id,
                 _now_ms(),
                 group or "",
-                keys=" ".join(message.keys),
+                keys=keys,
                 request_id=request_id,
-                retries=max(0, message.attempt - 1),
+                retries=retries,
             )
         )
         return request_id
 
     def _after(self, group: str | None, message: Message, request_id: str, cost_ms: int, *, succeeded: bool) -> None:
+        context_code = ContextCode.SUCCESS if succeeded else ContextCode.FAILED
+        self._ended(group, message.message_id, " ".join(message.keys), request_id, cost_ms, context_code)
+
+    def _ended(
+        self,
+        group: str | None,
+        message_id: str,
+        keys: str,
+        request_id: str,
+        cost_ms: int,
+        context_code: ContextCode,
+    ) -> None:
         self.add(
             Trace(
                 wire.SUB_AFTER,
-                message.message_id,
+                message_id,
                 _now_ms(),
                 group or "",
-                keys=" ".join(message.keys),
+                keys=keys,
                 cost_ms=cost_ms,
-                succeeded=succeeded,
+                succeeded=context_code == ContextCode.SUCCESS,
                 request_id=request_id,
-                context_code=ContextCode.SUCCESS if succeeded else ContextCode.FAILED,
+                context_code=context_code,
             )
         )
 
@@ -318,6 +343,18 @@ def _size(body: Any) -> int:
 
 def _now_ms() -> int:
     return round(time.time() * 1000)
+
+
+def _said_by(error: DamagedMessage) -> tuple[str, str]:
+    """Message id, and keys with the place, of a message that is left out; the id is empty where its record is gone."""
+    place = f"{error.topic}/{error.queue_id}/{error.offset}"
+    try:
+        record = record_decode(error.record)
+    except CoreError:
+        return "", place
+    properties = parse_properties(record["properties"].decode(errors="replace"))
+    message_id = properties.get("UNIQ_KEY") or message_id_text(record["store_host"], error.position)
+    return message_id, " ".join((*properties.get("KEYS", "").split(), place))
 
 
 def _since_ms(began: float) -> int:

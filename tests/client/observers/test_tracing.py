@@ -14,7 +14,7 @@ import shmq.aio
 from shmq.client.observers.trace import BATCH_MAX, QUEUE_MAX, Tracer
 from shmq.errors import StoreError
 from shmq.message import TRACE_TOPIC
-from shmq.protocol.trace import PUB, SUB_AFTER, SUB_BEFORE, MessageType, Trace, decode_traces
+from shmq.protocol.trace import PUB, SUB_AFTER, SUB_BEFORE, ContextCode, MessageType, Trace, decode_traces
 from shmq.testing import Broker
 
 Eventually = Callable[..., Any]
@@ -201,3 +201,38 @@ def test_tracing_never_waits_and_counts_what_it_drops(eventually: Eventually) ->
     tracer.close(20)
     tracer.add(Trace(PUB, "late"))
     assert tracer.dropped == QUEUE_MAX + 5
+
+
+@pytest.mark.parametrize("way", ["listener", "iterate", "receive"])
+def test_a_damaged_message_is_traced_as_consumed_in_vain(eventually: Eventually, way: str) -> None:
+    with Broker(flush="sync") as broker:
+        with broker.connect() as mq:
+            mq.admin.create_topic("orders", queues=1)
+            sent = [mq.send("orders", body, key=f"k-{body.decode()}") for body in (b"before", b"damaged", b"behind")]
+        with (broker.store / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.seek(sent[1].log_position + 88)
+            file.write(b"D")
+        with shmq.connect(broker.url, trace=True) as mq:
+            bodies: list[bytes] = []
+            if way == "listener":
+                mq.listener("orders", group="billing")(lambda message: bodies.append(bytes(message.body)))
+                mq.start()
+                eventually(lambda: len(bodies) == 2, "reading goes on")
+                mq.stop()
+            else:
+                with mq.subscribe("orders", group="billing") as consumer, pytest.raises(shmq.DamagedMessage):
+                    while way == "receive":
+                        consumer.receive(10, 0.5)
+                    for _ in consumer:
+                        pass
+        pair = eventually(lambda: in_vain(broker), "traces are on disk a moment after the connection is closed")
+        assert [trace.kind for trace in pair] == [SUB_BEFORE, SUB_AFTER]
+        assert pair[1].context_code == ContextCode.EXCEPTION and not pair[1].succeeded
+        for trace in pair:
+            assert trace.message_id == sent[1].message_id and trace.keys.split() == ["k-damaged", "orders/0/1"]
+
+
+def in_vain(broker: Broker) -> list[Trace]:
+    """What is traced of the message that was damaged, once there is all of it."""
+    found = [trace for trace in of_group(broker, "billing") if "orders/0/1" in trace.keys.split()]
+    return found if len(found) == 2 else []
