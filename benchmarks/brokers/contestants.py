@@ -2,7 +2,7 @@
 
 (1) A broker is started when it is first asked for and runs until all are stopped; who is not measured has no clients.
     One that flushes synchronously is a broker of its own.
-(2) Memory is the proportional set size of a broker's processes, so shared pages count once.
+(2) `registered` of ours has its name server in a process of its own, as a stock broker always has.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Self
 
+from benchmarks.brokers.processes import memory_mib, processor_seconds
 from shmq.testing import Broker
 from tests.interop.peers.registry import SERVERS
 from tests.interop.peers.stock import StockBroker
 from tests.interop.peers.wire import Wire
+from tests.nameserver.live_nameserver import name_server
 
 OURS = "ours"
 _ON_DISK = " on disk"
+_REGISTERED = " registered"
 # The options of RocketMQ's bin/runbroker.sh with its 8 GiB heap cut to 2 GiB, and without AlwaysPreTouch, so that
 # its memory is what it uses and not what it was given.
 STOCK_HEAP = [
@@ -45,7 +47,6 @@ STOCK_SETTINGS: dict[str, object] = {
 }
 QUEUES = 8  # at least as many as a new topic gets
 GET_MAX_OFFSET = 30
-MIB = 1 << 20
 
 
 def name_of(version: str) -> str:
@@ -56,6 +57,11 @@ def name_of(version: str) -> str:
 def on_disk(name: str) -> str:
     """Return the name of the same broker, but with synchronous flush."""
     return name + _ON_DISK
+
+
+def registered(name: str) -> str:
+    """Return the name of the same broker where its name server is a process of its own."""
+    return name + _REGISTERED if name == OURS else name
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,11 @@ class Contestant:
 
     def memory_mib(self) -> float:
         """Return the resident memory of its processes; a page that several of them share counts once."""
-        return sum(_proportional_bytes(pid) for pid in self.pids()) / MIB
+        return memory_mib(self.pids())
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of its processes and of all that they started."""
+        return processor_seconds(self.pids())
 
 
 class Contestants:
@@ -111,18 +121,15 @@ class Contestants:
         return self._running[name]
 
     def _start(self, name: str) -> Contestant:
-        version, is_sync = name.removesuffix(_ON_DISK), name.endswith(_ON_DISK)
+        version, is_sync = name.removesuffix(_REGISTERED).removesuffix(_ON_DISK), name.endswith(_ON_DISK)
         if version == OURS:
-            ours = self._stack.enter_context(Broker(tcp=True, small=False, flush="sync" if is_sync else "async"))
-            pids = lambda: [mark.pid for mark in ours.processes.values()]  # noqa: E731
-            return Contestant(ours.name_server, ours.broker_address, pids)
+            return self._start_ours(name.endswith(_REGISTERED), "sync" if is_sync else "async")
         settings = STOCK_SETTINGS | ({"flushDiskType": "SYNC_FLUSH"} if is_sync else {})
         stock = self._stack.enter_context(StockBroker(version, heap=STOCK_HEAP, settings=settings))
         return Contestant(stock.name_server, stock.broker_address, partial(list, stock.pids[1:]))
 
-
-def _proportional_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"process {pid} has no proportional set size")
+    def _start_ours(self, is_registered: bool, flush: str) -> Contestant:
+        names = self._stack.enter_context(name_server()).address if is_registered else ""
+        ours = self._stack.enter_context(Broker(tcp=True, small=False, flush=flush, nameservers=names))
+        pids = lambda: [mark.pid for mark in ours.processes.values()]  # noqa: E731
+        return Contestant(names or ours.name_server, ours.broker_address, pids)

@@ -4,7 +4,8 @@
 
     driver   rocketmq-example's Producer, BatchProducer or Consumer in a JVM of its own, the same for every broker
     rate     messages a second: what the broker's queues grew by, between two moments after the driver has warmed up
-    memory   that of the broker's processes while the driver runs (contestants.py)
+    memory   that of the broker's processes while the driver runs (processes.py)
+    processor_us   what these processes used of the processor between the two moments, for each message of the rate
 
 Rule: a rate counts what is stored, not what the driver believes to have sent.
 """
@@ -24,6 +25,7 @@ from typing import Any
 from benchmarks.brokers.contestants import QUEUES, Contestant, Contestants
 from benchmarks.workloads.core import build
 from benchmarks.workloads.held_pulls import HELD, WAVES, WAVES_MIN, waves
+from benchmarks.workloads.visibility import MESSAGES, MESSAGES_MIN, TOPICS, TOPICS_MIN, keys, routes
 from tests.interop.peers.cache import program
 from tests.interop.peers.process import Child, eventually
 from tests.interop.peers.registry import DEFAULT_JDK, EXAMPLE, class_path, jars
@@ -58,19 +60,20 @@ class Arena:
     def sending(
         self, broker: str, words: Mapping[str, object], effort: float, main: str = "Producer"
     ) -> dict[str, float]:
-        """Run a producing driver; returns its rate, and the broker's memory in the meantime."""
+        """Run a producing driver; returns its rate, and the broker's memory and processor time in the meantime."""
         contestant = self._contestants.get(broker)
         topic = "Sent" + "".join(str(value) for value in words.values())
         before = contestant.stored(topic)
         with _driver(main, contestant, {"-t": topic, **words}) as driver:
             driver.wait_for(lambda: contestant.stored(topic) > before, f"{main} sends", START_TIMEOUT)
             time.sleep(WARM_UP * effort)
-            started, first = time.monotonic(), contestant.stored(topic)
+            used, started, first = contestant.processor_seconds(), time.monotonic(), contestant.stored(topic)
             time.sleep(max(WINDOW_MIN, WINDOW * effort))
-            rate = (contestant.stored(topic) - first) / (time.monotonic() - started)
+            used, passed = contestant.processor_seconds() - used, time.monotonic() - started
+            count = contestant.stored(topic) - first
             memory = contestant.memory_mib()
             _fail_on_errors(driver, main)
-        return {"rate": rate, "memory": memory}
+        return {"rate": count / passed, "memory": memory, "processor_us": used * 1e6 / max(1, count)}
 
     def loading(self, broker: str, connections: int, in_flight: int, effort: float) -> dict[str, float]:
         """Let the load generator in C keep so many sends of 128 bytes unanswered; returns the rate of its answers.
@@ -104,6 +107,15 @@ class Arena:
     def held_pulls(self, broker: str, effort: float) -> dict[str, float]:
         """Let hundreds of pulls wait for each message of a sender."""
         return waves(self._contestants.get(broker).broker_address, HELD, max(WAVES_MIN, int(WAVES * effort)))
+
+    def routes(self, broker: str, effort: float) -> dict[str, float]:
+        """Create topics and ask the name server for each."""
+        contestant = self._contestants.get(broker)
+        return routes(contestant.broker_address, contestant.name_server, max(TOPICS_MIN, int(TOPICS * effort)))
+
+    def keys(self, broker: str, effort: float) -> dict[str, float]:
+        """Send messages and query each by its key."""
+        return keys(self._contestants.get(broker).broker_address, max(MESSAGES_MIN, int(MESSAGES * effort)))
 
     def _backlog(self, broker: str, contestant: Contestant, count: int) -> str:
         topic = f"Backlog{count}"
