@@ -8,14 +8,16 @@ FILE_BYTES = 64 << 20
 BODY = bytes(range(256)) * 4096  # 1 MiB
 
 
-def resident_bytes(path: Path) -> int:
+def resident_bytes(path: Path, kinds: tuple[str, ...] = ("Rss:",)) -> int:
     """How much of the files below `path` this process has in its page tables."""
-    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
-    return sum(
-        int(next(each for each in lines if each.startswith("Rss:")).split()[1]) * 1024
-        for line in lines
-        if str(path) in line
-    )
+    found, is_ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *words = line.split()
+        if not name.endswith(":"):
+            is_ours = str(path) in line
+        elif is_ours and name in kinds:
+            found += int(words[0]) * 1024
+    return found
 
 
 def test_pages_far_behind_the_log_end_are_forgotten_and_found_again_with_their_bytes() -> None:
@@ -39,3 +41,21 @@ def test_a_young_log_is_left_alone() -> None:
         before = resident_bytes(live.path)
         live.store.forget_pages()
         assert resident_bytes(live.path) == before > 0
+
+
+def test_a_synchronous_flush_finds_nothing_dirty_that_nobody_has_stored() -> None:
+    dirty = ("Shared_Dirty:", "Private_Dirty:")
+    with LiveStore(file_bytes=FILE_BYTES) as live:
+        live.topic()
+        live.producer().append("orders", bytes(256), queue_id=0)
+        assert resident_bytes(live.path, dirty) > 1 << 20  # made ready ahead
+    with LiveStore(file_bytes=FILE_BYTES, flush_sync=True) as live:
+        live.topic()
+        producer = live.producer()
+        for _ in range(64):
+            producer.append("orders", bytes(256), queue_id=0)
+        assert 0 < resident_bytes(live.path, dirty) < 64 << 10
+        producer.append("orders", bytes(12 << 10), queue_id=0)
+        assert 12 << 10 < resident_bytes(live.path, dirty) < 96 << 10
+        producer.append("orders", BODY, queue_id=0)
+        assert 1 << 20 < resident_bytes(live.path, dirty) < (1 << 20) + (256 << 10)

@@ -133,6 +133,14 @@ void shmq_mapping_populate(const struct shmq_store *store, struct shmq_mapping *
      * know the advice, the first store to each page faults as usual. */
     uint64_t start = (from > mapping->populated ? from : mapping->populated) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
     uint64_t end = until + (bytes > SHMQ_LONG_BYTES ? POPULATE_LONG_BYTES : POPULATE_BYTES);
+    if (shmq_has_sync(store)) {
+        /* What is made ready for a store is dirty: every flush would write it, and take it back from each process that
+         * had it made. So nothing ahead, and a record within its page meets one fault (room.c takes it). */
+        if (bytes <= SHMQ_PAGE_BYTES) {
+            return;
+        }
+        end = until + SHMQ_PAGE_BYTES - 1;
+    }
     end = end > mapping->bytes ? mapping->bytes : end / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
     if (end > start) {
         shmq_mapping_populate_write(store, mapping, start, end);

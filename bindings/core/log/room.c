@@ -130,13 +130,18 @@ static enum shmq_status room_make(struct shmq_store *store, enum shmq_status mis
     return shmq_frames_grow_once(store, missing, grown);
 }
 
-/* A flush makes the page at the log end read-only for everybody, and the next store of each process faults. Many who were
- * served by one flush would take that fault one after the other, inside the lock; so it is taken before it. An OR of
- * nothing changes no byte that somebody else is writing just now. */
-static void touch_for_store(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t position)
+/* A flush makes the pages at the log end read-only for everybody, and the next store of each process faults. Many who were
+ * served by one flush would take that fault one after the other, inside the lock; so it is taken before it, for the pages
+ * where the record begins and ends. An OR of nothing changes no byte that somebody else is writing just now. */
+static void touch_for_store(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t position,
+                            uint64_t bytes)
 {
     if (shmq_has_sync(store) && mapping->writable) {
-        (void)__atomic_fetch_or(mapping->data + (position - mapping->base), 0, __ATOMIC_RELAXED);
+        const uint64_t first = position - mapping->base, last = first + bytes + SHMQ_RECORD_BLANK_BYTES - 1;
+        (void)__atomic_fetch_or(mapping->data + first, 0, __ATOMIC_RELAXED);
+        if (last / SHMQ_PAGE_BYTES != first / SHMQ_PAGE_BYTES && last < mapping->bytes) {
+            (void)__atomic_fetch_or(mapping->data + last, 0, __ATOMIC_RELAXED);
+        }
     }
 }
 
@@ -149,7 +154,7 @@ enum shmq_status shmq_room_enter(struct shmq_store *store, struct shmq_commit *c
         struct shmq_mapping *mapping = shmq_mapping_cached(store, end);
         if (mapping != NULL) {
             shmq_mapping_populate(store, mapping, end, commit->bytes);
-            touch_for_store(store, mapping, end);
+            touch_for_store(store, mapping, end, commit->bytes);
         }
         enum shmq_status status = shmq_lock(store, deadline_ns);
         if (status != SHMQ_OK) {
