@@ -17,7 +17,8 @@ local members do for themselves: metrics then need not ask anybody.
 A pull that may wait is held instead of answered with 19, and read again when its queue has news.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -84,6 +85,7 @@ class Pulls(Part):
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
         self._wave: Wave[HeldPull] = Wave(self._resume)
+        self._found: dict[tuple[int, int, int, Selection], tuple[Answer, int]] = {}
 
     @serves(Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
     def pull(self, call: Call) -> Answer | None:
@@ -203,6 +205,23 @@ class Pulls(Part):
         }
         return Answer(code=code, remark=status, ext=ext, body=body), following
 
+    @contextmanager
+    def _one_turn(self) -> Iterator[None]:
+        """What is found inside is found once."""
+        try:
+            yield
+        finally:
+            self._found.clear()
+
+    def _read_once(self, queue: int, offset: int, count_max: int, wanted: Selection) -> tuple[Answer, int]:
+        """As `_read`, once a turn: most who wait for a queue want the same of it."""
+        key = queue, offset, count_max, wanted
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._read(queue, offset, count_max, wanted)
+        answer, following = found
+        return Answer(code=answer.code, remark=answer.remark, ext=answer.ext, body=answer.body), following
+
     def _commit(self, header: PullHeader, queue: int) -> None:
         group = self._tables.group(header.group)
         if group is not None and header.commit_offset >= 0:
@@ -253,11 +272,15 @@ class Pulls(Part):
             if waiting := self.waits.of(queue):
                 offset_max = self._tables.queue_bounds(queue).offset_max
                 due += [held for held in waiting if offset_max > held.next_offset]
-        return self._wave.begin(due, now_ms) if due else ()
+        if not due:
+            return ()
+        with self._one_turn():
+            return self._wave.begin(due, now_ms)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """Go on with those for whom there is something."""
-        return self._wave.go_on(now_ms)
+        with self._one_turn():
+            return self._wave.go_on(now_ms)
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Under synchronous flush a message is visible when it is on disk."""
@@ -265,8 +288,9 @@ class Pulls(Part):
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Answer those whose time is over."""
-        over = [effect for held in self.waits.due(now_ms) for effect in self._resume(held, now_ms, is_over=True)]
-        return [*over, *self._wave.go_on(now_ms)]
+        with self._one_turn():
+            over = [effect for held in self.waits.due(now_ms) for effect in self._resume(held, now_ms, is_over=True)]
+            return [*over, *self._wave.go_on(now_ms)]
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """Forget what a gone connection waited for."""
@@ -297,7 +321,7 @@ class Pulls(Part):
             wanted = self._wanted(header)
             if topic.queues[header.queue_id] != held.queue:
                 return Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
-            answer, next_offset = self._read(held.queue, held.next_offset, header.count_max, wanted)
+            answer, next_offset = self._read_once(held.queue, held.next_offset, header.count_max, wanted)
         except ShmqError as error:
             # Answered here: others that wait for the same news must not wait for this one's trouble.
             return Answer(code=error.code, remark=getattr(error, "remark", str(error))), held.next_offset

@@ -359,6 +359,34 @@ def test_nobody_holds_more_pulls_than_there_is_room_for(tables: Any, log: Any, s
     assert consumer.effects(0, HELD, connection=2) == []
 
 
+def test_who_waits_for_the_same_is_answered_from_one_look_a_turn(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    read = consumer.log.read
+
+    def counted(queue: int, offset: int, **wanted: Any) -> Any:
+        reads.append(wanted["count_max"])
+        return read(queue, offset, **wanted)
+
+    monkeypatch.setattr(consumer.log, "read", counted)
+    for number in range(40):
+        consumer.effects(0, HELD, connection=1 + number % 2, maxMsgNums=1 + number % 2)
+    consumer.put(b"a")
+    effects, answered = consumer.broker.arrived([consumer.queue], 1), []
+    while Wake(0) in effects:
+        reads.clear()
+        effects = consumer.broker.woken(1)
+        answered.append(replies(effects))
+        assert sorted(reads) == [1, 2]
+        consumer.put(b"b")  # who is served in the next turn is handed it too, if it takes two
+    assert [len(turn) for turn in answered] == [16, 16, 8]
+    assert answered[0] == [(1, 0, b"0|orders|a"), (2, 0, b"0|orders|a")] * 8
+    assert answered[1] == [(1, 0, b"0|orders|a"), (2, 0, b"0|orders|a" + b"1|orders|b")] * 8
+    pulling: Any = consumer.broker._pulls
+    assert pulling._found == {}  # it would keep bodies
+
+
 def test_a_queue_that_cannot_be_read_costs_the_other_waiting_pulls_nothing(consumer: Consumer) -> None:
     consumer.effects(0, HELD, connection=2, queueId=1)
     consumer.effects(0, HELD)
