@@ -632,9 +632,10 @@ SHMQ_API const char *shmq_version(void);                  /* of the library; SHM
 SHMQ_API struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position);
 SHMQ_API struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);
 SHMQ_API void shmq_mapping_release(struct shmq_mapping *mapping);
-/* Make pages present for storing, from one offset in the file to another; the mapping is writable. */
-SHMQ_API void shmq_mapping_populate_write(const struct shmq_store *store, const struct shmq_mapping *mapping,
-                                          uint64_t from, uint64_t until);
+/* Make pages present in memory, from one offset in the file to another, each a multiple of a page; writers then find
+ * them. The mapping is writable. */
+SHMQ_API void shmq_mapping_make_present(const struct shmq_store *store, const struct shmq_mapping *mapping,
+                                        uint64_t from, uint64_t until);
 SHMQ_API void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
 /* Drop the page-table entries of this process that lie far behind the log end: they count as its memory. */
 SHMQ_API void shmq_mapping_forget(struct shmq_store *store);

@@ -19,6 +19,13 @@
 /* For long records, which would pay for such a call at every second append. */
 #define POPULATE_LONG_BYTES (16u << 20)
 
+/* What one open file makes present ahead of the log end. Ahead of a sequence of faults the kernel makes pages in pieces,
+ * each larger than the one before, and where the disk reads far ahead they come to 2 MiB; it counts the steps for each
+ * open file. Free memory in pieces of 2 MiB is what a virtual machine gives back to its host: each page of them costs a
+ * fault there, ten times the price of a page that the machine still has. A file that is opened anew begins with single
+ * pages, and a disk that reads 8 MiB ahead has come to pieces of 1 MiB when so much is present. */
+#define PIECE_BYTES (UINT64_C(32) << 20)
+
 /* Behind the log end, what shmq_mapping_forget leaves alone: consumers that keep up read there. */
 #define KEPT_BYTES (UINT64_C(32) << 20)
 
@@ -37,12 +44,17 @@ void shmq_mapping_release(struct shmq_mapping *mapping)
     }
 }
 
-static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base)
+static int open_file(const struct shmq_store *store, uint64_t base)
 {
     char path[1400];
     /* The width is a bound: shared memory may have lost its final zero since it was checked. */
     snprintf(path, sizeof path, "%.1023s/commitlog/%020" PRIu64, store->head->store_path, base);
-    int fd = store->io->open(path, store->writable ? O_RDWR : O_RDONLY);
+    return store->io->open(path, store->writable ? O_RDWR : O_RDONLY);
+}
+
+static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base)
+{
+    int fd = open_file(store, base);
     if (fd < 0) {
         return NULL;
     }
@@ -114,11 +126,35 @@ void shmq_mapping_drop(struct shmq_store *store, uint64_t position)
     }
 }
 
-void shmq_mapping_populate_write(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
-                                 uint64_t until)
+static void populate_write(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
+                           uint64_t until)
 {
     const enum shmq_populate how = shmq_has_sync(store) ? SHMQ_POPULATE_WRITE_SMALL : SHMQ_POPULATE_WRITE;
     (void)mapping->io->populate(mapping->data + from, until - from, how);
+}
+
+static void populate_piece(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
+                           uint64_t bytes)
+{
+    const int fd = open_file(store, mapping->base);
+    uint8_t *pages = fd < 0 ? NULL : mapping->io->map(fd, from, bytes, true);
+    if (pages != NULL) {
+        (void)mapping->io->populate(pages, bytes, SHMQ_POPULATE_WRITE);
+        mapping->io->unmap(pages, bytes);
+    }
+    if (fd >= 0) {
+        mapping->io->close(fd);
+    }
+}
+
+void shmq_mapping_make_present(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
+                               uint64_t until)
+{
+    /* With synchronous flush pages are made one by one, without reading ahead. */
+    for (uint64_t at = from; at < until && !shmq_has_sync(store); at += PIECE_BYTES) {
+        populate_piece(store, mapping, at, until - at < PIECE_BYTES ? until - at : PIECE_BYTES);
+    }
+    populate_write(store, mapping, from, until); /* finds them; makes those that the file anew did not */
 }
 
 void shmq_mapping_populate(const struct shmq_store *store, struct shmq_mapping *mapping, uint64_t log_position,
@@ -143,7 +179,7 @@ void shmq_mapping_populate(const struct shmq_store *store, struct shmq_mapping *
     }
     end = end > mapping->bytes ? mapping->bytes : end / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
     if (end > start) {
-        shmq_mapping_populate_write(store, mapping, start, end);
+        populate_write(store, mapping, start, end);
         mapping->populated = end;
     }
 }

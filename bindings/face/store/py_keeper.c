@@ -121,7 +121,7 @@ static PyObject *keeper_populate(PyStorePart *part, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     /* Advice only: where the kernel does not take it, the first access faults as usual. */
     if (end > at) {
-        shmq_mapping_populate_write(&self->core, mapping, at, end);
+        shmq_mapping_make_present(&self->core, mapping, at, end);
     }
     shmq_mapping_release(mapping);
     Py_END_ALLOW_THREADS
@@ -383,7 +383,7 @@ PyMethodDef keeper_methods[] = {
     {"set_log_end", (PyCFunction)keeper_set_log_end, METH_O, "Recovery only: set end and durable end, both."},
     {"set_read_only", (PyCFunction)keeper_set_read_only, METH_O, "Refuse appends from now on; 0 allows them again."},
     {"set_retired", (PyCFunction)keeper_set_retired, METH_NOARGS, "Give this generation of segments up."},
-    {"populate", (PyCFunction)keeper_populate, METH_VARARGS, "Fill page tables ahead of the writers."},
+    {"populate", (PyCFunction)keeper_populate, METH_VARARGS, "Make pages present ahead of the writers."},
     {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS,
      "Units still in memory, 20 bytes each; may be shorter."},
     {"units_restore", (PyCFunction)keeper_units_restore, METH_VARARGS, "Put units back after a restart."},
