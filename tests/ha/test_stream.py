@@ -1,0 +1,72 @@
+"""The stream's bytes in any pieces, and what no peer may say."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmq.daemon.ha.stream import (
+    FRAME_BYTES_MAX,
+    FROM_BEGINNING,
+    Frame,
+    FrameReader,
+    ReportReader,
+    pack_header,
+    pack_report,
+)
+from shmq.errors import ProtocolError
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    borders = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(borders)]
+
+
+def test_the_bytes_are_those_of_rocketmq() -> None:
+    assert pack_report(0x0102030405060708) == bytes(range(1, 9))
+    assert pack_header(0x0102030405060708, 0x090A0B0C) == bytes(range(1, 13))
+    assert FROM_BEGINNING > 1 << 60, "no log is as long"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 62), st.binary(max_size=300)), max_size=6), st.lists(st.integers(0, 9999))
+)
+def test_frames_come_whole_whatever_the_pieces(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
+    data = b"".join(pack_header(position, len(body)) + body for position, body in frames)
+    reader = FrameReader()
+    assert [frame for piece in pieces(data, cuts) for frame in reader.feed(piece)] == [Frame(*each) for each in frames]
+
+
+@given(st.lists(st.integers(0, (1 << 63) - 1), min_size=1, max_size=9), st.lists(st.integers(0, 9999)))
+def test_the_first_and_the_last_report_are_seen_whatever_the_pieces(reports: list[int], cuts: list[int]) -> None:
+    reader = ReportReader()
+    data = b"".join(map(pack_report, reports))
+    seen = [report for piece in pieces(data, cuts) for report in reader.feed(piece)]
+    assert seen[0] == reports[0]
+    assert seen[-1] == reports[-1]
+
+
+@pytest.mark.parametrize(
+    ("position", "size"), [(-1, 0), (0, -1), (0, FRAME_BYTES_MAX + 1), (5, -(1 << 31)), (-(1 << 63), 12)]
+)
+def test_a_header_no_master_sends_is_refused(position: int, size: int) -> None:
+    with pytest.raises(ProtocolError, match=str(size)):
+        FrameReader().feed(pack_header(position, size))
+
+
+def test_a_negative_report_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="below 0"):
+        ReportReader().feed(pack_report(3) + pack_report(-3))
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(0, 9999)))
+def test_any_bytes_are_frames_or_a_protocol_error(data: bytes, cuts: list[int]) -> None:
+    for reader in (FrameReader(), ReportReader()):
+        try:
+            for piece in pieces(data, cuts):
+                reader.feed(piece)
+        except ProtocolError:
+            pass
