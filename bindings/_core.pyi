@@ -29,6 +29,7 @@ SYSTEM: Final[int]
 FOREIGN_ABI: Final[int]
 FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
+NOT_MASTER: Final[int]
 ABI: Final[int]
 INDEX_DONE: Final[int]
 INDEX_NO_FILE: Final[int]
@@ -399,6 +400,7 @@ class Store:
     visible_end: int
     has_sync_topics: bool
     read_only: int  # enum shmq_read_only_reason
+    leader: str  # host:port of the master that this log follows, or empty
     retired: bool
     keeper_beat_ns: int
     table_version: int
@@ -454,6 +456,23 @@ class Store:
     def wait_durable(self, position: int, timeout: float, /) -> None: ...
     def queue_visible(self, queue: int, /) -> int:
         """First queue offset that is not visible yet; with sync flush that is what is not on the disk."""
+
+@final
+class ReplicaStore:
+    """A log that follows a master's on another host; the store is writable."""
+
+    def __init__(self, store: Store) -> None: ...
+    def follow(self, leader: str, /) -> None:
+        """From now on records come by `replicate` only; before anybody else is attached."""
+    def replicate(
+        self, data: bytes | memoryview, position: int, delays_ms: bytes, seconds: float, /
+    ) -> tuple[int, int, int, tuple[bytes, int] | None]:
+        """Take the whole records that the master has from `position` on, the end of this log.
+
+        Returns the log end, how many records were taken, why no more were, and then of which topic and queue the next
+        one is: OK, NO_TOPIC, NO_QUEUE, LOG_FULL (until the keeper has made a file), BROKER_BUSY, READ_ONLY.
+        `delays_ms` are native 64-bit numbers, one for each queue of the schedule topic. CoreError CORRUPT: the bytes
+        are no record, or one that does not follow this log; what came before it was taken."""
 
 @final
 class KeeperStore:

@@ -36,7 +36,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 9u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_ABI 10u /* of the layouts in shared memory, and the number behind libshmq.so */
 #define SHMQ_VERSION_MAJOR 0
 #define SHMQ_VERSION_MINOR 1
 #define SHMQ_VERSION_PATCH 0
@@ -63,6 +63,7 @@
 #define SHMQ_BATCH_BYTES_MAX (256u << 10)
 #define SHMQ_INLINE_BYTES_MAX (16u << 10) /* longer records are copied outside the lock, under a claim */
 #define SHMQ_TOGETHER_MAX 4u              /* records of different queues that one commit may hold */
+#define SHMQ_LEADER_BYTES_MAX 263u        /* a host name of 253 characters, brackets, a port */
 #define SHMQ_NONE UINT32_MAX
 #define SHMQ_CLIENTS_MAX 65536u
 #define SHMQ_DEATHS_MAX 8u                /* lock holders dead in a row before the section itself is suspected */
@@ -92,6 +93,7 @@ enum shmq_status {
     SHMQ_RETIRED = 18,         /* this generation of segments was given up; attach again */
     SHMQ_EVICTED = 19,         /* the claim was taken away; the record must be copied */
     SHMQ_FENCED = 20,          /* somebody else decides about the record this was done for */
+    SHMQ_NOT_MASTER = 21,      /* this log follows a master: store->log->leader */
 };
 
 /* In the word that says so: DISK_FULL | percent used << 8 | percent allowed << 16, so that errors can name them. */
@@ -106,6 +108,7 @@ enum shmq_read_only_reason {
     SHMQ_READ_ONLY_STOPPED_HOLDER = 3,
     SHMQ_READ_ONLY_DISK_FULL = 4,
     SHMQ_READ_ONLY_OPERATOR = 5,
+    SHMQ_READ_ONLY_FOLLOWER = 6,  /* it takes the records of a master on another host: replicate.c */
 };
 
 /* ---- control segment --------------------------------------------------------------------------- */
@@ -216,6 +219,8 @@ struct shmq_log {
     _Atomic uint32_t queue_used;  /* entries that are not free */
     _Atomic uint32_t table_version;          /* grows with each topic or group change */
     _Atomic uint32_t has_sync_topics;        /* some topic is flushed synchronously, or was once */
+    alignas(128) _Atomic uint32_t follows;   /* 1: where nothing else forbids records, FOLLOWER does; never falls */
+    char leader[SHMQ_LEADER_BYTES_MAX + 1];  /* host:port of the master it follows; set before `follows` */
 };
 
 enum shmq_topic_state { SHMQ_TOPIC_EMPTY = 0, SHMQ_TOPIC_LIVE = 1, SHMQ_TOPIC_DELETED = 2 };
@@ -667,6 +672,27 @@ SHMQ_API enum shmq_status shmq_append_together(struct shmq_store *store, const s
                                                uint32_t count,
                                       uint64_t because_of, uint64_t deadline_ns, struct shmq_appended *out);
 SHMQ_API enum shmq_status shmq_fence_raise(struct shmq_store *store, uint64_t log_position, uint64_t deadline_ns);
+/* replicate.c: what a master's log holds from a position on, the end of this log. */
+struct shmq_shipped {
+    const uint8_t *data;
+    size_t bytes;
+    uint64_t log_position;
+    const uint64_t *delays_ms; /* of the schedule topic's queues: their units say due times */
+    uint32_t delay_count;
+};
+struct shmq_replicated {
+    uint64_t end;              /* as far as the log was taken: what lies below it is not wanted again */
+    uint32_t records;
+    const char *reason;        /* of SHMQ_CORRUPT */
+    const char *topic;         /* of the record that could not be taken, in the caller's bytes, or NULL */
+    uint32_t topic_bytes, queue_id;
+};
+/* Take whole records; a part of one at the end waits for the rest. SHMQ_NO_TOPIC, SHMQ_NO_QUEUE: make it first, then come
+ * again. SHMQ_LOG_FULL: the keeper was told to make a file. SHMQ_READ_ONLY: this log follows nobody, or the disk is full. */
+SHMQ_API enum shmq_status shmq_replicate(struct shmq_store *store, const struct shmq_shipped *shipped,
+                                         uint64_t deadline_ns, struct shmq_replicated *out);
+/* Follow a master: from now on records come by shmq_replicate only. Before anybody else is attached. */
+SHMQ_API enum shmq_status shmq_follow(struct shmq_store *store, const char *leader, uint64_t deadline_ns);
 /* Wait until durable_end >= position (sync flush); takes the flush itself if the keeper is dead. */
 SHMQ_API enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 SHMQ_API enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */

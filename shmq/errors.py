@@ -19,6 +19,7 @@
     |   |   +-- BrokerBusy                      lock or claim not free before the deadline
     |   |   +-- FlowControl                     send slower; or the disk is too full
     |   +-- ReadOnlyStore                       flush failed, poisoned
+    |   |   +-- NotMaster                       a slave's log: send to its master
     |   +-- SendTimeout(TimeoutError)
     +-- ConsumeError
     |   +-- SubscriptionConflict
@@ -210,6 +211,10 @@ class ReadOnlyStore(SendError):
     """The store refuses appends until it is restarted and recovered."""
 
     code = 14
+
+
+class NotMaster(ReadOnlyStore):
+    """The broker is a slave: its log is a copy, and the message names the master that takes messages."""
 
 
 class FlowControl(MeasuredError):

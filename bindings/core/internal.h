@@ -141,6 +141,8 @@ void shmq_repair(struct shmq_store *store);
 /* Take the lock with room for `bytes` at a mapped place, frames for all units and no open claim in the way. */
 enum shmq_status shmq_room_enter(struct shmq_store *store, struct shmq_commit *commit, uint64_t deadline_ns);
 enum shmq_status shmq_room_frames(struct shmq_store *store, const struct shmq_commit *commit); /* lock held */
+/* Lock held, and the next file is there: end the file of the log end with a BLANK. */
+void shmq_roll(struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t end);
 /* append.c */
 uint64_t shmq_now_ms_cached(struct shmq_store *store); /* wall clock, at most a quarter of a millisecond old */
 

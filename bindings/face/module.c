@@ -37,6 +37,7 @@ static int add_constants(PyObject *module)
         {"FOREIGN_ABI", SHMQ_FOREIGN_ABI},
         {"FOREIGN_NAMESPACE", SHMQ_FOREIGN_NAMESPACE},
         {"RETIRED", SHMQ_RETIRED},
+        {"NOT_MASTER", SHMQ_NOT_MASTER},
         {"ABI", SHMQ_ABI},
         {"INDEX_DONE", SHMQ_INDEX_DONE},
         {"INDEX_NO_FILE", SHMQ_INDEX_NO_FILE},

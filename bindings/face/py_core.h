@@ -237,7 +237,7 @@ extern PyMethodDef unit_methods[], table_methods[], member_methods[], offset_met
     visible_methods[];                                        /* of Store */
 extern PyMethodDef keeper_methods[], flush_methods[], loss_methods[], damage_methods[], broker_topic_methods[],
     broker_member_methods[], broker_offset_methods[], pull_methods[], together_methods[], scan_methods[],
-    batch_methods[], index_methods[], state_methods[],
+    batch_methods[], index_methods[], state_methods[], replica_methods[],
     figure_methods[], column_methods[];                       /* of its parts */
 extern PyGetSetDef store_getset[], figure_getset[];
 

@@ -27,6 +27,7 @@ static const char *const meanings[] = {
     [SHMQ_RETIRED] = "this generation of segments was given up; attach again",
     [SHMQ_EVICTED] = "the claim was taken away",
     [SHMQ_FENCED] = "somebody else decides about the record this was done for",
+    [SHMQ_NOT_MASTER] = "this broker is a slave: its records come from its master",
 };
 
 static const char *const read_only_reasons[] = {
@@ -36,6 +37,7 @@ static const char *const read_only_reasons[] = {
     [SHMQ_READ_ONLY_STOPPED_HOLDER] = "a stopped process holds the append lock",
     [SHMQ_READ_ONLY_DISK_FULL] = "the disk is full",
     [SHMQ_READ_ONLY_OPERATOR] = "an operator asked for it",
+    [SHMQ_READ_ONLY_FOLLOWER] = "its records come from its master",
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
@@ -161,6 +163,8 @@ static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t r
         return PyUnicode_FromFormat("the store is read-only: %s", reason < COUNT_OF(read_only_reasons)
                                                                       ? read_only_reasons[reason]
                                                                       : "unknown reason");
+    case SHMQ_NOT_MASTER:
+        return PyUnicode_FromFormat("this broker is a slave, the master that takes messages is %.263s", log->leader);
     case SHMQ_TOO_LARGE:
         return PyUnicode_FromFormat(
             "a record of %u bytes does not fit: at most %u bytes of body, %u of properties, and "

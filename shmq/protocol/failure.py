@@ -38,6 +38,7 @@ _TYPES: dict[str, type[ShmqError]] = {
         errors.SegmentFull,
         errors.BrokerBusy,
         errors.ReadOnlyStore,
+        errors.NotMaster,
         errors.FlowControl,
         errors.SubscriptionConflict,
         errors.OffsetOutOfRange,

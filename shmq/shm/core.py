@@ -12,7 +12,8 @@ daemon may ask the other for its status.
     TIMED_OUT           SendTimeout          EMPTY, GONE                        OffsetOutOfRange
     CORRUPT             CorruptionError      SYSTEM                             SegmentError
     FOREIGN_ABI         VersionMismatch      FOREIGN_NAMESPACE                  ForeignNamespace
-    RETIRED             BrokerNotRunning     anything else                      ShmqError
+    RETIRED             BrokerNotRunning     NOT_MASTER                         NotMaster
+    anything else       ShmqError
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ from shmq.bindings._core import (
     Reader,
     Receipt,
     RecordBatch,
+    ReplicaStore,
     ScannedRecord,
     Sender,
     Slot,
@@ -128,6 +130,7 @@ __all__ = [
     "PROPERTIES_BYTES_MAX",
     "READ_ONLY_DISK_FULL",
     "READ_ONLY_FLUSH_FAILED",
+    "READ_ONLY_FOLLOWER",
     "READ_ONLY_REASONS",
     "RETRY_QUEUE_BASE",
     "STAMP_AGE_MS",
@@ -152,6 +155,7 @@ __all__ = [
     "Reader",
     "Receipt",
     "RecordBatch",
+    "ReplicaStore",
     "ScannedRecord",
     "Sender",
     "Slot",
@@ -195,9 +199,11 @@ READ_ONLY_REASONS = {
     3: "a stopped process holds the append lock",
     4: "the disk is full",
     5: "the operator asked for it",
+    6: "its records come from its master",
 }
 READ_ONLY_FLUSH_FAILED = 1
 READ_ONLY_DISK_FULL = 4
+READ_ONLY_FOLLOWER = 6
 
 
 def disk_full_word(used_percent: int, limit_percent: int) -> int:
@@ -221,6 +227,10 @@ def _disk_full(message: str) -> errors.ShmqError:
 
 def _read_only(message: str) -> errors.ShmqError:
     return errors.ReadOnlyStore(message, hint="read the broker's log, repair the cause, then restart `shmq serve`")
+
+
+def _not_master(message: str) -> errors.ShmqError:
+    return errors.NotMaster(message, hint="connect to the master, shmq.connect('rocketmq://HOST:PORT')")
 
 
 def _retired(message: str) -> errors.ShmqError:
@@ -247,6 +257,7 @@ _RAISED_AS: dict[int, Callable[[str], errors.ShmqError]] = {
     _core.FOREIGN_ABI: errors.VersionMismatch,
     _core.FOREIGN_NAMESPACE: errors.ForeignNamespace,
     _core.RETIRED: _retired,
+    _core.NOT_MASTER: _not_master,
 }
 
 

@@ -8,7 +8,7 @@ from shmq.bindings import _core
 from tests.bindings.live_store import LiveStore, raises_status
 
 READING = (_core.ColumnReader, _core.StoreFigures)
-CHANGING = (_core.KeeperStore, _core.BrokerTables, _core.BrokerLog)
+CHANGING = (_core.KeeperStore, _core.BrokerTables, _core.BrokerLog, _core.ReplicaStore)
 
 
 def use(part: object) -> None:
@@ -22,6 +22,8 @@ def use(part: object) -> None:
             part.keeper_beat()
         case _core.BrokerTables():
             part.group_put("billing")
+        case _core.ReplicaStore():
+            part.replicate(b"", 0, b"", 1.0)
         case _core.BrokerLog():
             part.scan(0, 0, 1)
 

@@ -106,6 +106,7 @@ struct walk {
     uint32_t found[CHECK_PARTIES_MAX];      /* messages of each party seen so far */
     uint32_t holes;
     uint64_t store_ms;
+    uint64_t described;                     /* end of the last record with properties */
 };
 
 /* Bytes from `at` on that lie in one file and on one side of the hole's body. */
@@ -192,13 +193,30 @@ static bool check_log(const struct arena *arena, const struct ledger *ledger, st
         }
         check_record(ledger, walk, &view, data, verdict);
         at += view.record_bytes;
+        walk->described = view.properties_bytes > SHMQ_RECORD_CRC_BYTES ? at : walk->described;
+    }
+    const uint64_t described_end = shmq_load_acquire(&arena->store.log->described_end);
+    if (described_end < walk->described) {
+        verdict_add(verdict, 12, "a record with properties ends at %" PRIu64 ", described are %" PRIu64, walk->described,
+                    described_end);
     }
     return true;
 }
 
 /* ---- units --------------------------------------------------------------------------------------- */
-static void check_unit(const struct arena *arena, uint32_t queue, uint64_t offset, const uint8_t *bytes,
-                       struct verdict *verdict)
+/* What the unit of a record says: what its writer gave, or, from a master, the hash of its tag. */
+static int64_t unit_code(const struct ledger *ledger, const struct shmq_view *view)
+{
+    if (ledger->replicated_id == 0 || view->flag != ledger->replicated_id || view->log_position < ledger->end) {
+        return message_tag(&(struct message){.id = view->flag});
+    }
+    static const char tags[] = "TAGS\001red\002";
+    const bool is_red = view->properties_bytes >= sizeof tags && memcmp(view->properties, tags, sizeof tags - 1) == 0;
+    return is_red ? 112785 : 0; /* "red".hashCode() */
+}
+
+static void check_unit(const struct arena *arena, const struct ledger *ledger, uint32_t queue, uint64_t offset,
+                       const uint8_t *bytes, struct verdict *verdict)
 {
     struct shmq_unit unit;
     shmq_unit_unpack(bytes, &unit);
@@ -211,7 +229,7 @@ static void check_unit(const struct arena *arena, uint32_t queue, uint64_t offse
     uint64_t left = arena->options.file_bytes - unit.log_position % arena->options.file_bytes;
     if (shmq_record_decode(arena_log(arena, unit.log_position), left, &view) != SHMQ_OK || view.queue_id != queue ||
         view.queue_offset != offset || view.record_bytes != unit.record_bytes ||
-        unit.tag_hash != message_tag(&(struct message){.id = view.flag})) {
+        unit.tag_hash != unit_code(ledger, &view)) {
         verdict_add(verdict, 4, "unit %u/%" PRIu64 " does not name its record", queue, offset);
     }
 }
@@ -232,7 +250,7 @@ static void check_units(struct arena *arena, const struct ledger *ledger, struct
             verdict_add(verdict, 4, "queue %u: only %u of %u units are readable", queue, got, wanted);
         }
         for (uint32_t i = 0; i < got; i++) {
-            check_unit(arena, queue, first + i, bytes + (size_t)i * SHMQ_UNIT_BYTES, verdict);
+            check_unit(arena, ledger, queue, first + i, bytes + (size_t)i * SHMQ_UNIT_BYTES, verdict);
         }
     }
 }
@@ -334,7 +352,7 @@ static void check_leftovers(const struct arena *arena, struct verdict *verdict)
     if (log->lock.__data.__lock != 0) {
         verdict_add(verdict, 9, "the append lock is still taken");
     }
-    if (atomic_load(&log->read_only) != SHMQ_WRITABLE) {
+    if (atomic_load(&log->read_only) != (atomic_load(&log->follows) ? SHMQ_READ_ONLY_FOLLOWER : SHMQ_WRITABLE)) {
         verdict_add(verdict, 9, "the store turned read-only");
     }
 }
@@ -369,6 +387,10 @@ void check_heir(struct arena *arena, struct ledger *ledger, struct verdict *verd
 {
     uint8_t body[256];
     struct party *party = &ledger->parties[ledger->party_count++];
+    if (atomic_load(&arena->store.log->follows) != 0) { /* a follower takes appends from here on */
+        atomic_store(&arena->store.log->follows, 0);
+        shmq_set_read_only(&arena->store, SHMQ_WRITABLE);
+    }
     ARENA_MUST(ledger->party_count <= CHECK_PARTIES_MAX);
     *party = (struct party){.first = {.id = CHECK_HEIR_ID, .queue = 0, .body_bytes = 40}, .count = 2, .acked = true};
     for (uint32_t i = 0; i < party->count; i++) {

@@ -11,7 +11,8 @@
  *   3 per queue the offsets are 0, 1, 2 … once each         8 frames: each used one found once, the rest free once
  *   4 a unit names its record, which ends below the end     9 no intent, no claim, no lock is left behind
  *   5 offset_max never falls, nor runs past its records    10 the next append works, and the one after it
- *                                                          11 zeros follow the last record
+ *   12 the described end lies behind every record with      11 zeros follow the last record
+ *      properties
  *
  *   * but for the body of a hole, which nobody reads.
  */
@@ -49,6 +50,7 @@ struct ledger {                 /* the store before the operation, and what may 
     uint32_t party_count;
     struct party parties[CHECK_PARTIES_MAX];
     bool holes_allowed;         /* an eviction may leave a record that belongs to no queue */
+    uint32_t replicated_id;     /* the message that came from a master: its unit says the hash of its tag; 0 none */
     uint64_t hole_from, hole_until;     /* body of a hole below `end`; its owner zeroes it when it comes back */
 };
 /* Take the store as it is now for "before"; parties and permissions stay. A zeroed ledger is a closed one. */

@@ -291,12 +291,16 @@ void scenery_open(struct scenery *scenery, const struct shape *shape)
         shape->operation == OPERATION_GROUP_DELETE) {
         put_group(&scenery->arena.store, "workers");
     }
-    bool stores = shape->operation <= OPERATION_CLAIM_EVICTED || shape->operation == OPERATION_WAKE;
+    bool stores = shape->operation <= OPERATION_REPLICATE || shape->operation == OPERATION_WAKE;
     bool drops = shape->operation == OPERATION_CLAIM_OPEN || shape->operation == OPERATION_CLAIM_ABORT;
     scenery->ledger.parties[0] = (struct party){.first = first,
                                                 .count = stores && !drops ? shape->count : 0,
                                                 .across = shape->operation == OPERATION_TOGETHER};
     scenery->ledger.party_count = 1;
+    if (shape->operation == OPERATION_REPLICATE) {
+        ARENA_MUST(shmq_follow(&scenery->arena.store, "master:10911", deadline()) == SHMQ_OK);
+        scenery->ledger.replicated_id = VICTIM_ID;
+    }
     if (shape->scene != SCENE_CLAIM_SLOW) {
         arena_litter(&scenery->arena);
     }

@@ -81,6 +81,17 @@ const struct shape shapes[] = {
     {"client-put", OPERATION_CLIENT_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
     {"flush", OPERATION_FLUSH, SCENE_PLAIN, 0, 1, NULL, 0},
     {"lock", OPERATION_LOCK, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"replicate-0", OPERATION_REPLICATE, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"replicate-100", OPERATION_REPLICATE, SCENE_PLAIN, 100, 1, NULL, 0},
+    {"replicate-256-tags", OPERATION_REPLICATE, SCENE_PLAIN, 256, 1, TAGS, 0},
+    {"replicate-first", OPERATION_REPLICATE, SCENE_EMPTY, 100, 1, NULL, 0},
+    {"replicate-file-start", OPERATION_REPLICATE, SCENE_FILE_START, 100, 1, NULL, 0},
+    {"replicate-exact", OPERATION_REPLICATE, SCENE_EXACT, 100, 1, NULL, 0},
+    {"replicate-roll", OPERATION_REPLICATE, SCENE_ROLL, 100, 1, TAGS, 0},
+    {"replicate-roll-blank", OPERATION_REPLICATE, SCENE_ROLL_BLANK, 100, 1, NULL, 0},
+    {"replicate-frame-new", OPERATION_REPLICATE, SCENE_FRAME_EDGE, 20, 1, NULL, 0},
+    {"replicate-frame-free-one", OPERATION_REPLICATE, SCENE_FRAME_FREE_ONE, 20, 1, NULL, 0},
+    {"replicate-frame-grow", OPERATION_REPLICATE, SCENE_FRAME_GROW, 20, 1, NULL, 0},
     {"fence", OPERATION_FENCE, SCENE_PLAIN, 0, 1, NULL, 0},
 };
 /* clang-format on */
@@ -93,6 +104,10 @@ struct shape shape_repairer(const struct shape *shape, bool appends)
     bool claims = (shape->operation >= OPERATION_CLAIM_OPEN && shape->operation <= OPERATION_CLAIM_EVICTED) ||
                   shape->scene == SCENE_CLAIM_DEAD || shape->scene == SCENE_CLAIM_SLOW ||
                   shape->body_bytes > SHMQ_INLINE_BYTES_MAX;
+    if (shape->operation == OPERATION_REPLICATE) {
+        repairer.operation = OPERATION_LOCK; /* nobody appends to a follower's log */
+        return repairer;
+    }
     if ((shape->operation >= OPERATION_TOPIC_PUT && shape->operation <= OPERATION_FLUSH) ||
         shape->operation == OPERATION_ERRAND) {
         return repairer;
@@ -139,6 +154,24 @@ static void let_evict(struct actor *actor)
     shmq_store_detach(&other);
 }
 
+/* The record as a master at the same log end has it; store times run ahead of this host's clock. */
+static void ship(struct actor *actor)
+{
+    const struct shmq_store *store = &actor->store;
+    struct shmq_spec *spec = &actor->specs[0];
+    struct shmq_patch patch;
+    const uint64_t end = shmq_load_acquire(&store->log->end), file_bytes = store->sizes.file_bytes;
+    const uint32_t bytes = shmq_record_bytes(spec);
+    const bool fits = end % file_bytes + bytes + SHMQ_RECORD_BLANK_BYTES <= file_bytes;
+    actor->shipped_position = fits ? end : (end / file_bytes + 1) * file_bytes;
+    actor->shipped_bytes = bytes;
+    actor->shipped = malloc(bytes);
+    ARENA_MUST(actor->shipped != NULL);
+    shmq_record_encode(actor->shipped, spec, &patch);
+    shmq_record_patch(actor->shipped, &patch, shmq_load_acquire(&store->queues[actor->first.queue].offset_max),
+                      actor->shipped_position, shmq_io_posix.wall_ms() + 5000);
+}
+
 void actor_prepare(struct actor *actor, const struct shape *shape, struct scenery *scenery, struct notes *notes,
                    const struct message *first)
 {
@@ -168,11 +201,34 @@ void actor_prepare(struct actor *actor, const struct shape *shape, struct scener
         open_claim(actor);
         write_body(actor);
     }
+    if (shape->operation == OPERATION_REPLICATE) {
+        ship(actor);
+    }
     if (shape->operation == OPERATION_CLAIM_EVICTED) {
         let_evict(actor);
         actor->claim.body[7] ^= 0xFF; /* the owner did not notice and went on writing */
         actor->claim.body[7] ^= 0xFF;
     }
+}
+
+static enum shmq_status act_replicate(struct actor *actor)
+{
+    struct shmq_store *store = &actor->store;
+    const uint64_t end = shmq_load_acquire(&store->log->end);
+    struct shmq_replicated out;
+    if (end != actor->shipped_position) {
+        const uint32_t words[2] = {__builtin_bswap32((uint32_t)(actor->shipped_position - end)),
+                                   __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK)};
+        uint8_t blank[sizeof words];
+        memcpy(blank, words, sizeof words);
+        const struct shmq_shipped shipped = {.data = blank, .bytes = sizeof blank, .log_position = end};
+        ARENA_MUST(shmq_replicate(store, &shipped, deadline(), &out) == SHMQ_OK && out.end == actor->shipped_position);
+    }
+    const struct shmq_shipped shipped = {
+        .data = actor->shipped, .bytes = actor->shipped_bytes, .log_position = actor->shipped_position};
+    enum shmq_status status = shmq_replicate(store, &shipped, deadline(), &out);
+    ARENA_MUST(status != SHMQ_OK || out.records == 1);
+    return status;
 }
 
 static enum shmq_status act_claim(struct actor *actor)
@@ -265,6 +321,8 @@ static enum shmq_status act(struct actor *actor)
         return shmq_append_batch(&actor->store, queue, actor->specs, actor->tags, actor->shape->count, deadline(), &out);
     case OPERATION_TOGETHER:
         return act_together(actor);
+    case OPERATION_REPLICATE:
+        return act_replicate(actor);
     case OPERATION_FENCE:
         return shmq_fence_raise(&actor->store, 1, deadline());
     case OPERATION_RELEASE:

@@ -17,6 +17,7 @@ enum operation {
     OPERATION_CLAIM_ABORT,
     OPERATION_CLAIM_WHOLE,    /* open, write, commit */
     OPERATION_CLAIM_EVICTED,  /* commit after somebody else evicted the claim: copy, then settle the hole */
+    OPERATION_REPLICATE,      /* the message comes from a master; a BLANK before it where it does not fit */
     OPERATION_RELEASE,
     OPERATION_TOPIC_PUT,
     OPERATION_TOPIC_GROW,
@@ -105,6 +106,9 @@ struct actor {                /* the victim's private state */
     int64_t *tags;
     uint8_t *bodies;
     struct shmq_claim_handle claim;
+    uint8_t *shipped;         /* OPERATION_REPLICATE: the record as the master has it */
+    uint32_t shipped_bytes;
+    uint64_t shipped_position;
 };
 /* In the victim: attach, map, open a claim if the shape wants one: everything that is not to be watched. */
 void actor_prepare(struct actor *actor, const struct shape *shape, struct scenery *scenery, struct notes *notes,

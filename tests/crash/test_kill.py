@@ -20,6 +20,8 @@ KILLED_FOR_REAL = (
     "append-roll",
     "append-frame-free-one",
     "together-2",
+    "replicate-100",
+    "replicate-roll",
     "release-one",
     "claim-open",
     "claim-commit",
@@ -192,14 +194,14 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 "room.c",
-                "        shmq_store32(shmq_store32(blank, (uint32_t)(file_end - end)), SHMQ_RECORD_MAGIC_BLANK);\n",
+                "    shmq_store32(shmq_store32(blank, (uint32_t)(file_end - end)), SHMQ_RECORD_MAGIC_BLANK);\n",
                 "",
             ),
             Edit(
                 "room.c",
-                "        log->rolled++;\n",
-                "        log->rolled++;\n"
-                "        shmq_store32(shmq_store32(blank, (uint32_t)(file_end - end)), SHMQ_RECORD_MAGIC_BLANK);\n",
+                "    log->rolled++;\n",
+                "    log->rolled++;\n"
+                "    shmq_store32(shmq_store32(blank, (uint32_t)(file_end - end)), SHMQ_RECORD_MAGIC_BLANK);\n",
             ),
         ),
         "append-roll",
@@ -265,6 +267,52 @@ MUTANTS: dict[str, Mutant] = {
     "the topic hash is not rebuilt": Mutant(
         (Edit("table.c", "        shmq_table_repair(store);\n        pthread", "        pthread"),),
         "topic-put",
+    ),
+    "a replicated record has no intent": Mutant(
+        (
+            Edit(
+                "replicate.c",
+                "    shmq_intent_set(intent, SHMQ_INTENT_APPEND);\n",
+                "",
+            ),
+        ),
+        "replicate-100",
+    ),
+    "a replicated record is published before its commit": Mutant(
+        (
+            Edit(
+                "replicate.c",
+                "    const bool complete = !is_queued",
+                "    if (is_queued) atomic_store_explicit(&shmq_queue_place(store, arrival->queue)->offset_max,\n"
+                "                                         view->queue_offset + 1, memory_order_release);\n"
+                "    const bool complete = !is_queued",
+            ),
+        ),
+        "replicate-100",
+    ),
+    "a replicated record is committed before its copy": Mutant(
+        (
+            Edit(
+                "replicate.c",
+                "    record_copy(mapping->data + (position - mapping->base), arrival);\n",
+                "",
+            ),
+            Edit(
+                "replicate.c",
+                "    if (is_queued) {\n        struct shmq_queue *queue = shmq_queue_place",
+                "    record_copy(mapping->data + (position - mapping->base), arrival);\n"
+                "    if (is_queued) {\n        struct shmq_queue *queue = shmq_queue_place",
+            ),
+        ),
+        "replicate-100",
+    ),
+    "replicated properties are not described": Mutant(
+        (Edit("replicate.c", "    if (has_properties(view)) {", "    if (false && has_properties(view)) {"),),
+        "replicate-256-tags",
+    ),
+    "a replicated store time does not count": Mutant(
+        (Edit("replicate.c", "    shmq_store_time(store, view->store_ms);\n", ""),),
+        "replicate-100",
     ),
     "durable_end rises before the sync": Mutant(
         (

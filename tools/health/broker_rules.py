@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
@@ -131,6 +132,9 @@ def _store(snapshot: Snapshot) -> Iterator[Finding]:
     if broker.retired:
         what, why = "these segments were given up", "the broker was stopped, or made new ones"
         yield Finding("store", Verdict.CRITICAL, what, why=why, do=serve_command(snapshot))
+    elif broker.read_only == READ_ONLY_FOLLOWER:
+        what = f"a slave: {broker.read_only_text}, {size_text(log.end - log.begin)} in {log.files} files are here"
+        yield Finding("store", Verdict.OK, what, measures={"log_bytes": Measure(log.end - log.begin, "B")})
     elif broker.read_only:
         why, do = _READ_ONLY.get(broker.read_only, ("", "shmq doctor"))
         what = f"the store takes no messages: {broker.read_only_text}"

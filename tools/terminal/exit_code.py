@@ -50,6 +50,7 @@ EXIT_CODES: dict[type[errors.ShmqError], ExitCode] = {
     errors.MessageTooLarge: ExitCode.BAD_DATA,
     # The broker is there, but will serve no append before it is restarted.
     errors.ReadOnlyStore: ExitCode.UNREACHABLE,
+    errors.NotMaster: ExitCode.UNREACHABLE,
     errors.ConsumeError: ExitCode.TEMPORARY,
     errors.SubscriptionConflict: ExitCode.CONFIGURATION,
     errors.OffsetOutOfRange: ExitCode.NO,

@@ -15,6 +15,19 @@
 #define KEEPER_PATIENCE_NS UINT64_C(2000000000)
 #define SPACE_POLL_NS UINT64_C(200000)
 
+void shmq_roll(struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t end)
+{
+    struct shmq_log *log = store->log;
+    const uint64_t file_end = mapping->base + store->sizes.file_bytes;
+    uint8_t *blank = mapping->data + (end - mapping->base);
+    shmq_store32(shmq_store32(blank, (uint32_t)(file_end - end)), SHMQ_RECORD_MAGIC_BLANK);
+    SHMQ_POINT("roll.blank");
+    atomic_store_explicit(&log->end, file_end, memory_order_release);
+    SHMQ_POINT("roll.moved");
+    log->rolled++;
+    shmq_ring_keeper(store); /* the spare is in use now */
+}
+
 /* Find where the next records go; writes the BLANK and moves to the next file where this one has no room. SHMQ_SYSTEM:
  * the file at log_position has to be mapped first, without the lock. */
 static enum shmq_status place_find(struct shmq_store *store, struct shmq_commit *commit)
@@ -46,13 +59,7 @@ static enum shmq_status place_find(struct shmq_store *store, struct shmq_commit 
         if (file_end - end < SHMQ_RECORD_BLANK_BYTES) {
             return SHMQ_CORRUPT; /* every record leaves room for a BLANK: somebody scribbled on the log end */
         }
-        uint8_t *blank = mapping->data + (end - mapping->base);
-        shmq_store32(shmq_store32(blank, (uint32_t)(file_end - end)), SHMQ_RECORD_MAGIC_BLANK);
-        SHMQ_POINT("roll.blank");
-        atomic_store_explicit(&log->end, file_end, memory_order_release);
-        SHMQ_POINT("roll.moved");
-        log->rolled++;
-        shmq_ring_keeper(store); /* the spare is in use now */
+        shmq_roll(store, mapping, end);
         end = file_end;
     }
 }

@@ -2,6 +2,7 @@
  *
  *   retired      this generation of segments was given up: attach again
  *   read_only    why no record is taken; a failed flush and a poisoned section are final, the other reasons may pass
+ *   follows      once no other reason is left, FOLLOWER is: records come from a master only (replicate.c)
  *   visible end  the log end; with synchronous flush the durable end, for nothing is shown that a power cut could take.
  *                A topic may have another flush than its broker: then its queues have that other end
  *   keeper_bell  a futex word the keeper's flush thread sleeps on, with two things it is rung for:
@@ -23,8 +24,9 @@ enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t qu
     if (atomic_load_explicit(&log->retired, memory_order_relaxed) != 0) {
         return SHMQ_RETIRED;
     }
-    if (!store->writable || atomic_load_explicit(&log->read_only, memory_order_relaxed) != SHMQ_WRITABLE) {
-        return SHMQ_READ_ONLY;
+    const uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
+    if (!store->writable || word != SHMQ_WRITABLE) {
+        return store->writable && word == SHMQ_READ_ONLY_FOLLOWER ? SHMQ_NOT_MASTER : SHMQ_READ_ONLY;
     }
     return shmq_queue_entry(store, queue) != NULL ? SHMQ_OK : SHMQ_NO_QUEUE;
 }
@@ -33,6 +35,9 @@ void shmq_set_read_only(struct shmq_store *store, uint32_t word)
 {
     struct shmq_log *log = store->log;
     uint32_t now = atomic_load_explicit(&log->read_only, memory_order_acquire);
+    if (word == SHMQ_WRITABLE && atomic_load_explicit(&log->follows, memory_order_acquire) != 0) {
+        word = SHMQ_READ_ONLY_FOLLOWER;
+    }
     do {
         /* Only recovery makes these good; room on the disk, or a holder that goes on, does not. */
         if (now == SHMQ_READ_ONLY_FLUSH_FAILED || now == SHMQ_READ_ONLY_POISONED) {

@@ -27,6 +27,18 @@ static PyObject *get_read_only(PyStore *self, void *closure)
                              : NULL;
 }
 
+static PyObject *get_leader(PyStore *self, void *closure)
+{
+    (void)closure;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    const struct shmq_log *log = self->core.log;
+    const bool follows = atomic_load_explicit(&log->follows, memory_order_acquire) != 0;
+    return PyUnicode_DecodeASCII(log->leader, follows ? (Py_ssize_t)strnlen(log->leader, sizeof log->leader) : 0,
+                                 "replace");
+}
+
 static PyObject *get_retired(PyStore *self, void *closure)
 {
     (void)closure;
@@ -102,6 +114,7 @@ PyGetSetDef store_getset[] = {
     {"has_sync_topics", (getter)get_has_sync_topics, NULL, "Some topic is flushed synchronously, or was once.", NULL},
     {"visible_end", (getter)get_visible_end, NULL, "Readers see records that end at or below it.", NULL},
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},
+    {"leader", (getter)get_leader, NULL, "host:port of the master that this log follows, or empty.", NULL},
     {"retired", (getter)get_retired, NULL, "This generation was given up; attach again.", NULL},
     {"keeper_beat_ns", (getter)get_keeper_beat_ns, NULL, "CLOCK_MONOTONIC of the keeper's last round.", NULL},
     {"table_version", (getter)get_table_version, NULL, "Grows with each topic or group change.", NULL},

@@ -6,6 +6,7 @@
  *   BrokerTables    the bridge's tables, recovery           py_tables.c, py_members.c, py_offsets.c
  *   BrokerLog       the bridge's log                         py_pull.c, py_scan.c, py_together.c
  *   StoreFigures    metrics, tools, the bridge's tables      py_figures.c
+ *   ReplicaStore    a slave's stream from its master         py_replica.c
  *   ColumnReader    whoever reads records as Arrow columns   py_columns.c
  *
  * Invariants: (1) A part holds its Store and nothing else, so it works exactly as long as the Store is open. (2) A part
@@ -31,6 +32,7 @@ static const struct part_kind {
      {pull_methods, scan_methods, together_methods}, NULL},
     {"shmq.bindings._core.StoreFigures", "Counters and states of a store, for whoever watches it.", false,
      {figure_methods, state_methods}, figure_getset},
+    {"shmq.bindings._core.ReplicaStore", "A log that follows a master's on another host.", true, {replica_methods}, NULL},
     {"shmq.bindings._core.ColumnReader", "Records of a store as Arrow columns.", false, {column_methods}, NULL},
 };
 enum { PART_COUNT = sizeof parts / sizeof *parts };

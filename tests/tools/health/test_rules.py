@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shmq.shm.core import READ_ONLY_REASONS
+from shmq.shm.core import READ_ONLY_FOLLOWER, READ_ONLY_REASONS
 from shmq.tools.health.broker_rules import broker_findings
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge, worst
 from shmq.tools.health.group_rules import group_findings
@@ -162,9 +162,13 @@ def test_a_part_of_the_broker_that_is_missing_or_dead_is_critical() -> None:
     assert (finding.verdict, finding.subject) == (CRITICAL, "keeper") and "starts it again" in finding.do
 
 
-@pytest.mark.parametrize("reason", sorted(READ_ONLY_REASONS.keys() - {0}))
+@pytest.mark.parametrize("reason", sorted(READ_ONLY_REASONS.keys() - {0, READ_ONLY_FOLLOWER}))
 def test_every_reason_to_take_no_messages_has_a_cause_and_a_cure(reason: int) -> None:
     assert only(judged(broker=BROKER._replace(read_only=reason, read_only_text="r")))[:2] == ("store", CRITICAL)
+
+
+def test_a_slave_that_takes_no_messages_of_its_own_is_well() -> None:
+    assert judged(broker=BROKER._replace(read_only=READ_ONLY_FOLLOWER, read_only_text="r")) == []
 
 
 def test_segments_that_were_given_up_are_critical() -> None:
