@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
     serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
     _add_nameserver(roles.add_parser("nameserver", help="run a name server in the foreground"))
-    for role in ("keeper", "bridge", "exporter"):
+    for role in ("keeper", "bridge", "exporter", "replication"):
         child = roles.add_parser(role)
         child.add_argument("--options", dest="options_json", required=True)
         child.add_argument("--alive-fd", type=int, default=-1)
@@ -74,7 +74,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_network(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--no-tcp", dest="tcp", action="store_false", default=None)
-    for name in ("listen", "nameserver-listen", "advertise", "metrics"):
+    serve.add_argument("--ha-allow", metavar="CIDR;CIDR")
+    for name in ("listen", "nameserver-listen", "advertise", "metrics", "ha-listen"):
         serve.add_argument(f"--{name}", metavar="HOST:PORT")
     serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
     serve.add_argument("--nameserver-ca", metavar="FILE")
@@ -130,6 +131,10 @@ def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
         from shmq.daemon.exporter import run_exporter
 
         return run_exporter(options.place, options, tether=tether, log=log)
+    if role == "replication":
+        from shmq.daemon.ha.process import run_replication
+
+        return run_replication(options.place, options, tether=tether, log=log)
     if number:
         from shmq.daemon.bridge.worker_server import run_worker
 

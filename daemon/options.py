@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, fields, replace
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,18 @@ def parse_address(text: str, *, name: str = "address", port: int | None = None) 
     return host, int(digits)
 
 
+def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:
+    """Return the networks of "CIDR;CIDR".
+
+    Raises:
+        UsageError: one of them is none.
+    """
+    try:
+        return [ip_network(part.strip()) for part in text.replace(",", ";").split(";") if part.strip()]
+    except ValueError as error:
+        raise UsageError(f"ha_allow: {error}", hint='--ha-allow "10.0.0.5/32;10.1.0.0/24"') from error
+
+
 @dataclass(frozen=True)
 class Options:
     """Settings of one broker.
@@ -103,6 +116,8 @@ class Options:
         insecure: listen beyond loopback without access control.
         acl: path of a plain_acl.yml.
         metrics: HOST:PORT of the exporter, "" for none.
+        ha_listen: HOST:PORT where slaves on other hosts get the log, "" for nowhere.
+        ha_allow: "CIDR;CIDR", beside loopback the addresses of those slaves.
     """
 
     broker_name: str = DEFAULT_BROKER_NAME
@@ -150,6 +165,8 @@ class Options:
     tls_key: str = ""
     tls_mode: str = "disabled"
     metrics: str = ""
+    ha_listen: str = ""
+    ha_allow: str = ""
 
     def __post_init__(self) -> None:
         check_broker_name(self.broker_name)
@@ -193,6 +210,11 @@ class Options:
             parse_address(getattr(self, name), name=name)
         if self.metrics:
             parse_address(self.metrics, name="metrics")
+        if self.ha_listen:
+            parse_address(self.ha_listen, name="ha_listen")
+        elif self.ha_allow:
+            raise UsageError("ha_allow is for slaves, and none can connect", hint="--ha-listen HOST:PORT")
+        parse_networks(self.ha_allow)
         for address in self.nameserver_addresses:
             parse_address(address, name="nameservers")
         if self.advertise:

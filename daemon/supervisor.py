@@ -77,8 +77,10 @@ class Supervisor:
         self._children: dict[str, Child] = {}
         self._workers = [f"bridge-{number}" for number in range(1, options.bridges)] if options.tcp else []
         self._servers = ("keeper", "bridge", *self._workers)  # whose work is looked at
-        self._exporters = ["exporter"] if options.metrics else []
-        self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._exporters), 0)
+        # What stands beside the broker: nobody who sends or reads waits for it.
+        self._besides = ["exporter"] if options.metrics else []
+        self._besides += ["replication"] if options.ha_listen else []
+        self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._besides), 0)
         self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start
         self._instance: Instance | None = None
@@ -190,14 +192,14 @@ class Supervisor:
         attach_presence(self._instance)
         self._record()
         bridge = self._children.get("bridge")
-        for exporter in self._exporters:
-            if exporter not in self._children:
-                self._due.setdefault(exporter, 0.0)
+        for role in self._besides:
+            if role not in self._children:
+                self._due.setdefault(role, 0.0)
         if bridge is None:
             self._due.setdefault("bridge", 0.0)
         elif before is None or before.generation != self._instance.generation:
             self._log("bridge.restarted", reason="the keeper made new segments")
-            for role in ("bridge", *self._workers):
+            for role in ("bridge", *self._workers, *set(self._besides) - {"exporter"}):
                 if role in self._children:
                     self._children[role].ask_to_stop()
 
@@ -208,7 +210,7 @@ class Supervisor:
             for worker in self._workers:
                 if worker not in self._children:
                     self._due.setdefault(worker, 0.0)
-        if self._ready_roles >= {"bridge", *self._workers, *self._exporters}:
+        if self._ready_roles >= {"bridge", *self._workers, *self._besides}:
             self._served = True
             self._manager.ready(f"serving as {self._place.broker_name}")
             tcp = tcp_facts(
@@ -264,7 +266,7 @@ class Supervisor:
         self._log("broker.stopping")
         self._manager.stopping()
         retired = saved = True
-        servers = (*self._exporters, *self._workers, "bridge")
+        servers = (*self._besides, *self._workers, "bridge")
         for role in servers:
             if role in self._children:
                 self._children[role].ask_to_stop()
@@ -300,7 +302,8 @@ class Supervisor:
                 store.close()
         unlink_segments(instance)
         place = self._place
-        files = (place.instance_path, place.socket_path, place.addresses_path, place.roster_path, place.metrics_path)
+        told = (place.addresses_path, place.metrics_path, place.ha_path)
+        files = (place.instance_path, place.socket_path, place.roster_path, *told)
         for path in files:
             path.unlink(missing_ok=True)
         remove_unfinished(self._place.runtime_dir)

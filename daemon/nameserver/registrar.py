@@ -99,12 +99,14 @@ class RegisteredBroker:
 
     Attributes:
         host: host that clients reach the broker at; "" takes our end of the connection to each name server.
+        ha_port: where slaves get the log, 0 nowhere.
     """
 
     cluster: str
     broker_name: str
     host: str
     port: int
+    ha_port: int = 0
 
 
 class Registrar:
@@ -225,8 +227,9 @@ class Registrar:
             "brokerId": str(MASTER_ID),
         }
         if code == Request.REGISTER_BROKER:
-            # A mandatory field. Nobody replicates from here; a stock slave would knock at its own default port.
-            fields["haServerAddr"] = f"{host}:{self._broker.port + 1 if self._broker.port < 65535 else 1}"
+            # A mandatory field, also where nobody replicates from: then it names RocketMQ's default, a closed port.
+            nowhere = self._broker.port + 1 if self._broker.port < 65535 else 1
+            fields["haServerAddr"] = f"{host}:{self._broker.ha_port or nowhere}"
         fields |= ext or {}
         if self._keys.access_key:
             fields = sign(fields, body, **self._keys._asdict())

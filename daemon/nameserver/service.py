@@ -145,7 +145,8 @@ def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Add
     # A name server learns one address: the advertised one, the one we listen at, or else the one it sees us come from.
     address = _advertised(options, broker.port) if options.advertise else broker
     host = "" if address.host in _EVERY_ADDRESS else address.host
-    who = RegisteredBroker(options.cluster, options.broker_name, host, address.port)
+    ha_port = parse_address(options.ha_listen)[1] if options.ha_listen else 0
+    who = RegisteredBroker(options.cluster, options.broker_name, host, address.port, ha_port)
     servers = list(dict.fromkeys(options.nameserver_addresses))
     links = RegistrarLinks(Registrar(servers, who, _keys()), source, log, tls=_tls(options.nameserver_ca))
     if host and is_loopback(host):

@@ -75,6 +75,11 @@ class Place(NamedTuple):
         return self.runtime_dir / "metrics.json"
 
     @property
+    def ha_path(self) -> Path:
+        """Where it ships its log to slaves, if it does."""
+        return self.runtime_dir / "ha.json"
+
+    @property
     def roster_path(self) -> Path:
         """Who is connected to the broker, and who belongs to which group."""
         return self.runtime_dir / "roster.json"

@@ -16,6 +16,7 @@ _WITHOUT = {
     "supervisor": "nobody starts the others again, and the next one that ends stays away",
     "keeper": "nothing is flushed, and producers stop when the log space made ahead is used up",
     "exporter": "nobody can scrape the metrics; what they count goes on",
+    "replication": "slaves on other hosts do not get what is stored here now",
     "bridge": "no client can connect, join a group or use TCP; who is connected goes on sending and reading",
 }
 _READ_ONLY = {

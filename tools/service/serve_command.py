@@ -104,6 +104,8 @@ def table_options(function: FunctionT) -> FunctionT:
 @click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key, PEM.")
 @click.option("--tls-mode", type=click.Choice(["disabled", "permissive", "enforcing"]), help="Who must use TLS.")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve OpenMetrics over HTTP, on loopback.  [no]")
+@click.option("--ha-listen", metavar="HOST:PORT", help="Ship the log to slaves on other hosts.  [no]")
+@click.option("--ha-allow", metavar="CIDR;…", help="Which addresses they may have, beside loopback.")
 @click.option("--flush-interval", type=Duration(), metavar="TIME", help="Longest time between two flushes.  [500ms]")
 @click.option("--unit-memory", type=Size(), metavar="SIZE", help="Queue units kept in memory.  [64M]")
 @click.option("--populate", type=Size(), metavar="SIZE", help="Log made present ahead of writers.  [16M]")
@@ -159,6 +161,7 @@ _PASSED_ON = (
     *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent"),
     *("flush", "verify_reads", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
     *("advertise", "cluster", "bridges", "tcp_connections_max", "address_connections_max", "tls_mode", "metrics"),
+    *("ha_listen", "ha_allow"),
 )
 _FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca")
 _FLAGS = ("no_auto_create", "no_tcp", "insecure")
