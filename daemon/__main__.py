@@ -74,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_network(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--no-tcp", dest="tcp", action="store_false", default=None)
+    serve.add_argument("--role", dest="replication_role", choices=("master", "slave"))
+    for name in ("master", "master-ha"):
+        serve.add_argument(f"--{name}", metavar="HOST:PORT")
     serve.add_argument("--ha-allow", metavar="CIDR;CIDR")
     for name in ("listen", "nameserver-listen", "advertise", "metrics", "ha-listen"):
         serve.add_argument(f"--{name}", metavar="HOST:PORT")
@@ -115,6 +118,10 @@ def _options_of(arguments: argparse.Namespace) -> Options:
         for name, value in vars(arguments).items()
         if name in options.__dataclass_fields__ and value is not None
     }
+    if getattr(arguments, "replication_role", None) is not None:  # `role` is which process this is
+        given["role"] = arguments.replication_role
+    else:
+        given.pop("role", None)
     return options.replaced(**given)
 
 

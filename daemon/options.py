@@ -28,6 +28,7 @@ _CHOICES = {
     "when_full": ("refuse", "delete-consumed", "delete-oldest"),
     "log_format": ("text", "json"),
     "tls_mode": ("disabled", "permissive", "enforcing"),
+    "role": ("master", "slave"),
 }
 
 # name: (least, most); most keeps every product of the segment layout far from overflow
@@ -51,6 +52,7 @@ _RANGES = {
 }
 _PORT_MAX = 65535
 _HOUR_MAX = 23
+_LEADER_BYTES_MAX = 263  # what has room in the segments: SHMQ_LEADER_BYTES_MAX
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,110}")  # the broker makes topics of this name
 
 
@@ -116,6 +118,9 @@ class Options:
         insecure: listen beyond loopback without access control.
         acl: path of a plain_acl.yml.
         metrics: HOST:PORT of the exporter, "" for none.
+        role: "slave" copies the log of `master` and takes no messages itself.
+        master: HOST:PORT of the master's broker.
+        master_ha: HOST:PORT where it ships its log; "" is the port behind that of its broker, as in RocketMQ.
         ha_listen: HOST:PORT where slaves on other hosts get the log, "" for nowhere.
         ha_allow: "CIDR;CIDR", beside loopback the addresses of those slaves.
     """
@@ -165,6 +170,9 @@ class Options:
     tls_key: str = ""
     tls_mode: str = "disabled"
     metrics: str = ""
+    role: str = "master"
+    master: str = ""
+    master_ha: str = ""
     ha_listen: str = ""
     ha_allow: str = ""
 
@@ -201,6 +209,7 @@ class Options:
                 "have to rise and lie between 1 and 100"
             )
         self._check_network()
+        self._check_role()
         for name in ("runtime_dir", "store", "acl", "tls_cert", "tls_key", "nameserver_ca"):
             if getattr(self, name) and not Path(getattr(self, name)).is_absolute():
                 raise UsageError(f"{name} is {getattr(self, name)!r}, an absolute path is needed")
@@ -210,11 +219,6 @@ class Options:
             parse_address(getattr(self, name), name=name)
         if self.metrics:
             parse_address(self.metrics, name="metrics")
-        if self.ha_listen:
-            parse_address(self.ha_listen, name="ha_listen")
-        elif self.ha_allow:
-            raise UsageError("ha_allow is for slaves, and none can connect", hint="--ha-listen HOST:PORT")
-        parse_networks(self.ha_allow)
         for address in self.nameserver_addresses:
             parse_address(address, name="nameservers")
         if self.advertise:
@@ -227,6 +231,43 @@ class Options:
             raise UsageError("tls_cert and tls_key belong together", hint="--tls-cert FILE --tls-key FILE")
         if self.tls_mode != "disabled" and not self.tls_cert:
             raise UsageError(f"tls_mode {self.tls_mode} needs a certificate", hint="--tls-cert FILE --tls-key FILE")
+
+    def _check_role(self) -> None:
+        if self.ha_listen:
+            parse_address(self.ha_listen, name="ha_listen")
+        elif self.ha_allow:
+            raise UsageError("ha_allow is for slaves, and none can connect", hint="--ha-listen HOST:PORT")
+        parse_networks(self.ha_allow)
+        if self.is_slave != bool(self.master):
+            raise UsageError(
+                "a slave has a master, and a master has none", hint="--role slave --master HOST:PORT belong together"
+            )
+        if self.is_slave:
+            parse_address(self.master, name="master")
+            if len(self.master) > _LEADER_BYTES_MAX or not self.master.isascii():
+                raise UsageError(f"master is {self.master[:64]!a}…, at most {_LEADER_BYTES_MAX} ASCII characters fit")
+        if self.master_ha:
+            parse_address(self.master_ha, name="master_ha")
+            if not self.is_slave:
+                raise UsageError("master_ha is for a slave", hint="--role slave --master HOST:PORT")
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies the log of another."""
+        return self.role == "slave"
+
+    @property
+    def master_ha_address(self) -> tuple[str, int]:
+        """Where the master of a slave ships its log."""
+        if self.master_ha:
+            return parse_address(self.master_ha, name="master_ha")
+        host, port = parse_address(self.master, name="master")
+        return host, port + 1
+
+    @property
+    def replicates(self) -> bool:
+        """Whether this broker has to do with another host's log."""
+        return self.is_slave or bool(self.ha_listen)
 
     @property
     def _delete_hour_texts(self) -> list[str]:

@@ -79,7 +79,7 @@ class Supervisor:
         self._servers = ("keeper", "bridge", *self._workers)  # whose work is looked at
         # What stands beside the broker: nobody who sends or reads waits for it.
         self._besides = ["exporter"] if options.metrics else []
-        self._besides += ["replication"] if options.ha_listen else []
+        self._besides += ["replication"] if options.replicates else []
         self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._besides), 0)
         self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start

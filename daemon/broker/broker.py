@@ -46,6 +46,7 @@ from shmq.daemon.broker.sends.replies import Replies
 from shmq.daemon.broker.sends.send_back import SendBack
 from shmq.daemon.broker.sends.sends import Sends
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.slave import slave_refusals
 from shmq.daemon.broker.statistics.figures import BrokerFigures, Figures, NoFigures, end_transaction_counted
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.statistics.statistics import Statistics
@@ -78,6 +79,7 @@ class Broker(Dispatch):
     ) -> None:
         super().__init__(admission)
         self._log = log
+        self._is_slave = bool(settings.master)
         self._registry = GroupRegistry(settings)
         self._groups = GroupSettings(tables)
         self._client_ids = ClientIds()
@@ -118,7 +120,16 @@ class Broker(Dispatch):
         ]
         for part in [*silent, *self._parts]:
             self._handlers |= part.handlers()
+        if self._is_slave:
+            self._serve_as_slave()
         end_transaction_counted(self._handlers, self._figures)
+
+    def _serve_as_slave(self) -> None:
+        """Do nothing that stores a message or changes a topic: the master does it, and its log brings it here."""
+        storing = (self._transactions, self._pops, self._delays, self._rows, self._timers, *self._settlement)
+        self._parts = [part for part in self._parts if part not in storing]
+        self._arrival_parts = [part for part in self._arrival_parts if part not in storing]
+        self._handlers |= slave_refusals()
 
     def _log_parts(self, tables: Tables, log: Log, settings: BrokerSettings, traffic: Traffic) -> list[Part]:
         """The parts that store and read messages."""
@@ -131,9 +142,12 @@ class Broker(Dispatch):
         durable = self._sends.when_durable
         self._timers = TimerService(storage, settings, when_durable=durable)
         self._delays = DelayService(storage, levels)
-        self._pops, *settlement = pop_parts(storage, registry, groups, settings, when_durable=durable)
+        self._pops, *self._settlement = pop_parts(storage, registry, groups, settings, when_durable=durable)
         check_back = CheckBack(registry, settings, rights_of=self._rights_of)
-        transactions = Transactions(storage, settings, levels, ask=check_back.ask, when_durable=durable)
+        transactions = self._transactions = Transactions(
+            storage, settings, levels, ask=check_back.ask, when_durable=durable
+        )
+        self._rows = Rows(storage, settings, levels)
         self._count(transactions)
         return [
             ClockRequests(tables, settings, self._pops.clock_moved),
@@ -145,10 +159,10 @@ class Broker(Dispatch):
             self._pulls,
             RangeRequests(tables, log, settings),
             self._pops,
-            *settlement,
+            *self._settlement,
             Locks(tables, self._client_ids),
             self._delays,
-            Rows(storage, settings, levels),
+            self._rows,
             self._timers,
             SendBack(storage, groups, registry, levels, traffic.statistics, settings, when_durable=durable),
         ]
@@ -209,7 +223,9 @@ class Broker(Dispatch):
         offsets = self._pulls.waits.watch()
         for queue, offset in self._pops.waits.watch().items():
             offsets[queue] = min(offset, offsets.get(queue, offset))
-        return Wanted({**offsets, **self._timers.wanted, **self._delays.wanted}, self._sends.wanted_end)
+        if not self._is_slave:
+            offsets |= {**self._timers.wanted, **self._delays.wanted}
+        return Wanted(offsets, self._sends.wanted_end)
 
     @property
     def wanted_version(self) -> object:

@@ -27,6 +27,7 @@ class BrokerSettings:
     pid_namespace: int  # inode number; robust locks are only safe between processes of one namespace
     instance: Mapping[str, Any] = field(default_factory=dict)  # the JSON object a client maps the segments by
     auto_create: bool = True
+    master: str = ""  # of a slave: host and port of its master
     default_queues: int = DEFAULT_QUEUES
     wait_durable: bool = False
     cluster: str = "DefaultCluster"

@@ -20,7 +20,7 @@ from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
 from shmq.shm.access import access_rights
-from shmq.shm.core import READ_ONLY_DISK_FULL, KeeperStore, Store
+from shmq.shm.core import READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER, KeeperStore, ReplicaStore, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import boot_id
 from shmq.shm.presence import attach_presence, presence_count
@@ -59,11 +59,18 @@ def attach(options: Options, log: EventLog) -> Attached:
         if warm is not None:
             for name in sweep(options.place, keep=previous):
                 log("segments.swept", name=name)
-            return warm
+            return _following(warm, options)
         _retire(previous, log)
     for name in sweep(options.place):
         log("segments.swept", name=name)
-    return _cold(options, files, log)
+    return _following(_cold(options, files, log), options)
+
+
+def _following(attached: Attached, options: Options) -> Attached:
+    """Let the log of a slave follow, before a client can attach."""
+    if options.is_slave:
+        ReplicaStore(attached.store).follow(options.master)
+    return attached
 
 
 def _previous(options: Options, log: EventLog) -> Instance | None:
@@ -106,7 +113,10 @@ def _why_not(store: Store, options: Options) -> str:
     head = store.head
     if store.retired:
         return "they were retired"
-    if store.read_only not in (0, READ_ONLY_DISK_FULL):  # want of room is no reason to give up what is in memory
+    if bool(store.leader) != options.is_slave:
+        return f"they follow the master {store.leader}" if store.leader else "they follow no master"
+    # Neither want of room nor a master is a reason to give up what is in memory.
+    if store.read_only not in (0, READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER):
         return f"they are read-only (reason {store.read_only})"
     if head["store_path"] != str(options.store_path):
         return f"they belong to the store {head['store_path']}"

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.consumption import Consumption, Holder
 from shmq.daemon.options import Options
-from shmq.shm.core import READ_ONLY_DISK_FULL, KeeperStore, Store, disk_full_word
+from shmq.shm.core import READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER, KeeperStore, Store, disk_full_word
 from shmq.shm.lease import leased_position
 from shmq.store.commitlog import CommitLogFiles
 
@@ -102,7 +102,7 @@ class Retention:
         disk = self._disk()
         is_refused = self._store.read_only == READ_ONLY_DISK_FULL
         if disk.percent > limit:
-            if self._store.read_only in (0, READ_ONLY_DISK_FULL):
+            if self._store.read_only in (0, READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER):
                 self._keeper_store.set_read_only(disk_full_word(disk.percent, limit))
             if not is_refused:
                 self._log("disk.full", percent=disk.percent, limit=limit, free_bytes=disk.free_bytes)

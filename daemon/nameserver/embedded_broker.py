@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.nameserver.registration import QueueEntry
-from shmq.protocol.route import DEFAULT_TOPIC
+from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID
 
 _PERM_DEFAULT_TOPIC = 7  # read, write, inherit
 
@@ -38,6 +38,7 @@ class EmbeddedBroker:
     address: str
     port: int
     version: int
+    broker_id: int = MASTER_ID
     topics: Topics = field(default_factory=dict)
 
 
@@ -76,6 +77,7 @@ class Embedded:
     source: TopicSource
     address: str
     port: int
+    broker_id: int = MASTER_ID
 
     @property
     def version(self) -> int:
@@ -87,4 +89,5 @@ class Embedded:
         # Read before the topics: a change in between makes them too new for their version, never too old.
         version = self.source.version
         source = self.source
-        return EmbeddedBroker(source.cluster, source.broker_name, self.address, self.port, version, source.topics())
+        who = (source.cluster, source.broker_name, self.address, self.port)
+        return EmbeddedBroker(*who, version, self.broker_id, source.topics())

@@ -26,7 +26,6 @@ from shmq.daemon.nameserver.route_requests import RouteRequests
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import ShmqError
 from shmq.protocol.command import Command
-from shmq.protocol.route import MASTER_ID
 
 
 class NameServer(Dispatch):
@@ -72,7 +71,7 @@ class NameServer(Dispatch):
         """
         address = broker.address or str(Address("", broker.port))
         claim = Claim(
-            Identity(broker.cluster, broker.broker_name, MASTER_ID, address),
+            Identity(broker.cluster, broker.broker_name, broker.broker_id, address),
             version=Version(counter=broker.version),
             topics=broker.topics,
         )

@@ -100,6 +100,7 @@ class RegisteredBroker:
     Attributes:
         host: host that clients reach the broker at; "" takes our end of the connection to each name server.
         ha_port: where slaves get the log, 0 nowhere.
+        broker_id: 0 is a master, anything else a slave.
     """
 
     cluster: str
@@ -107,6 +108,7 @@ class RegisteredBroker:
     host: str
     port: int
     ha_port: int = 0
+    broker_id: int = MASTER_ID
 
 
 class Registrar:
@@ -224,7 +226,7 @@ class Registrar:
             "brokerName": self._broker.broker_name,
             "brokerAddr": link.address,
             "clusterName": self._broker.cluster,
-            "brokerId": str(MASTER_ID),
+            "brokerId": str(self._broker.broker_id),
         }
         if code == Request.REGISTER_BROKER:
             # A mandatory field, also where nobody replicates from: then it names RocketMQ's default, a closed port.

@@ -20,6 +20,7 @@ from shmq.daemon.nameserver.settings import with_room_for
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError, UsageError
 from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair, key_pair_of
+from shmq.protocol.route import MASTER_ID, SLAVE_ID
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import as_registered
 
@@ -100,8 +101,12 @@ def start_name_service(
     if options.nameserver_addresses:
         return NameService(None, _start_links(options, source, log, broker=broker))
     advertised = str(_advertised(options, broker.port)) if options.advertise else ""
-    embedded = Embedded(source, advertised, broker.port)
+    embedded = Embedded(source, advertised, broker.port, _broker_id(options))
     return NameService(_start_face(options, embedded, log, limits, security, address_before), None)
+
+
+def _broker_id(options: Options) -> int:
+    return SLAVE_ID if options.is_slave else MASTER_ID
 
 
 def _start_face(
@@ -146,7 +151,7 @@ def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Add
     address = _advertised(options, broker.port) if options.advertise else broker
     host = "" if address.host in _EVERY_ADDRESS else address.host
     ha_port = parse_address(options.ha_listen)[1] if options.ha_listen else 0
-    who = RegisteredBroker(options.cluster, options.broker_name, host, address.port, ha_port)
+    who = RegisteredBroker(options.cluster, options.broker_name, host, address.port, ha_port, _broker_id(options))
     servers = list(dict.fromkeys(options.nameserver_addresses))
     links = RegistrarLinks(Registrar(servers, who, _keys()), source, log, tls=_tls(options.nameserver_ca))
     if host and is_loopback(host):

@@ -81,4 +81,6 @@ class Desk:
     def embed(self, *topics: str, version: int = 1, address: str = "", name: str = "default") -> None:
         """Register the broker of this process."""
         entries = {topic: QueueEntry(4, 4, 6, 0) for topic in topics}
-        self.server.register(EmbeddedBroker("DefaultCluster", name, address, 10911, version, entries), self.now_ms)
+        self.server.register(
+            EmbeddedBroker("DefaultCluster", name, address, 10911, version, topics=entries), self.now_ms
+        )

@@ -112,6 +112,15 @@ def test_without_a_host_each_name_server_is_told_the_address_it_sees() -> None:
         assert request.ext["haServerAddr"] == expected.replace("10911", "10912")
 
 
+def test_a_slave_says_which_it_is_and_where_it_ships_the_log_on() -> None:
+    slave = RegisteredBroker("DefaultCluster", "broker-a", "10.0.0.2", 10911, ha_port=20912, broker_id=1)
+    registrar = Registrar(("ns:9876",), slave)
+    registrar.announce(TOPICS, FIRST, 0)
+    registrar.tick(0)
+    (request,) = sent(registrar.connected("ns:9876", "10.0.0.9", 0))
+    assert (request.ext["brokerId"], request.ext["haServerAddr"]) == ("1", "10.0.0.2:20912")
+
+
 def test_one_topic_alone_is_padded_with_some_nobody_may_use() -> None:
     registrar = new_registrar()
     registrar.announce({"TBW102": QUEUES}, FIRST, 0)

@@ -47,7 +47,7 @@ from shmq.tools.observe.snapshot import (
 Part = TypeVar("Part")
 
 _MARK_NAMES = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent")
-_ONLY_READ = frozenset({"exporter", "replication"})
+_ONLY_READ = frozenset({"exporter"})
 _PRESENCE_TRIES = 4
 _PRESENCE_PAUSE_SECONDS = 0.02
 _Members = tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...], tuple[Refusal, ...]]

@@ -104,6 +104,9 @@ def table_options(function: FunctionT) -> FunctionT:
 @click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key, PEM.")
 @click.option("--tls-mode", type=click.Choice(["disabled", "permissive", "enforcing"]), help="Who must use TLS.")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve OpenMetrics over HTTP, on loopback.  [no]")
+@click.option("--role", type=click.Choice(["master", "slave"]), help="slave: copy the log of --master.  [master]")
+@click.option("--master", metavar="HOST:PORT", help="The broker a slave copies.")
+@click.option("--master-ha", metavar="HOST:PORT", help="Where that ships its log.  [its port + 1]")
 @click.option("--ha-listen", metavar="HOST:PORT", help="Ship the log to slaves on other hosts.  [no]")
 @click.option("--ha-allow", metavar="CIDR;…", help="Which addresses they may have, beside loopback.")
 @click.option("--flush-interval", type=Duration(), metavar="TIME", help="Longest time between two flushes.  [500ms]")
@@ -161,7 +164,7 @@ _PASSED_ON = (
     *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent"),
     *("flush", "verify_reads", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
     *("advertise", "cluster", "bridges", "tcp_connections_max", "address_connections_max", "tls_mode", "metrics"),
-    *("ha_listen", "ha_allow"),
+    *("role", "master", "master_ha", "ha_listen", "ha_allow"),
 )
 _FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca")
 _FLAGS = ("no_auto_create", "no_tcp", "insecure")

@@ -1,0 +1,228 @@
+"""Two real brokers, a master and its slave: the log, the topics and the offsets of one become those of the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.daemon.options import Options, parse_address
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command
+from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.shm.addresses import read_addresses
+from shmq.shm.core import READ_ONLY_FOLLOWER, Store
+from shmq.shm.instance import read_instance
+from shmq.shm.segment import open_store
+from shmq.testing import Broker
+from tests.deadline import eventually
+
+
+def slave_of(master: Broker, **settings: Any) -> Broker:
+    ha = read_addresses(master.place.ha_path)["ha"]
+    return Broker(tcp=True, role="slave", master=master.broker_address, master_ha=ha, **settings)
+
+
+class Looking:
+    """A broker's segments, looked at from outside."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> Store:
+        instance = read_instance(self._broker.place.instance_path)
+        assert instance is not None
+        self._store = open_store(instance, writable=False, observing=True)
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+
+def log_end(broker: Broker) -> int:
+    with Looking(broker) as store:
+        return store.log_end
+
+
+def log_of(broker: Broker, end: int) -> bytes:
+    files = sorted(path for path in Path(broker.store, "commitlog").iterdir() if path.name.isdecimal())
+    return b"".join(path.read_bytes() for path in files)[:end]
+
+
+def settled_end(master: Broker, slave: Broker) -> int:
+    """Wait until the slave has what the master has."""
+
+    def equal() -> int:
+        end = log_end(master)  # the master's own parts may append, too
+        return end if log_end(slave) == end == log_end(master) else 0
+
+    return int(eventually(equal, lambda: slave.log[-2000:]))
+
+
+def assert_equal(master: Broker, slave: Broker) -> None:
+    end = settled_end(master, slave)
+    assert log_of(slave, end) == log_of(master, end)
+
+
+def send(broker: Broker, bodies: range, topic: str = "orders") -> None:
+    with broker.connect() as mq:
+        producer = mq.producer()
+        for number in bodies:
+            producer.send(topic, b"%d" % number, key=f"k{number}")
+
+
+def bodies_of(url: str, count: int, group: str) -> list[int]:
+    """What a new group reads, all of it."""
+    found: list[int] = []
+    with shmq.connect(url) as mq, mq.subscribe("orders", group=group, start="earliest") as subscription:
+        while len(found) < count:
+            messages = subscription.receive(32, 30.0)
+            assert messages, found
+            for message in messages:
+                found.append(int(bytes(message.body)))
+                message.ack()
+    return sorted(found)
+
+
+def ask(broker: Broker, code: int, body: bytes = b"", **ext: str) -> Command:
+    """One request to a broker's TCP port, and its answer."""
+    decoder = CommandDecoder()
+    with socket.create_connection(parse_address(broker.broker_address), 30.0) as connection:
+        connection.sendall(encode_command(Command(code, opaque=1, ext=ext, body=body)))
+        while (reply := decoder.take()) is None:
+            decoder.feed(connection.recv(65536))
+    return reply
+
+
+@pytest.fixture(scope="module")
+def master() -> Iterator[Broker]:
+    with Broker(tcp=True, ha_listen="127.0.0.1:0") as broker:
+        send(broker, range(500))
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def slave(master: Broker) -> Iterator[Broker]:
+    with slave_of(master) as broker:
+        yield broker
+
+
+def test_what_was_and_what_comes_is_copied_byte_for_byte(master: Broker, slave: Broker) -> None:
+    assert_equal(master, slave)
+    send(master, range(500, 700))
+    send(master, range(10), topic="made-later")
+    assert_equal(master, slave)
+    with Looking(master) as theirs, Looking(slave) as ours:
+        for name in ("orders", "made-later"):
+            queues = [store.topic(store.topic_find(name))["queues"] for store in (theirs, ours)]
+            ends = [
+                [store.queue(queue).offset_max for queue in each]
+                for store, each in zip((theirs, ours), queues, strict=True)
+            ]
+            assert ends[0] == ends[1]
+
+
+def test_consumers_read_from_the_slave(master: Broker, slave: Broker) -> None:
+    assert_equal(master, slave)
+    with Looking(slave) as store:
+        queues = store.topic(store.topic_find("orders"))["queues"]
+        total = sum(store.queue(queue).offset_max for queue in queues)
+    assert bodies_of(slave.url, total, "readers-of-the-copy") == list(range(total))
+
+
+def test_a_pull_over_tcp_is_answered_by_the_slave(master: Broker, slave: Broker) -> None:
+    assert_equal(master, slave)
+    pull = {
+        "consumerGroup": "pullers",
+        "topic": "orders",
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "8",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "1",
+        "expressionType": "TAG",
+    }
+    ours, theirs = (ask(broker, Request.PULL_MESSAGE, **pull) for broker in (slave, master))
+    assert (ours.code, ours.body) == (theirs.code, theirs.body)
+    assert ours.code == 0 and ours.body
+
+
+def test_a_slave_takes_no_message_and_names_its_master(master: Broker, slave: Broker) -> None:
+    with slave.connect() as mq, pytest.raises(shmq.NotMaster, match=master.broker_address):
+        mq.producer().send("orders", b"x")
+    sent = {"a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": ""}
+    reply = ask(slave, Request.SEND_MESSAGE_V2, body=b"x", **sent, j="0", k="false", m="false")
+    assert reply.code == 14, reply
+    assert master.broker_address in (reply.remark or "")
+
+
+def test_a_slave_changes_no_topic(slave: Broker) -> None:
+    reply = ask(slave, Request.DELETE_TOPIC_IN_BROKER, topic="orders")
+    assert (reply.code, reply.remark) == (
+        1,
+        "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+    )
+
+
+def test_groups_and_their_offsets_are_copied(master: Broker, slave: Broker) -> None:
+    assert_equal(master, slave)
+    with Looking(master) as store:
+        queues = store.topic(store.topic_find("orders"))["queues"]
+        total = sum(store.queue(queue).offset_max for queue in queues)
+    bodies_of(master.url, total, "billing")
+
+    def offsets(broker: Broker) -> list[int]:
+        with Looking(broker) as store:
+            group = store.group_find("billing")
+            if group < 0:
+                return []
+            places = store.topic(store.topic_find("orders"))["queues"]
+            found = {entry.queue: entry.committed for entry in store.offsets() if entry.group == group}
+            return [found.get(queue, -1) for queue in places]
+
+    eventually(lambda: offsets(slave) == offsets(master) != [], lambda: f"{offsets(slave)} {offsets(master)}")
+
+
+def test_the_follower_says_that_it_is_one(slave: Broker, master: Broker) -> None:
+    with Looking(slave) as store:
+        assert (store.read_only, store.leader) == (READ_ONLY_FOLLOWER, master.broker_address)
+
+
+@pytest.mark.parametrize("role", ["replication", "bridge", "keeper"])
+def test_a_killed_process_of_the_slave_comes_again_and_goes_on(master: Broker, slave: Broker, role: str) -> None:
+    before = slave.processes[role]
+    os.kill(before.pid, signal.SIGKILL)
+    send(master, range(20), topic="while-killed")
+    eventually(lambda: slave.processes.get(role, before) != before, lambda: slave.log[-2000:])
+    assert_equal(master, slave)
+    with Looking(slave) as store:
+        assert store.read_only == READ_ONLY_FOLLOWER
+
+
+def test_a_slave_that_was_dead_goes_on_where_it_was(master: Broker) -> None:
+    with slave_of(master) as other:
+        assert_equal(master, other)
+        other.kill_daemon()
+        send(master, range(50), topic="while-dead")
+        other.restart()
+        assert_equal(master, other)
+        other.restart()  # in order, this time
+        send(master, range(50), topic="after-a-stop")
+        assert_equal(master, other)
+
+
+def test_options_of_a_slave_belong_together() -> None:
+    with pytest.raises(shmq.UsageError, match="a slave has a master"):
+        Options(role="slave")
+    with pytest.raises(shmq.UsageError, match="a slave has a master"):
+        Options(master="10.0.0.4:10911")
+    assert Options(role="slave", master="[fe80::1]:10911").master_ha_address == ("fe80::1", 10912)
