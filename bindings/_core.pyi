@@ -988,7 +988,8 @@ class Message:
         """Mark consumed; the group's offset moves over every prefix of acknowledged messages. Twice is harmless."""
     def nack(self, after: float | None = None) -> None:
         """Give back: delivered again after `after` seconds."""
-    def extend(self, seconds: float) -> None: ...
+    def extend(self, seconds: float, /) -> None:
+        """Ask for more time before it is given to somebody else."""
     def verify(self) -> bool:
         """Whether body CRC and record CRC hold."""
     def __enter__(self) -> Self: ...

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from shmq.shm.liveness import ProcessMark
     from shmq.shm.place import Place
 
-START_TIMEOUT = 60.0  # a busy machine takes half a minute for what takes half a second
+START_TIMEOUT = 120.0  # what takes half a second takes a minute at a load of 40
 STOP_TIMEOUT = 15.0
 SMALL: dict[str, Any] = {
     "file_bytes": 4 << 20,

@@ -1,5 +1,6 @@
 """What `import shmq` offers and costs."""
 
+import doctest
 import inspect
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 import shmq
 import shmq.aio
 from shmq import errors
+from shmq.shm import core
 
 HEAVY = ("asyncio", "psutil", "rich", "numpy", "click", "msgspec", "logging", "inspect", "concurrent.futures", "pytest")
 
@@ -86,3 +88,29 @@ def test_everything_public_is_documented(module: ModuleType) -> None:
 def test_the_hot_methods_are_documented_where_they_are_looked_for() -> None:
     for name in ("send", "send_oneway", "send_batch", "reserve"):
         assert inspect.getdoc(getattr(shmq.Connection, name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "parameters"),
+    [
+        ("Producer", "send", "topic body tag key keys properties message_group queue_id flag timeout delay_level"),
+        ("Producer", "send_oneway", "topic body tag key keys properties message_group queue_id flag timeout"),
+        ("Producer", "send_batch", "topic bodies tag keys properties message_group queue_id timeout"),
+        ("Producer", "reserve", "topic size tag key properties message_group queue_id timeout"),
+        ("Message", "ack", ""),
+        ("Message", "nack", "after"),
+        ("Message", "extend", "seconds"),
+        ("Message", "verify", ""),
+        ("Slot", "commit", ""),
+        ("Slot", "abort", ""),
+    ],
+)
+def test_methods_of_the_core_have_signature_and_example(kind: str, name: str, parameters: str) -> None:
+    method = getattr(getattr(core, kind), name)
+    found = list(inspect.signature(method).parameters)
+    assert found[0] == "self"
+    assert found[1 : 1 + len(parameters.split())] == parameters.split()
+    examples = doctest.DocTestParser().get_examples(inspect.getdoc(method) or "")
+    assert examples
+    for example in examples:
+        compile(example.source, f"{kind}.{name}", "single")

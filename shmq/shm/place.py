@@ -31,6 +31,7 @@ SYSTEM_RUNTIME = Path("/run/shmq")
 
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 _ALPHABET = _LETTERS | frozenset("_.-")
+_SERVER = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}"
 
 
 class Place(NamedTuple):
@@ -156,8 +157,10 @@ def place_of(url: str | None = None) -> Place:
 
 def _meant(text: str) -> str:
     """Return what somebody may have meant who gave a URL that is none."""
-    if re.fullmatch(r"[A-Za-z0-9_.-]+:[0-9]{1,5}(,[A-Za-z0-9_.-]+:[0-9]{1,5})*", text):
-        return f"did you mean rocketmq://{text}? Or shmq://NAME for a broker of this host"
+    address = text.removeprefix("tcp://")
+    if re.fullmatch(rf"{_SERVER}([,;]{_SERVER})*", address):
+        servers = address.replace(";", ",")  # the separator of RocketMQ's own lists
+        return f"did you mean rocketmq://{servers}? Or shmq://NAME for a broker of this host"
     if text.startswith("/"):
         return f"did you mean shmq://{text}?"
     if _LETTERS.issuperset(text[:1]) and _ALPHABET.issuperset(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import struct
@@ -700,3 +701,17 @@ def test_sending_a_lot_leaks_nothing() -> None:
             once()
         assert [sys.getrefcount(item) for item in objects] == counts
         assert resident_bytes() - before < 4 << 20
+
+
+# ---- what it says about itself -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["send", "send_oneway", "send_batch", "reserve"])
+def test_each_keyword_of_a_signature_is_taken(name: str) -> None:
+    with LiveStore() as live:
+        method = getattr(live.producer(), name)
+        by_place = {"topic", "body", "bodies", "size"}
+        of_the_client = {"delay_level", "delay", "deliver_at"}  # the core hands these on
+        for keyword in sorted(set(inspect.signature(method).parameters) - by_place - of_the_client):
+            with pytest.raises(TypeError, match="missing required argument 'topic'"):
+                method(**{keyword: None})

@@ -18,6 +18,7 @@ CRASHES = [
     ('shmq.connect("shmq:///nonexistent/x")', "hint: start it: shmq serve --name x"),
     ('shmq.connect("rocketmq://127.0.0.1:1", timeout=1).send("t", b"x")', "hint: is it running"),
     ('shmq.connect("localhost:9876")', "hint: did you mean rocketmq://localhost:9876?"),
+    ('shmq.connect("tcp://[::1]:9876;b:9876")', "hint: did you mean rocketmq://[::1]:9876,b:9876?"),
     ('shmq.connect("orders")', "hint: did you mean shmq://orders?"),
     ('shmq.connect("/run/shmq/default")', "hint: did you mean shmq:///run/shmq/default?"),
     ("shmq.connect(5)", "hint: shmq://NAME"),

@@ -363,11 +363,16 @@ static PyGetSetDef message_getset[] = {
 };
 
 static PyMethodDef message_methods[] = {
-    {"ack", (PyCFunction)message_ack, METH_NOARGS, "Mark consumed. Twice is harmless."},
+    {"ack", (PyCFunction)message_ack, METH_NOARGS,
+     "ack($self)\n--\n\nMark consumed. Twice is harmless.\n\n>>> message.ack()"},
     {"nack", (PyCFunction)(void (*)(void))message_nack, METH_FASTCALL | METH_KEYWORDS,
-     "Give back: delivered again after `after` seconds."},
-    {"extend", (PyCFunction)message_extend, METH_O, "Ask for more time before it is given to somebody else."},
-    {"verify", (PyCFunction)message_verify, METH_NOARGS, "Whether body CRC and record CRC hold."},
+     "nack($self, after=None)\n--\n\n"
+     "Give back: delivered again after `after` seconds.\n\n>>> message.nack(after=30)"},
+    {"extend", (PyCFunction)message_extend, METH_O,
+     "extend($self, seconds, /)\n--\n\n"
+     "Ask for more time before it is given to somebody else.\n\n>>> message.extend(60)"},
+    {"verify", (PyCFunction)message_verify, METH_NOARGS,
+     "verify($self)\n--\n\nWhether body CRC and record CRC hold.\n\n>>> assert message.verify()"},
     {"__enter__", (PyCFunction)message_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)(void (*)(void))message_exit, METH_FASTCALL,
      "Acknowledge on normal exit, give back on an exception."},

@@ -313,11 +313,17 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 
 static PyMethodDef producer_methods[] = {
     {"send", (PyCFunction)(void (*)(void))producer_send, METH_FASTCALL | METH_KEYWORDS,
-     "Store one message and say where."},
+     "send($self, topic, body, *, tag=None, key=None, keys=None, properties=None, message_group=None, queue_id=None,\n"
+     "flag=0, timeout=None, delay_level=None, delay=None, deliver_at=None, tag_code=None)\n--\n\n"
+     "Store one message and say where.\n\n>>> receipt = mq.send(\"orders\", b\"42 apples\", tag=\"fruit\")"},
     {"send_oneway", (PyCFunction)(void (*)(void))producer_send_oneway, METH_FASTCALL | METH_KEYWORDS,
-     "As send, without a receipt and without waiting for durability."},
+     "send_oneway($self, topic, body, *, tag=None, key=None, keys=None, properties=None, message_group=None, queue_id=None,\n"
+     "flag=0, timeout=None, delay_level=None, delay=None, deliver_at=None, tag_code=None)\n--\n\n"
+     "As send, without a receipt and without waiting for durability.\n\n>>> mq.send_oneway(\"orders\", b\"tick\")"},
     {"send_batch", (PyCFunction)(void (*)(void))producer_send_batch, METH_FASTCALL | METH_KEYWORDS,
-     "All bodies into one queue, in order."},
+     "send_batch($self, topic, bodies, *, tag=None, keys=None, properties=None, message_group=None, queue_id=None,\n"
+     "timeout=None)\n--\n\n"
+     "All bodies into one queue, in order.\n\n>>> receipts = mq.send_batch(\"orders\", [b\"a\", b\"b\"])"},
     {"append", (PyCFunction)(void (*)(void))producer_append_record, METH_FASTCALL | METH_KEYWORDS,
      "Store one record whose every field the caller decides."},
     {"append_batch", (PyCFunction)(void (*)(void))producer_append_batch, METH_FASTCALL | METH_KEYWORDS,
@@ -327,7 +333,10 @@ static PyMethodDef producer_methods[] = {
     {"append_together", (PyCFunction)producer_append_together, METH_VARARGS,
      "Store records of different queues, all or none."},
     {"reserve", (PyCFunction)(void (*)(void))producer_reserve, METH_FASTCALL | METH_KEYWORDS,
-     "Room for a body inside the log itself."},
+     "reserve($self, topic, size, *, tag=None, key=None, properties=None, message_group=None, queue_id=None,\n"
+     "timeout=None)\n--\n\n"
+     "Room for a body inside the log itself.\n\n"
+     ">>> with mq.reserve(\"frames\", 3) as slot:\n...     slot.view[:] = b\"abc\""},
     {NULL},
 };
 

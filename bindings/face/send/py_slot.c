@@ -342,8 +342,11 @@ static void slot_dealloc(PySlot *self)
 }
 
 static PyMethodDef slot_methods[] = {
-    {"commit", (PyCFunction)slot_commit, METH_NOARGS, "Publish the first `size` bytes; returns the receipt."},
-    {"abort", (PyCFunction)slot_abort, METH_NOARGS, "Give the room back; nothing is published. Twice is harmless."},
+    {"commit", (PyCFunction)slot_commit, METH_NOARGS,
+     "commit($self)\n--\n\nPublish the first `size` bytes; returns the receipt.\n\n>>> receipt = slot.commit()"},
+    {"abort", (PyCFunction)slot_abort, METH_NOARGS,
+     "abort($self)\n--\n\n"
+     "Give the room back; nothing is published. Twice is harmless.\n\n>>> slot.abort()"},
     {"__enter__", (PyCFunction)slot_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)(void (*)(void))slot_exit, METH_FASTCALL,
      "Commit on normal exit, abort on an exception."},
