@@ -123,17 +123,31 @@ def test_tags_choose_and_an_answer_says_how_far_it_looked(
 
 
 def test_a_tag_is_what_the_unit_says_with_all_its_bits() -> None:
+    codes = (1, -1, (1 << 31) - 1, -(1 << 31), 0)
     with LiveStore() as live:
         queue, *_ = live.topic()
         producer = live.producer()
-        for code in (1 << 40, -(1 << 40), (1 << 63) - 1, -(1 << 62), 0):
+        for code in codes:
             producer.append("orders", b"%d" % code, b"TAGS\1a", queue_id=0, tag_code=code)
-        for code in (1 << 40, -(1 << 40), (1 << 63) - 1, -(1 << 62), 0):
+        for code in codes:
             (fields,) = split(live.log.pull(queue, 0, 1000, 1 << 30, [code])[2])
             assert int(fields["body"]) == code
-        many = [*range(1, 500), 1 << 40]
+        assert live.log.pull(queue, 0, 1000, 1 << 30, [1 << 32, (1 << 32) - 1, 1 << 31])[:2] == (5, 0)
+        many = [*range(2, 500), (1 << 31) - 1]
         assert live.log.pull(queue, 0, 1000, 1 << 30, many)[:2] == (5, 1)
         assert live.log.pull(queue, 0, 1000, 1 << 30, ())[:2] == (5, 0)
+
+
+@pytest.mark.parametrize("code", [1 << 40, -(1 << 40), (1 << 63) - 1, -(1 << 62), 1 << 31, -(1 << 31) - 1])
+def test_a_unit_whose_hash_no_tag_has_hides_no_record(code: int) -> None:
+    with LiveStore() as live:
+        queue, *_ = live.topic()
+        producer = live.producer()
+        for each in (7, code, 8):
+            producer.append("orders", b"%d" % each, b"TAGS\1a", queue_id=0, tag_code=each)
+        found = split(live.log.pull(queue, 0, 1000, 1 << 30, [7])[2])
+        assert [int(fields["body"]) for fields in found] == [7, code]
+        assert live.log.pull(queue, 0, 1000, 1 << 30, ())[:2] == (3, 0)
 
 
 def test_i7_nothing_is_seen_before_it_is_durable_with_sync_flush() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shmq.errors import DamagedMessage
-from shmq.shm.core import UNIT_BYTES, KeeperStore, Reader
+from shmq.shm.core import UNIT_BYTES, BrokerLog, KeeperStore, Reader, tag_hash
 from shmq.store.quarantine import count_quarantined
 from tests.keeper.conftest import Running, StartKeeper
 
@@ -151,3 +151,23 @@ def _readers(running: Running) -> mmap.mmap:
     name = running.attached.instance.segments[2]
     with open(f"/dev/shm{name}", "r+b") as file:
         return mmap.mmap(file.fileno(), 0)
+
+
+@pytest.mark.parametrize("byte", range(4))
+def test_a_hash_that_no_tag_has_hides_no_message(
+    start_keeper: StartKeeper, eventually: Callable[..., object], byte: int
+) -> None:
+    running = start_keeper()
+    for number in range(204):
+        running.send("orders", b"%d" % number, tag="red" if number == 100 else "blue")
+    running.send("orders", b"in the next frame", tag="blue")
+    KeeperStore(running.store).flush()
+    queue = running.queue_index("orders")
+    eventually(lambda: running.store.queue(queue)[2] == 205)
+    assert KeeperStore(running.store).frames_release(queue, 0, 1, 1.0) == 1
+    flip(running.root / "consumequeue" / "orders" / "0" / f"{0:020d}", 100 * UNIT_BYTES + 12 + byte)
+    reader = Reader(running.store, tags=["red"])
+    reader.assign("orders", queue, 0, 0)
+    assert [bytes(message.body) for message in reader.poll(10)] == [b"100"]
+    _, count, records = BrokerLog(running.store).pull(queue, 0, 32, 1 << 20, [tag_hash("red")], 205, None, False)
+    assert count == 1 and b"100" in records

@@ -36,7 +36,7 @@ static bool hash_wanted(const struct shmq_gather *gather, int64_t hash)
             return true;
         }
     }
-    return gather->tag_count == 0;
+    return gather->tag_count == 0 || !shmq_tag_hash_is_possible(hash);
 }
 
 static bool tag_wanted(const struct shmq_gather *gather, const struct shmq_view *view)

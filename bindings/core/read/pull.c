@@ -1,7 +1,7 @@
 /* Pull: which records of one queue go out together, judged one by one and not yet copied.
  *
  *   units from `offset` on     not visible yet          the end
- *                              no tag that is wanted    passed over
+ *                              no tag that is wanted    passed over; not if no tag has such a hash
  *                              the filter refuses it    passed over
  *                              record deleted since     passed over, the answer may begin behind it
  *                              it and its record do     the end, or SHMQ_CORRUPT when it is the first looked at;
@@ -24,7 +24,8 @@ static bool wanted(const struct shmq_pull *pull, int64_t tag_hash)
             return true;
         }
     }
-    return pull->tags == NULL;
+    /* A hash that no tag has hides nothing: whoever asked compares the tag itself. */
+    return pull->tags == NULL || (pull->tag_count > 0 && !shmq_tag_hash_is_possible(tag_hash));
 }
 
 /* What is damaged or waits for the keeper ends the answer; it is judged when it is the first of one. */

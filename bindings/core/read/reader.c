@@ -143,6 +143,9 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
 
 static inline bool hash_wanted(const struct shmq_reader *reader, int64_t hash)
 {
+    if (!shmq_tag_hash_is_possible(hash)) {
+        return true; /* the unit is damaged, and the record itself says which tag it has */
+    }
     if (!(reader->tag_bits >> ((uint64_t)hash % 64) & 1)) {
         return false;
     }

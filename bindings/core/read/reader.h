@@ -113,6 +113,11 @@ enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag
 enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, uint32_t queue_id, uint64_t offset,
                                     uint32_t slot, void *context, void **context_old);
 struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue); /* NULL: not assigned */
+/* Whether a unit's hash can be some tag's: it has 32 bits, and their sign in the upper half of the unit's 64. */
+static inline bool shmq_tag_hash_is_possible(int64_t hash)
+{
+    return hash == (int32_t)hash;
+}
 static inline bool shmq_cursor_retries(const struct shmq_cursor *cursor)
 {
     return cursor->queue_id >= SHMQ_RETRY_QUEUE_BASE;
