@@ -1,0 +1,57 @@
+"""A slave of ours copies a stock master: its stream, its topics, and the messages in their queues."""
+
+from __future__ import annotations
+
+import pytest
+
+import shmq
+from shmq.shm.instance import read_instance
+from shmq.shm.segment import open_store
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.interop.peers.cache import PeerMissing
+from tests.interop.peers.stock import StockBroker
+
+FILE_BYTES = 16 << 20  # of the stock broker's log, too
+MESSAGES = 60
+
+
+def copied(slave: Broker) -> int:
+    """Messages of the topic that the slave shows."""
+    instance = read_instance(slave.place.instance_path)
+    assert instance is not None
+    store = open_store(instance, writable=False, observing=True)
+    try:
+        index = store.topic_find("colours")
+        return sum(store.queue(queue).offset_max for queue in store.topic(index)["queues"]) if index >= 0 else 0
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("version", ["4", "5"])
+def test_a_slave_of_ours_copies_a_stock_master(version: str) -> None:
+    try:
+        stock = StockBroker(version)
+    except PeerMissing as reason:
+        pytest.skip(str(reason))
+    try:
+        stock.start()
+        with shmq.connect(f"rocketmq://{stock.name_server}") as mq:
+            for number in range(MESSAGES):
+                mq.send("colours", b"%d" % number, tag=("red", "blue")[number % 2])
+            with Broker(tcp=True, file_bytes=FILE_BYTES, role="slave", master=stock.broker_address) as slave:
+                eventually(lambda: copied(slave) == MESSAGES, lambda: slave.log[-2000:])
+                for number in range(MESSAGES, 2 * MESSAGES):
+                    mq.send("colours", b"%d" % number, tag=("red", "blue")[number % 2])
+                eventually(lambda: copied(slave) == 2 * MESSAGES, lambda: slave.log[-2000:])
+                with slave.connect() as local, local.pull_consumer("colours", tags="red") as consumer:
+                    found: list[int] = []
+
+                    def done() -> bool:
+                        found.extend(int(message.body) for message in consumer.poll(100, wait=1.0))
+                        return len(found) >= MESSAGES
+
+                    eventually(done, lambda: str(found))
+                assert sorted(found) == list(range(0, 2 * MESSAGES, 2))
+    finally:
+        stock.stop()
