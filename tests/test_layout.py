@@ -302,6 +302,14 @@ def test_small_modules_are_rare() -> None:
     assert small <= SMALL_MODULES_SHARE * len(sizes), f"{small} of {len(sizes)} modules are shorter than 25 lines"
 
 
+def test_the_index_of_the_docs_lists_every_page() -> None:
+    docs = ROOT / "docs"
+    linked = {(docs / name).resolve() for name in re.findall(r"\]\(([\w./-]+\.md)\)", (docs / "README.md").read_text())}
+    pages = {page.resolve() for page in docs.rglob("*.md")} - {docs / "README.md"}
+    assert not pages - linked, sorted(str(page.relative_to(docs)) for page in pages - linked)
+    assert not [page for page in linked if not page.exists()]
+
+
 def test_the_architecture_page_is_short_and_names_files_that_exist() -> None:
     page = ROOT / "ARCHITECTURE.md"
     text = page.read_text()
