@@ -4,6 +4,7 @@ The extension holds the whole core, compiled with its Python face. libshmq.so is
 number is SHMQ_ABI, so a program never runs with a library whose layouts are not those it was compiled with.
 """
 
+import os
 import re
 from glob import glob
 from pathlib import Path
@@ -13,7 +14,10 @@ from setuptools.command.build_ext import build_ext
 
 ABI = re.search(r"^#define SHMQ_ABI (\d+)u", Path("shmq/bindings/shmq.h").read_text(), re.M)[1]
 LIBRARY = f"libshmq.so.{ABI}"
-OPTIONS = ["-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+OPTIONS = ["-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-fvisibility=hidden"]
+# A compiler of tomorrow may warn of what is right; only .ci/run makes that an error, an installation goes on.
+if os.environ.get("SHMQ_WERROR"):
+    OPTIONS.append("-Werror")
 
 
 class BuildLibrary(build_ext):
