@@ -18,8 +18,8 @@ from shmq.version import __version__
 # distribution: what it is for, and how it comes
 _OPTIONAL = {
     "uvloop": ("a quicker event loop of the bridge", "pip install uvloop"),
-    "lz4": ("LZ4 bodies", "pip install lz4"),
-    "zstandard": ("ZSTD bodies", "pip install zstandard"),
+    "lz4": ("LZ4 bodies", "pip install 'shmq[compression]'"),
+    "zstandard": ("ZSTD bodies", "pip install 'shmq[compression]'"),
     "pyarrow": ("Spark", "pip install 'shmq[spark]'"),
     "pyspark": ("Spark", "pip install 'shmq[spark]'"),
 }

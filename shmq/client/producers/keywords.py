@@ -322,7 +322,7 @@ def _pack(body: Any, kind: str) -> bytes:
 
         return zstandard.ZstdCompressor().compress(body)
     except ImportError as error:
-        raise UsageError(f"{kind} is not installed: {error}", hint="pip install lz4 zstandard") from error
+        raise UsageError(f"{kind} is not installed: {error}", hint="pip install 'shmq[compression]'") from error
 
 
 # ---- ids -------------------------------------------------------------------------------------------------------------

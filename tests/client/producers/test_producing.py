@@ -1,6 +1,7 @@
 """What a producer may be told: which queue to choose, and to pack long bodies; the same over both transports."""
 
 import asyncio
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +9,7 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.producers.keywords import SYS_FLAG_COMPRESSED
+from shmq.client.producers.keywords import SYS_FLAG_COMPRESSED, compress
 from shmq.client.producers.queue_selector import Candidate
 from shmq.client.wire_tcp.send_policy import Latencies
 from shmq.errors import UsageError
@@ -112,6 +113,19 @@ def test_the_fastest_broker_is_the_one_with_the_lowest_mean_and_a_new_one_is_tri
 
 
 # -- packing
+@pytest.mark.parametrize(("kind", "library"), [("lz4", "lz4"), ("zstd", "zstandard")])
+def test_a_library_that_is_not_installed_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, kind: str, library: str
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)  # what an import of a missing library finds
+    with pytest.raises(shmq.UsageError, match=f"{kind} is not installed") as told:
+        compress(LONG, kind)
+    assert told.value.hint is not None and "pip install 'shmq[compression]'" in told.value.hint
+    assert compress(LONG, "zlib")[1] == SYS_FLAG_COMPRESSED
+
+
 @pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
 def test_long_bodies_are_packed_and_every_reader_gets_them_whole(
     mq: shmq.Connection, broker: Broker, topic: str, kind: str
