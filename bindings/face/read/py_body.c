@@ -54,7 +54,7 @@ static PyObject *inflate_lz4(struct core_state *state, PyObject *data)
 {
     PyObject *module = PyImport_ImportModule("lz4.frame");
     if (!module) {
-        return missing(state, "LZ4", "lz4");
+        return missing(state, "LZ4", "'shmq[compression]'");
     }
     PyObject *body = decompress(module, "LZ4FrameDecompressor", data);
     Py_DECREF(module);
@@ -89,7 +89,7 @@ static PyObject *inflate_zstd(struct core_state *state, PyObject *data)
     PyErr_Clear();
     module = PyImport_ImportModule("zstandard");
     if (!module) {
-        return missing(state, "Zstandard", "zstandard");
+        return missing(state, "Zstandard", "'shmq[compression]'");
     }
     /* Its decompress() believes the length in the frame; only the stream reader takes a limit. */
     PyObject *inflater = PyObject_CallMethod(module, "ZstdDecompressor", NULL);
