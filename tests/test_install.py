@@ -46,8 +46,8 @@ def run(*command: str | os.PathLike[str], cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The source archive, and the wheel that is built from it."""
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """The source archive, the wheel that is built from it, and the checkout, in which nothing is built."""
     folder = tmp_path_factory.mktemp("archives")
     left_out = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "*.so", "*.so.*", "__pycache__")
     tree = shutil.copytree(ROOT, folder / "tree", symlinks=True, ignore=left_out)  # as a clone, without what was built
@@ -56,12 +56,12 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     run(builder / "bin/pip", "install", "-q", "build", cwd=folder)
     run(builder / "bin/python", "-m", "build", "--outdir", folder / "dist", tree, cwd=folder)
     [source], [wheel] = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
-    return source, wheel
+    return source, wheel, tree
 
 
 @pytest.mark.slow
-def test_the_wheel_that_is_built_from_the_source_archive_has_each_file_once(archives: tuple[Path, Path]) -> None:
-    source, wheel = archives
+def test_the_wheel_that_is_built_from_the_source_archive_has_each_file_once(archives: tuple[Path, Path, Path]) -> None:
+    source, wheel, _ = archives
     with zipfile.ZipFile(wheel) as opened:
         names = Counter(opened.namelist())
     assert [name for name, count in names.items() if count > 1] == []
@@ -78,14 +78,17 @@ def test_the_wheel_that_is_built_from_the_source_archive_has_each_file_once(arch
 
 
 @pytest.mark.slow
-def test_the_wheel_works_alone_and_from_within_the_checkout(archives: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_wheel_works_alone_and_from_within_the_checkout(archives: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    _, wheel, tree = archives
     place = tmp_path / "installed"
     venv.create(place, with_pip=True)
     libraries = sysconfig.get_paths(vars={"base": str(place), "platbase": str(place)})["purelib"]
     (Path(libraries) / "libraries.pth").write_text(sysconfig.get_paths()["purelib"])  # everything but shmq itself
-    run(place / "bin/pip", "install", "-q", "--no-deps", archives[1], cwd=tmp_path)
+    run(place / "bin/pip", "install", "-q", "--no-deps", wheel, cwd=tmp_path)
     printed = run(place / "bin/python", "-c", _FIRST_PROGRAM, cwd=tmp_path)
     assert printed.splitlines() == ["42 apples", f"{libraries}/shmq/__init__.py"]
+    printed = run(place / "bin/python", "-c", _FIRST_PROGRAM, cwd=tree)
+    assert printed.splitlines() == ["42 apples", f"{tree}/shmq/__init__.py"]
     assert run(place / "bin/shmq", "--version", cwd=ROOT) == run(
         place / "bin/python", "-m", "shmq", "--version", cwd=ROOT
     )

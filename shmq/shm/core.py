@@ -25,17 +25,11 @@ from collections.abc import Callable
 from shmq import errors
 
 try:
-    from shmq.bindings import _core
-except ModuleNotFoundError as error:
-    # Python was started in the root of a checkout in which nothing was built, or has it in PYTHONPATH.
-    raise ImportError(
-        "the C core of shmq has not been built in this checkout: pip install -e . in it, "
-        "or run the installed shmq from another folder"
-    ) from error
+    import shmq.bindings._core as _core
 except ImportError as error:
     raise ImportError(
         "the C core of shmq cannot be loaded: it is not imported out of a zip (--py-files), nor by another Python than "
-        "the one it was built for. Install the wheel where this runs: pip install shmq"
+        "the one it was built for. Install shmq where this runs: pip install shmq, or pip install . in a checkout"
     ) from error
 from shmq.bindings._core import (
     ABI,
