@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from shmq.aio.offload import Waiter
-from shmq.errors import UsageError
+from shmq.client.spec import check_poll
 
 if TYPE_CHECKING:
     from shmq.client.consumers.consumer import Consumer
@@ -35,8 +35,7 @@ class Receiving:
 
     async def fetch(self, count_max: int, wait: float | None) -> list[Message]:
         """Return at most `count_max` messages; [] when none came within `wait` seconds (None: until stopped)."""
-        if count_max < 1:
-            raise UsageError(f"max={count_max} asks for no message", hint="max is at least 1")
+        check_poll(count_max, 0.0 if wait is None else wait)
         deadline = None if wait is None else time.monotonic() + wait
         while not self.consumer._stopped:
             if self._pending is not None and self._pending.done():

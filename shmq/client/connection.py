@@ -364,6 +364,8 @@ class Connection(Link):
             "queue_id": queue_id,
         }
         ask, seconds = self._live().requests.request, self._timeout if timeout is None else timeout
+        if not isinstance(seconds, int | float) or seconds != seconds:
+            raise UsageError(f"timeout={timeout!r} is no time to wait", hint="seconds: timeout=0.5")
         if self._observer is None:
             return ask(topic, body, seconds, **arguments)
         with self._observer.asking(topic, body, arguments) as carried:

@@ -100,6 +100,8 @@ def parse_time(text: str | datetime) -> Position:
     """
     if isinstance(text, datetime):
         return Position(Kind.TIME_MS, round(text.timestamp() * 1000))
+    if not isinstance(text, str):
+        raise UsageError(f"a time cannot be a {type(text).__name__}", hint=_TIME_HINT)
     try:
         return Position(Kind.TIME_MS, round(datetime.fromisoformat(text.strip()).timestamp() * 1000))
     except ValueError:

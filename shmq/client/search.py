@@ -114,8 +114,11 @@ def wish_of(
         UsageError: a time, a limit or a combination that means nothing.
     """
     check_topic(topic)
-    if not 1 <= limit <= options.BROWSE_LIMIT_MAX:
-        raise UsageError(f"limit={limit} is not possible", hint=f"1 to {options.BROWSE_LIMIT_MAX}")
+    if not isinstance(limit, int) or not 1 <= limit <= options.BROWSE_LIMIT_MAX:
+        raise UsageError(f"limit={limit!r} is not possible", hint=f"1 to {options.BROWSE_LIMIT_MAX}")
+    for name, number in (("queue_id", queue_id), ("offset", offset)):
+        if number is not None and not isinstance(number, int):
+            raise UsageError(f"{name} is an int, not {type(number).__name__}", hint=f"{name}=0")
     if offset is not None and queue_id is None:
         raise UsageError("an offset counts messages of one queue", hint="browse(topic, queue_id=0, offset=…)")
     if offset is not None and offset < 0:
@@ -162,6 +165,9 @@ class Search:
             raise UsageError(
                 "both a key and an id", hint='browse("orders", key="o-42") or browse("orders", id="0A00…")'
             )
+        for name, text in (("key", key), ("id", message_id)):
+            if text is not None and not isinstance(text, str):
+                raise UsageError(f"{name} is a str, not {type(text).__name__}", hint=f'browse("orders", {name}="…")')
         if message_id is not None:
             found = self.find_by_place(wish.topic, message_id)
             return [found] if found is not None else self.find_by_unique_key(wish.topic, message_id)

@@ -67,9 +67,11 @@ def wanted_of(tags: str | Sequence[str] | None, where: str | None) -> Wanted:
     """Check what is wanted.
 
     Raises:
-        UsageError: an empty tag, or one that cannot be written in an expression.
+        UsageError: an empty tag, one that cannot be written in an expression, or an expression that is no text.
         FilterSyntaxError: `where` is no expression; the error points at the fault.
     """
+    if where is not None and not isinstance(where, str):
+        raise UsageError(f"where is a str, not {type(where).__name__}", hint="where=\"region = 'eu'\"")
     wanted = Wanted(parse_tags(tags), where)
     if where is not None:
         sql_filter(where)
@@ -85,7 +87,13 @@ def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
     """
     if tags is None:
         return ()
-    parts = [part.strip() for part in (tags.split("||") if isinstance(tags, str) else tags)]
+    if isinstance(tags, str):
+        listed: Sequence[str] = tags.split("||")
+    elif not isinstance(tags, Iterable) or not all(isinstance(tag, str) for tag in tags):
+        raise UsageError(f"tags are str, not {tags!r:.80}", hint='tags="fruit || veg" or ["fruit", "veg"]')
+    else:
+        listed = tags
+    parts = [part.strip() for part in listed]
     if "*" in parts or parts == [""]:
         return ()
     if not parts or not all(parts) or any("|" in part for part in parts):
@@ -93,6 +101,21 @@ def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
             f"tags {tags!r} hold an empty tag or a single |", hint='tags="fruit || veg" or ["fruit", "veg"]'
         )
     return tuple(dict.fromkeys(parts))
+
+
+_COUNT_MAX: Final = 2**31 - 1
+
+
+def check_poll(count_max: int, wait: float) -> None:
+    """Check how many messages are asked for, and how many seconds may be waited for them.
+
+    Raises:
+        UsageError: no count of at least 1, or no number of seconds.
+    """
+    if not isinstance(count_max, int) or not 1 <= count_max <= _COUNT_MAX:
+        raise UsageError(f"max={count_max!r} asks for no message", hint="max is at least 1")
+    if not isinstance(wait, int | float) or wait != wait:
+        raise UsageError(f"wait={wait!r} is no time to wait", hint="seconds: wait=10")
 
 
 Model: TypeAlias = Literal["clustering", "broadcasting"]

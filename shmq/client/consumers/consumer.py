@@ -25,6 +25,7 @@ from shmq.client.consumers.kept_offsets import OffsetKeeper, keeper_of
 from shmq.client.observers.observer import iterated, polled
 from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
+from shmq.client.spec import check_poll
 from shmq.client.timetable import Timetable
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
@@ -163,8 +164,7 @@ class Consumer:
             done = reader
 
     def _poll(self, count_max: int, wait: float) -> list[Message]:
-        if count_max < 1:
-            raise UsageError(f"max={count_max} asks for no message", hint="max is at least 1")
+        check_poll(count_max, wait)
         deadline = time.monotonic() + wait
         while True:
             remaining = max(0.0, deadline - time.monotonic())

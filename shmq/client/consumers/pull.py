@@ -22,7 +22,7 @@ from shmq.client import options
 from shmq.client.consumers.consumer import ConsumerContext
 from shmq.client.observers.observer import polled
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
-from shmq.client.spec import Wanted
+from shmq.client.spec import Wanted, check_poll
 from shmq.client.wire import QueueSlot
 from shmq.errors import OffsetOutOfRange, UsageError
 
@@ -119,8 +119,7 @@ class PullConsumer:
 
     def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
         """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
-        if max < 1:
-            raise UsageError(f"max={max} asks for no message", hint="max is at least 1")
+        check_poll(max, wait)
         deadline = time.monotonic() + wait
         while True:
             remaining = deadline - time.monotonic()

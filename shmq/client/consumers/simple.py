@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
-from shmq.client.spec import ConsumerSpec
+from shmq.client.spec import ConsumerSpec, check_poll
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
 
@@ -34,9 +34,9 @@ def check_invisible(seconds: float) -> float:
     Raises:
         UsageError: it is not above 0 and at most 12 hours.
     """
-    if not 0 < seconds <= options.INVISIBLE_MAX:
+    if not isinstance(seconds, int | float) or not 0 < seconds <= options.INVISIBLE_MAX:
         raise UsageError(
-            f"an invisible time of {seconds} s is not possible", hint=f"above 0, at most {options.INVISIBLE_MAX:g} s"
+            f"an invisible time of {seconds!r} s is not possible", hint=f"above 0, at most {options.INVISIBLE_MAX:g} s"
         )
     return seconds
 
@@ -74,7 +74,8 @@ class SimpleConsumer(Consumer):
         return self._hide(self._poll(max, wait), invisible)
 
     def _poll(self, count_max: int, wait: float) -> list[Message]:
-        if count_max >= 1 and isinstance(self._live_reader(), HidingReader):
+        check_poll(count_max, wait)
+        if isinstance(self._live_reader(), HidingReader):
             return self._poll_once(count_max, wait)  # a broker should know how long somebody waits
         return super()._poll(count_max, wait)
 

@@ -102,7 +102,13 @@ def body_of(body: Any) -> Any:
     """
     if isinstance(body, str):
         raise TypeError("a body is bytes, not str; did you mean body=text.encode()?")
-    data = body if type(body) is bytes else memoryview(body).cast("B")
+    try:
+        data = body if type(body) is bytes else memoryview(body).cast("B")
+    except TypeError:
+        raise TypeError(
+            f"a body is bytes, not {type(body).__name__}; did you mean body=json.dumps(value).encode(), "
+            "or a typed topic: mq.topic(name, type)?"
+        ) from None
     if len(data) > BODY_BYTES_MAX:
         raise MessageTooLarge(f"a body of {len(data)} bytes is longer than {BODY_BYTES_MAX}", hint="split it")
     return data

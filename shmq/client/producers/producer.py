@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from shmq.client import options
-from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP
+from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, body_of
 from shmq.client.producers.queue_selector import QueueSelector, selecting
 from shmq.client.wire import Question
 from shmq.errors import RemoteError, UsageError
@@ -93,8 +93,10 @@ class Sender:
             receipt: what `send` returned, or its `recall_handle`.
 
         Raises:
-            UsageError: it has no handle, or it is due already.
+            UsageError: it is neither, it has no handle, or it is due already.
         """
+        if not hasattr(receipt, "recall_handle") and not isinstance(receipt, str):
+            raise UsageError(f"{receipt!r:.80} is no receipt", hint="recall(mq.send(topic, body, delay=60))")
         handle = receipt if isinstance(receipt, str) else receipt.recall_handle
         if handle is None:
             raise UsageError(
@@ -185,7 +187,7 @@ class Producer(Sender):
         if self._closed:
             self._refuse()
         if not isinstance(body, (bytes, str)):  # a str is refused by the core, with a hint
-            body = memoryview(body).tobytes()
+            body = bytes(body_of(body))
         queue = self._nowait
         if queue is None:
             queue = self._start_nowait()

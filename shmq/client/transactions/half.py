@@ -24,11 +24,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.producers.keywords import UniqueIds, queue_in_order, take_properties
+from shmq.client.producers.keywords import UniqueIds, body_of, queue_in_order, take_properties
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question
 from shmq.errors import BrokerNotRunning, ProtocolError, RemoteError, TransactionError, UsageError
-from shmq.message import encode_properties, is_system_topic, parse_properties
+from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties
 from shmq.protocol import transaction as wire
 from shmq.protocol.codes import Request, Response
 from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read
@@ -176,7 +176,7 @@ class LocalTransactions(_Endings):
         found = take_properties(arguments) if arguments else None
         if found:
             text += encode_properties(found).encode()
-        data = body if type(body) is bytes else bytes(memoryview(body))
+        data = body if type(body) is bytes else bytes(body_of(body))
         half = LocalHalf(group, topic, self._broker, message_id, number, data, text, flag, born_ms)
         half.offset, half.log_position, _, end = self._producer.append(
             wire.HALF_TOPIC, data, text, queue_id=wire.QUEUE_ID, flag=flag, born_ms=born_ms, timeout=timeout
@@ -245,7 +245,7 @@ class LocalTransactions(_Endings):
         if version != self._version:
             self._queues.clear()
             self._version = version
-        count = self._queues.get(topic)
+        count = self._queues.get(topic) if isinstance(topic, str) else None
         if count is None:
             check_topic_of(topic)
             count = self._queues[topic] = store.topic(self._resolve(topic))["write_queues"]
@@ -324,8 +324,10 @@ def check_topic_of(topic: str) -> None:
     """Check that messages of a transaction may go to a topic.
 
     Raises:
-        UsageError: it is the broker's own.
+        InvalidName, UsageError: it is no name, or the broker's own.
     """
+    if not isinstance(topic, str):
+        check_topic(topic)
     if is_system_topic(topic):
         raise UsageError(f"topic {topic} is the broker's own", hint="another topic")
 
