@@ -29,10 +29,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import posix_ipc
+
 from shmq.errors import SegmentError
 from shmq.shm.access import Access
 from shmq.shm.instance import Instance
-from shmq.shm.kernel import posix_ipc
 from shmq.shm.liveness import own_mark
 
 KEEPER = 0

@@ -39,10 +39,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+import posix_ipc
+import sysv_ipc
+
 from shmq.errors import SegmentError, ShmqError
 from shmq.shm.core import Store
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance
-from shmq.shm.kernel import posix_ipc, sysv_ipc
 from shmq.shm.liveness import ProcessMark, boot_id, is_alive
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_key_of, presence_of_key, remove_presence

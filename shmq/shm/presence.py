@@ -17,9 +17,10 @@ import os
 import threading
 from typing import NamedTuple
 
+import sysv_ipc
+
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError
 from shmq.shm.instance import Instance
-from shmq.shm.kernel import sysv_ipc
 
 _KEY_MASK = 0x7FFFFFFF
 

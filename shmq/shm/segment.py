@@ -23,11 +23,13 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+import posix_ipc
+import sysv_ipc
+
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError, ShmqError, VersionMismatch
 from shmq.shm.access import Access, access_rights
 from shmq.shm.core import ABI, FRAME_BYTES, CoreError, Store, layout_bytes
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance, segment_names, write_instance
-from shmq.shm.kernel import posix_ipc, sysv_ipc
 from shmq.shm.liveness import boot_id, visible_pid_namespace
 from shmq.shm.presence import create_presence, detach_presence, presence_key_of, remove_presence
 from shmq.shm.sysv_table import sysv_segments
