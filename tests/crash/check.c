@@ -166,11 +166,22 @@ static void check_record(const struct ledger *ledger, struct walk *walk, const s
     verdict_add(verdict, 7, "nobody sent the record at %" PRIu64 " (id %u)", at, view->flag);
 }
 
+/* Where the units of a queue begin that have to be there. */
+static uint64_t first_offset(const struct arena *arena, const struct ledger *ledger, uint32_t queue)
+{
+    const uint64_t begins_at = ledger->begins_at[queue];
+    const bool has_begun = shmq_load_acquire(&arena->store.queues[queue].offset_max) >= begins_at;
+    return begins_at != 0 && has_begun ? begins_at : ledger->kept_from[queue];
+}
+
 /* Walk what was added since the ledger was opened; false when the walk cannot go on. */
 static bool check_log(const struct arena *arena, const struct ledger *ledger, struct walk *walk, struct verdict *verdict)
 {
     uint64_t end = shmq_load_acquire(&arena->store.log->end), file_bytes = arena->options.file_bytes;
-    memcpy(walk->next, ledger->offset_max, sizeof walk->next);
+    for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
+        const uint64_t first = first_offset(arena, ledger, queue);
+        walk->next[queue] = first > ledger->offset_max[queue] ? first : ledger->offset_max[queue];
+    }
     if (end < ledger->end || end > file_bytes * arena->options.file_count) {
         verdict_add(verdict, 1, "the log end went from %" PRIu64 " to %" PRIu64, ledger->end, end);
         return false;
@@ -239,7 +250,7 @@ static void check_units(struct arena *arena, const struct ledger *ledger, struct
     static uint8_t bytes[4096 * SHMQ_UNIT_BYTES];
     for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
         uint64_t offset_max = shmq_load_acquire(&arena->store.queues[queue].offset_max);
-        uint64_t first = ledger->kept_from[queue];
+        uint64_t first = first_offset(arena, ledger, queue);
         if (offset_max < ledger->offset_max[queue] || offset_max > first + 4096) {
             verdict_add(verdict, 5, "offset_max of queue %u is %" PRIu64, queue, offset_max);
             continue;

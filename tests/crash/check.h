@@ -8,7 +8,7 @@
  * Invariants, numbered in the reports:
  *   1 bytes below the old log end never change *            6 acknowledged operations are there
  *   2 the log walks record by record from 0 to its end      7 an operation is there completely or not at all
- *   3 per queue the offsets are 0, 1, 2 … once each         8 frames: each used one found once, the rest free once
+ *   3 per queue the offsets follow each other, once each    8 frames: each used one found once, the rest free once
  *   4 a unit names its record, which ends below the end     9 no intent, no claim, no lock is left behind
  *   5 offset_max never falls, nor runs past its records    10 the next append works, and the one after it
  *   12 the described end lies behind every record with      11 zeros follow the last record
@@ -47,6 +47,7 @@ struct ledger {                 /* the store before the operation, and what may 
     uint8_t *prefix;            /* copy of [0, end) */
     uint64_t offset_max[ARENA_QUEUES];
     uint64_t kept_from[ARENA_QUEUES];   /* units below it may be gone from memory: they were released on purpose */
+    uint64_t begins_at[ARENA_QUEUES];   /* a queue without messages may begin here, as its master's does; 0: at 0 */
     uint32_t party_count;
     struct party parties[CHECK_PARTIES_MAX];
     bool holes_allowed;         /* an eviction may leave a record that belongs to no queue */

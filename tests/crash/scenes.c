@@ -11,6 +11,7 @@
 #define EDGE SHMQ_FRAME_UNITS
 #define CHAINED 4u
 #define VICTIM_ID 100u
+#define BEGINS_AT (SHMQ_FRAME_UNITS + 96u) /* of a queue whose master has its first messages no more */
 #define SLEEPERS 10u
 #define SLEEPER_ELSEWHERE 4u
 
@@ -300,6 +301,7 @@ void scenery_open(struct scenery *scenery, const struct shape *shape)
     if (shape->operation == OPERATION_REPLICATE) {
         ARENA_MUST(shmq_follow(&scenery->arena.store, "master:10911", deadline()) == SHMQ_OK);
         scenery->ledger.replicated_id = VICTIM_ID;
+        scenery->ledger.begins_at[shape->queue] = shape->queue == 0 ? 0 : BEGINS_AT;
     }
     if (shape->scene != SCENE_CLAIM_SLOW) {
         arena_litter(&scenery->arena);

@@ -85,6 +85,7 @@ const struct shape shapes[] = {
     {"replicate-100", OPERATION_REPLICATE, SCENE_PLAIN, 100, 1, NULL, 0},
     {"replicate-256-tags", OPERATION_REPLICATE, SCENE_PLAIN, 256, 1, TAGS, 0},
     {"replicate-first", OPERATION_REPLICATE, SCENE_EMPTY, 100, 1, NULL, 0},
+    {"replicate-begins", OPERATION_REPLICATE, SCENE_EMPTY, 100, 1, NULL, 1}, /* the heir appends to queue 0 */
     {"replicate-file-start", OPERATION_REPLICATE, SCENE_FILE_START, 100, 1, NULL, 0},
     {"replicate-exact", OPERATION_REPLICATE, SCENE_EXACT, 100, 1, NULL, 0},
     {"replicate-roll", OPERATION_REPLICATE, SCENE_ROLL, 100, 1, TAGS, 0},
@@ -154,10 +155,12 @@ static void let_evict(struct actor *actor)
     shmq_store_detach(&other);
 }
 
-/* The record as a master at the same log end has it; store times run ahead of this host's clock. */
-static void ship(struct actor *actor)
+/* The record as a master at the same log end has it; store times run ahead of this host's clock. Its queue begins at
+ * `begins_at` if that is not 0. */
+static void ship(struct actor *actor, uint64_t begins_at)
 {
     const struct shmq_store *store = &actor->store;
+    const uint64_t next = shmq_load_acquire(&store->queues[actor->first.queue].offset_max);
     struct shmq_spec *spec = &actor->specs[0];
     struct shmq_patch patch;
     const uint64_t end = shmq_load_acquire(&store->log->end), file_bytes = store->sizes.file_bytes;
@@ -168,8 +171,8 @@ static void ship(struct actor *actor)
     actor->shipped = malloc(bytes);
     ARENA_MUST(actor->shipped != NULL);
     shmq_record_encode(actor->shipped, spec, &patch);
-    shmq_record_patch(actor->shipped, &patch, shmq_load_acquire(&store->queues[actor->first.queue].offset_max),
-                      actor->shipped_position, shmq_io_posix.wall_ms() + 5000);
+    shmq_record_patch(actor->shipped, &patch, begins_at != 0 ? begins_at : next, actor->shipped_position,
+                      shmq_io_posix.wall_ms() + 5000);
 }
 
 void actor_prepare(struct actor *actor, const struct shape *shape, struct scenery *scenery, struct notes *notes,
@@ -202,7 +205,7 @@ void actor_prepare(struct actor *actor, const struct shape *shape, struct scener
         write_body(actor);
     }
     if (shape->operation == OPERATION_REPLICATE) {
-        ship(actor);
+        ship(actor, scenery->ledger.begins_at[first->queue]);
     }
     if (shape->operation == OPERATION_CLAIM_EVICTED) {
         let_evict(actor);
