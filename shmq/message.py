@@ -291,10 +291,10 @@ def parse_properties(text: str) -> dict[str, str]:
     return properties
 
 
-def nearest(name: str, names: Iterable[str], *, count_max: int = 3) -> list[str]:
-    """Return up to `count_max` of `names` that somebody who typed `name` may have meant, best first."""
+def nearest(name: str, names: Iterable[str], *, count_max: int = 3, slips_max: int = 3) -> list[str]:
+    """Return up to `count_max` of `names` that somebody who typed `name` with few slips may have meant, best first."""
     wanted = name.lower()[:GROUP_BYTES_MAX]
-    distance_max = max(1, min(3, len(wanted) // 3))
+    distance_max = max(1, min(slips_max, len(wanted) // 3))
     letters = set(wanted)
     scored: list[tuple[int, str]] = []
     compared = 0

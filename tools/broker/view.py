@@ -9,11 +9,13 @@ reads as nothing over TCP: sizes in bytes are 0, and nobody has a pid.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from shmq.errors import ConsumeError, GroupNotFound, TopicNotFound
-from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, is_hidden_topic, nearest
+from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, is_hidden_topic, is_system_topic, nearest
 from shmq.progress import Backlog
 from shmq.protocol.codes import TopicFlush, TopicKind
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 KINDS = tuple(kind.name.lower() for kind in TopicKind)
 FLUSHES = tuple(flush.name.lower() for flush in TopicFlush)
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -182,3 +185,13 @@ def group_not_found(name: str, broker: str, names: list[str]) -> GroupNotFound:
         f'group "{name}" does not exist on broker "{broker}"',
         hint=f'did you mean "{near[0]}"?' if near else "see: shmq group list",
     )
+
+
+def meant_topic(name: str, names: Iterable[str], *, slips_max: int = 3) -> str | None:
+    """Return the topic that somebody who typed `name`, which does not exist, may have meant.
+
+    Names that differ in their numbers only are a series, `orders-1` and `orders-2`, and no slip of a finger.
+    """
+    series = _NUMBER.sub("0", name)
+    others = (other for other in names if not is_system_topic(other) and _NUMBER.sub("0", other) != series)
+    return next(iter(nearest(name, others, count_max=1, slips_max=slips_max)), None)

@@ -28,6 +28,7 @@ from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
+from shmq.tools.messages.expected_topic import create_option, expect_topic
 from shmq.tools.messages.source import BATCH, Following, History, Membership, Merged, Source, last_count, starts_of
 from shmq.tools.messages.text import (
     Render,
@@ -63,6 +64,7 @@ class Wish:
     count: int | None = None
     exit_at_end: bool = False
     exit_if_empty: bool = False
+    create: bool = False  # the topic is made although another has nearly its name
     format: str | None = None
     execute: str | None = None
 
@@ -183,6 +185,7 @@ def run(call: Call, wish: Wish) -> int:
 
 def _consume_group(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack) -> None:
     connection = stack.enter_context(call.connect())
+    expect_topic(call, connection, wish.topic, must_exist=wish.exit_at_end, create=wish.create)
     subscription = connection.subscribe(wish.topic, group=wish.group, start=wish.begin, **_selection(wish))
     _pump(call, wish, delivery, Membership(stack.enter_context(subscription)))
 
@@ -197,6 +200,7 @@ def _consume_topic(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack)
     if call.terminal.on_terminal():
         call.terminal.say("waiting for more, Ctrl-C ends")
     connection = stack.enter_context(call.connect())
+    expect_topic(call, connection, wish.topic, must_exist=wish.exit_at_end, create=wish.create)
     consumer = stack.enter_context(connection.pull_consumer(wish.topic, **_selection(wish)))
     _pump(call, wish, delivery, Following(consumer, offsets))
 
@@ -220,7 +224,7 @@ def _deliver_history(call: Call, wish: Wish, delivery: Delivery) -> dict[int, in
         except TopicNotFound:
             if wish.exit_at_end:
                 raise
-            return {}  # following creates it where the broker allows that: consumers may come before producers
+            return {}  # following creates it where the broker allows that; `expect_topic` says so
         with closing(History(memory, view, starts_of(memory, view, wish.begin), wish.wanted)) as history:
             last = last_count(wish.begin)
             if last is not None:
@@ -261,6 +265,7 @@ def _options(function: Decorated) -> Decorated:
         click.option("-w", "--where", metavar="SQL92", help="Only these: \"region = 'eu' AND qty > 5\"."),
         click.option("-f", "--format", metavar="TEXT", help=r"As kcat: %t %p %o %k %s %T %h, \n \t."),
         click.option("-e", "--exit", "exit_at_end", is_flag=True, help="End at the last message, do not wait."),
+        create_option,
         click.option("--exec", "execute", metavar="COMMAND", help="Run it for each message, the body on its stdin."),
     ]
     for option in reversed(options):

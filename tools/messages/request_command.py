@@ -19,6 +19,7 @@ import click
 from shmq.client import options
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
+from shmq.tools.messages.expected_topic import create_option, expect_topic
 from shmq.tools.messages.text import environment_of, message_document
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import json_line
@@ -95,8 +96,11 @@ class _Replies:
               help="Repliers of one group share the requests.")  # fmt: skip
 @click.option("-t", "--tag", "tags", metavar="EXPRESSION", help="Only these: 'fruit || veg'.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many requests.")
+@create_option
 @pass_call
-def reply(call: Call, /, topic: str, execute: str, group: str, tags: str | None, count: int | None) -> int:
+def reply(
+    call: Call, /, topic: str, execute: str, group: str, tags: str | None, count: int | None, create: bool
+) -> int:
     """Answer the requests to TOPIC with what a command prints.
 
     The last newline of its output is not part of the reply. When the command fails there is no reply, and the
@@ -104,6 +108,7 @@ def reply(call: Call, /, topic: str, execute: str, group: str, tags: str | None,
     """
     replies = _Replies(call, execute, count)
     with call.connect() as connection:
+        expect_topic(call, connection, topic, must_exist=False, create=create)
         connection.replier(topic, group=group, tags=tags)(replies.answer)
         if count is None:
             connection.run()

@@ -146,8 +146,49 @@ def test_a_consumer_may_come_before_the_topic(shell: Shell, topic: str) -> None:
     with shell.start("consume", topic, "-n", "1") as process:
         until(lambda: topic in shell.ok("topic", "list").decode(), "the topic")
         shell.ok("produce", topic, "first")
-        out, _ = process.communicate(timeout=TIMEOUT)
+        out, said = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out) == (0, b"first\n")
+    assert f'topic "{topic}" is new' in said.decode()
+
+
+MISSPELT = [("tail",), ("consume",), ("consume", "-g", "new-members"), ("reply", "--exec", "cat")]
+
+
+@pytest.mark.parametrize("words", MISSPELT, ids=" ".join)
+def test_a_misspelt_topic_is_not_made_and_waited_for(shell: Shell, topic: str, words: tuple[str, ...]) -> None:
+    shell.ok("topic", "create", topic)
+    verb, *options = words
+    misspelt = topic.replace("orders", "ordres")
+    refused = shell.fails(1, verb, misspelt, *options)
+    assert refused["type"] == "TopicNotFound" and "--create" in refused["hint"], refused
+    assert f'did you mean "{topic}"' in refused["hint"]
+    listed = shell.ok("topic", "list").decode()
+    assert misspelt not in listed and topic in listed
+
+
+@pytest.mark.parametrize(
+    ("exists", "wanted", "options", "said"),
+    [
+        ("{}-last", "{}-lost", ["--create"], 'topic "{}-lost" is new: nothing has been sent to it\n'),
+        ("{}-of-7", "{}-of-8", [], 'topic "{}-of-8" is new'),
+        ("{}-in-eu", "{}-in-us", [], 'topic "{}-in-us" is new: nothing has been sent to it; did you mean "{}-in-eu"?'),
+    ],
+    ids=["asked for", "next of a series", "two slips away"],
+)
+def test_a_topic_that_may_well_be_meant_is_made(
+    shell: Shell, topic: str, exists: str, wanted: str, options: list[str], said: str
+) -> None:
+    shell.ok("topic", "create", exists.format(topic))
+    with shell.start("tail", wanted.format(topic), *options) as process:
+        until(lambda: process.poll() is not None or wanted.format(topic) in shell.ok("topic", "list").decode(), "it")
+        ended = interrupt(process)
+    assert said.format(topic, topic) in ended.err, ended
+
+
+def test_the_end_of_a_missing_topic_is_not_found_for_a_group_either(shell: Shell, topic: str, group: str) -> None:
+    assert shell.fails(1, "consume", topic, "-g", group, "-e")["type"] == "TopicNotFound"
+    assert topic not in shell.ok("topic", "list").decode()
+    assert group not in shell.ok("group", "list").decode()
 
 
 def test_nothing_is_skipped_or_repeated_between_the_stored_and_the_new(

@@ -1,0 +1,58 @@
+"""Whether the topic that somebody wants to read exists, asked before a consumer attaches to it.
+
+Attaching creates a topic where the broker allows that, so that consumers may come before producers. Who misspells one
+would wait for ever, without a word, at a topic that stays behind.
+
+    the topic                                what happens
+    exists                                   nothing
+    is new                                   stderr says so, with the nearest name; attaching creates it
+    is new, one slip away from another       refused, unless --create
+    is new, but its end was asked for        refused
+
+Two slips are too many for a refusal: `orders-eu` and `orders-us` may well be two topics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shmq.errors import TopicNotFound
+from shmq.message import check_topic
+from shmq.tools.broker.view import meant_topic, topic_not_found
+from shmq.tools.command import Call
+
+if TYPE_CHECKING:
+    import shmq
+
+create_option = click.option("--create", is_flag=True, help="Make TOPIC, although it looks like another misspelt.")
+
+
+def expect_topic(call: Call, connection: shmq.Connection, topic: str, *, must_exist: bool, create: bool) -> None:
+    """Tell that a topic is new, or refuse it; see the table above.
+
+    Raises:
+        TopicNotFound: it does not exist, and either has to, or looks like a misspelt one.
+        InvalidName: no topic can have this name.
+    """
+    check_topic(topic)
+    figures = connection._figures()
+    if figures.has_topic(topic):
+        return
+    if call.is_remote:
+        from shmq.tools.broker.cluster import topic_names
+
+        names = topic_names(connection)
+    else:
+        names = [info.name for info in figures.topics()]
+    if must_exist:
+        raise topic_not_found(topic, connection.broker_name, names)
+    if not create and (meant := meant_topic(topic, names, slips_max=1)) is not None:
+        raise TopicNotFound(
+            f'topic "{topic}" does not exist on broker "{connection.broker_name}"',
+            hint=f'did you mean "{meant}"? If not, --create makes "{topic}" and waits for its messages',
+        )
+    perhaps = None if create else meant_topic(topic, names)
+    meant = f'; did you mean "{perhaps}"?' if perhaps is not None else ""
+    call.terminal.say(f'topic "{topic}" is new: nothing has been sent to it{meant}')
