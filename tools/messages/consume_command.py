@@ -210,6 +210,8 @@ def _consume_cluster(call: Call, wish: Wish, delivery: Delivery, stack: ExitStac
     from shmq.tools.broker.cluster import Cluster
 
     connection = stack.enter_context(call.connect())
+    if wish.create:
+        expect_topic(call, connection, wish.topic, must_exist=wish.exit_at_end, create=True)
     cluster = Cluster(connection)
     consumer = stack.enter_context(connection.pull_consumer(wish.topic, **_selection(wish)))
     starts = starts_of(cluster, cluster.topic(wish.topic), wish.begin)

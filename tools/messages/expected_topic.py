@@ -56,3 +56,5 @@ def expect_topic(call: Call, connection: shmq.Connection, topic: str, *, must_ex
     perhaps = None if create else meant_topic(topic, names)
     meant = f'; did you mean "{perhaps}"?' if perhaps is not None else ""
     call.terminal.say(f'topic "{topic}" is new: nothing has been sent to it{meant}')
+    if create and call.is_remote:
+        connection.admin.create_topic(topic)  # a reader over TCP makes none

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.testing import SharedBroker
+from shmq.testing import Broker, SharedBroker
 from tests.tools.json_schema import check
 from tests.tools.shell import TIMEOUT, Shell, interrupt, joined, until
 
@@ -183,6 +183,19 @@ def test_a_topic_that_may_well_be_meant_is_made(
         until(lambda: process.poll() is not None or wanted.format(topic) in shell.ok("topic", "list").decode(), "it")
         ended = interrupt(process)
     assert said.format(topic, topic) in ended.err, ended
+
+
+@pytest.mark.parametrize("words", [(), ("-g", "members")], ids=["alone", "group"])
+def test_over_tcp_a_misspelt_topic_is_refused_too_and_create_makes_it(words: tuple[str, ...]) -> None:
+    with Broker(tcp=True) as broker:
+        shell = Shell(f"rocketmq://{broker.name_server}")
+        shell.ok("topic", "create", "orders")
+        assert shell.fails(1, "consume", "ordres", *words)["type"] == "TopicNotFound"
+        assert "ordres" not in shell.ok("topic", "list").decode()
+        with shell.start("consume", "ordres", "--create", *words) as process:
+            until(lambda: process.poll() is not None or "ordres" in shell.ok("topic", "list").decode(), "the topic")
+            ended = interrupt(process)
+        assert (ended.status, ended.out) == (130, b"") and 'topic "ordres" is new' in ended.err, ended
 
 
 def test_the_end_of_a_missing_topic_is_not_found_for_a_group_either(shell: Shell, topic: str, group: str) -> None:
