@@ -1,5 +1,6 @@
 """Settings: checked once, the same in every process."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,12 @@ def test_an_address_is_host_and_port_and_a_port_may_be_left_to_a_default() -> No
 def test_name_servers_are_separated_as_rocketmq_separates_them() -> None:
     assert Options(nameservers="a:1;b:2").nameserver_addresses == ["a:1", "b:2"]
     assert Options().nameserver_addresses == []
+
+
+def test_a_masters_address_may_be_as_long_as_the_segments_have_room_for() -> None:
+    header = (Path(__file__).resolve().parents[2] / "bindings/shmq.h").read_text()
+    [room] = map(int, re.findall(r"^#define SHMQ_LEADER_BYTES_MAX (\d+)u", header, re.M))
+    longest = "h" * (room - len(":10911")) + ":10911"
+    assert Options(role="slave", master=longest).master == longest
+    with pytest.raises(UsageError, match=f"at most {room} ASCII"):
+        Options(role="slave", master=f"h{longest}")
