@@ -663,8 +663,8 @@ class StoreFigures:
     def lookup_probes(self) -> int:
         """Entries this process has looked at to find groups and offset slots, since the store was opened."""
     def stats(self) -> dict[str, int]:
-        """Counters of struct shmq_log: queues_used, lock_tid (0 free), holder_pid, lock_count, deaths, appended,
-        appended_bytes, busy, wakes, rolled, frame_ready, frame_bump, claims, claims_evicted, claim_state,
+        """Counters of struct shmq_log: topics_used, queues_used, lock_tid (0 free), holder_pid, lock_count, deaths,
+        appended, appended_bytes, busy, wakes, rolled, frame_ready, frame_bump, claims, claims_evicted, claim_state,
         claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
     def queue_counts(self) -> bytes:
         """offset_max and bytes of the queue in every entry: two native 64-bit words each. The entry of a queue is the

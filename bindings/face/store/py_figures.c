@@ -28,7 +28,8 @@ static PyObject *figures_stats(PyStorePart *part, PyObject *unused)
     }
     struct shmq_log *log = self->core.log;
     struct shmq_claim *claim = &log->claim;
-    return Py_BuildValue("{s:I,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "queues_used",
+    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "topics_used",
+                         atomic_load_explicit(&log->topic_count, memory_order_relaxed), "queues_used",
                          atomic_load_explicit(&log->queue_used, memory_order_relaxed), "lock_tid", lock_tid(log), "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths",
                          (u64)log->deaths, "appended", (u64)log->appended, "appended_bytes", (u64)log->appended_bytes,
                          "busy", (u64)atomic_load_explicit(&log->busy, memory_order_relaxed), "wakes",

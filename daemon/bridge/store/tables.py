@@ -115,8 +115,11 @@ class StoreTables:
         """Say which table has no room, how much of it deleted topics hold, and what frees it."""
         head = self._store.head
         live = sum(len(topic.queues) for topic in self.topics())
-        taken = self._figures.stats()["queues_used"]
-        if wanted <= head["queue_max"] - taken:
+        stats = self._figures.stats()
+        taken = stats["queues_used"]
+        has_room = wanted <= head["queue_max"] - taken
+        # The keeper frees queues between the refusal and this look, so room alone does not say which table was full.
+        if has_room and stats["topics_used"] >= head["topic_max"]:
             return SegmentFull(
                 f"topic {name!r} has no place: {head['topic_max']} topics are possible, those that were deleted count",
                 hint="stop the broker and start it again: that forgets deleted topics",
@@ -125,7 +128,7 @@ class StoreTables:
         return SegmentFull(
             f"topic {name!r} needs {wanted} queues: {taken} of {head['queue_max']} are taken, "
             f"{taken - live} of them by topics that were deleted",
-            hint=_AGAIN if taken > live else f"fewer queues: shmq topic create {name} --queues 1",
+            hint=_AGAIN if has_room or taken > live else f"fewer queues: shmq topic create {name} --queues 1",
             used=taken,
             limit=head["queue_max"],
         )

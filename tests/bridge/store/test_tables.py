@@ -218,6 +218,14 @@ def test_a_full_table_of_queues_says_how_full_it_is_and_who_holds_it(tables: Sto
     put(tables, "stays", 96)
 
 
+def test_a_refusal_names_the_queues_also_when_they_were_freed_since(tables: StoreTables) -> None:
+    """The keeper works on while the error is written: what is full then is not what was."""
+    put(tables, "stays", 96)
+    refused = tables._full("comes-and-goes", 1000)
+    assert "needs 1000 queues: 96 of 4096 are taken" in str(refused), "topics have room, so it was the queues"
+    assert "try again" in refused.hint
+
+
 def test_a_full_table_of_live_queues_asks_for_fewer(tables: StoreTables) -> None:
     put(tables, "first", 1024)
     for number in range(3):
