@@ -1,18 +1,19 @@
 """`shmq bench`: throughput and latency between processes of this host, measured through the public API.
 
-`bench.py` has the measurements, `sustained.py` the long one, `synchronous.py` those that wait for the disk. Unless a
-broker is named, they run on one of their own in a private directory that is removed at the end, so that no log is
-filled by surprise.
+`bench.py` has the measurements, `sustained.py` the long one, `synchronous.py` those that wait for the disk;
+`bench_answer.py` says what they found, under which conditions, and beside a saved result. Unless a broker is named,
+they run on one of their own in a private directory that is removed at the end, so that no log is filled by surprise.
 """
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +24,9 @@ from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.terminal.interrupt import ended_in_order
 from shmq.tools.terminal.output import Column, Field
 from shmq.tools.terminal.quantity import rate_text, size_text
+
+if TYPE_CHECKING:
+    from shmq.tools.measurement.bench_answer import Answer
 
 BENCH_TOPICS = "bench-"  # every topic of a measurement begins so
 # The private broker is one for tests, with room for full speed: log files that are seldom rolled over, and queue units
@@ -55,6 +59,8 @@ Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 )
 @click.option("--sync", is_flag=True, help="What waiting for the disk costs, for one process and for many at once.")
 @click.option("--running", is_flag=True, help="On the broker that runs (as with --url), not on a private one.")
+@click.option("--save", type=click.Path(dir_okay=False), metavar="FILE", help="Keep the result and its conditions.")
+@click.option("--against", type=click.Path(dir_okay=False), metavar="FILE", help="Print it beside a saved result.")
 @pass_call
 def bench(
     call: Call,
@@ -67,19 +73,25 @@ def bench(
     plot: str | None,
     sync: bool,
     running: bool,
+    save: str | None,
+    against: str | None,
 ) -> None:
     """Measure throughput and latency between two processes."""
+    from shmq.tools.measurement.bench_answer import Answer, Files
+
+    files = Files(save, against)
     running = running or call.url is not None
     if sync:
         if sustained is not None or plot is not None:
             raise UsageError("--sync is a measurement of its own", hint="shmq bench --sync")
-        _synchronous(call, size, running=running)
+        _synchronous(call, size, Answer(call.terminal, "sync", files), running=running)
         return
     if sustained is not None:
-        _sustained(call, size, sustained, plot, running=running)
+        _sustained(call, size, sustained, plot, Answer(call.terminal, "sustained", files), running=running)
         return
     if plot is not None:
         raise UsageError("--plot draws the seconds of a long run", hint="shmq bench --sustained 60 --plot seconds.png")
+    answer = Answer(call.terminal, "short", files)
     measurements = _measurements(call, size, count, batch, trips, groups)
     private = {**PRIVATE_BROKER, "client_max": max(CLIENTS_MIN, 2 * (groups or 0))}
     with ended_in_order(), _broker(call, private, running=running) as url:
@@ -97,7 +109,7 @@ def bench(
         "groups": groups,
         "results": results,
     }
-    call.terminal.answer(document, results, text=lambda: _print(call, size, results))
+    answer.give(document, results, text=lambda: _print(call, size, results))
 
 
 def _measurements(call: Call, size: int, count: int, batch: int, trips: int, groups: int | None) -> list[Measurement]:
@@ -119,7 +131,7 @@ def _measurements(call: Call, size: int, count: int, batch: int, trips: int, gro
     return measurements
 
 
-def _synchronous(call: Call, size: int, *, running: bool) -> None:
+def _synchronous(call: Call, size: int, answer: Answer, *, running: bool) -> None:
     from shmq.tools.measurement.synchronous import synchronous
 
     results: list[dict[str, Any]] = []
@@ -129,7 +141,7 @@ def _synchronous(call: Call, size: int, *, running: bool) -> None:
             figures = _measured(call, partial(_of_processes, synchronous, processes, size), url)
             results.append({key.replace(".", ""): value for key, value in figures.items()} | {"processes": processes})
     document = {"private": not running, "size_bytes": size, "results": results}
-    call.terminal.answer(document, results, text=lambda: _print_synchronous(call, size, results))
+    answer.give(document, results, text=lambda: _print_synchronous(call, size, results))
 
 
 def _of_processes(
@@ -138,7 +150,7 @@ def _of_processes(
     return measure(url, processes=processes, size=size)
 
 
-def _sustained(call: Call, size: int, seconds: int, plot: str | None, *, running: bool) -> None:
+def _sustained(call: Call, size: int, seconds: int, plot: str | None, answer: Answer, *, running: bool) -> None:
     from shmq.tools.measurement.seconds_report import check_plot, draw_seconds, print_seconds
     from shmq.tools.measurement.sustained import sustained
 
@@ -150,7 +162,7 @@ def _sustained(call: Call, size: int, seconds: int, plot: str | None, *, running
         draw_seconds(figures, plot)
     document = {"private": not running, "size_bytes": size, "seconds": seconds}
     document |= {key.replace(".", ""): value for key, value in figures.items()}
-    call.terminal.answer(document, [document], text=lambda: print_seconds(call.terminal, size, figures))
+    answer.give(document, [document], text=lambda: print_seconds(call.terminal, size, figures))
 
 
 def _measured(call: Call, run: Callable[[str | None], dict[str, Any]], url: str | None) -> dict[str, Any]:
@@ -164,18 +176,26 @@ def _measured(call: Call, run: Callable[[str | None], dict[str, Any]], url: str 
 
 
 def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str, float]:
-    """Return how fast one process stores messages that nobody reads."""
+    """Return how fast one process stores messages that nobody reads, and how much of their memory was fresh."""
+    from shmq.tools.measurement.conditions import fresh_share
+
     topic, body = f"{BENCH_TOPICS}append-{time.monotonic_ns():x}", b"\x5a" * size
     measured = Call(named_url=url, timeout=call.timeout)
     with measured.connect() as connection, connection.producer() as producer:
         send = producer.send
         for _ in repeat(None, min(count, 10_000)):
             send(topic, body)
-        started = time.perf_counter()
+        before, started = _page_faults(), time.perf_counter()
         for _ in repeat(None, count):
             send(topic, body)
         rate = count / (time.perf_counter() - started)
-    return {"rate": rate, "bytes": rate * size, "nanoseconds": 1e9 / rate}
+        fresh = fresh_share(_page_faults() - before, count, size)
+    return {"rate": rate, "bytes": rate * size, "nanoseconds": 1e9 / rate, "fresh": fresh}
+
+
+def _page_faults() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_minflt + used.ru_majflt
 
 
 @contextmanager

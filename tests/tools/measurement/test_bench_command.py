@@ -1,5 +1,6 @@
 """`shmq bench` and `shmq demo` run to their end, tell figures, and leave nothing behind."""
 
+import json
 import os
 import signal
 import tempfile
@@ -34,6 +35,31 @@ def test_bench_measures_on_a_broker_of_its_own(shell: Shell, directory: Path) ->
     assert all(result["rate"] > 0 for result in document["results"][:3])
     assert all(0 < result["p50"] <= result["p99"] <= result["max"] for result in document["results"][3:])
     assert list(directory.iterdir()) == []
+
+
+def test_bench_keeps_a_result_and_prints_the_next_beside_it(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    first = shell.json("bench", "bench", *QUICK, "--save", str(path))
+    assert "against" not in first and 0 <= first["conditions"]["fresh"] <= 1
+    path.write_text(path.read_text().replace(first["conditions"]["kernel"], "of another age"))
+    second = shell.json("bench", "bench", *QUICK, "--against", str(path))["against"]
+    assert [figure["name"] for figure in second["figures"] if figure["figure"] in ("rate", "p50")] == NAMES
+    assert all(figure["ratio"] > 0 for figure in second["figures"])
+    assert any(text.startswith("kernel: of another age saved") for text in second["differences"])
+    printed = shell.run("bench", *QUICK, "--against", str(path), "--save", str(path))
+    assert printed.status == 0 and "NOW / SAVED" in printed.out.decode() and "load before" in printed.out.decode()
+    assert "not measured alike – kernel: of another age saved" in printed.err
+    assert json.loads(path.read_text())["conditions"]["kernel"] == first["conditions"]["kernel"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_of_results_are_refused_before_anything_runs(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "half.json").write_text('{"shmq_bench": 1, "kind": "sh')
+    for words in (("--against", "half.json"), ("--against", "none.json"), ("--save", "none/bench.json")):
+        option, name = words
+        result = shell.run("bench", option, str(tmp_path / name))
+        assert result.status == 64 and "measuring" not in result.err, result
+        assert str(tmp_path / name) in result.err and "  do    " in result.err, result
 
 
 def test_bench_lets_groups_sleep_where_it_is_told_to(shell: Shell, directory: Path) -> None:
