@@ -96,7 +96,7 @@ class UsageError(ShmqError, ValueError):
 
 
 class InvalidName(UsageError):
-    """A topic or group name outside the allowed alphabet or length."""
+    """The name of a topic, group or connection outside the allowed alphabet or length."""
 
 
 class ConnectError(ShmqError, ConnectionError):

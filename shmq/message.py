@@ -1,4 +1,4 @@
-"""Names of topics and groups, and the text of message properties.
+"""Names of topics, groups and connections, and the text of message properties.
 
 This module says what a name may look like, which names and property keys RocketMQ keeps for itself, and how properties
 become the text that a record and a send header carry.
@@ -6,7 +6,8 @@ become the text that a record and a send header carry.
     properties   key 0x01 value 0x02 key 0x01 value 0x02 ...        UTF-8, at most 32767 bytes
 
 Invariants:
- 1. A name that passed `check_topic` or `check_group` is ASCII, needs no escaping in a path, and fits its shared table.
+ 1. A name that passed `check_topic`, `check_group` or `check_connection_name` is ASCII, needs no escaping in a path,
+    and fits its table.
  2. `parse_properties(encode_properties(p)) == p` for every mapping that `encode_properties` accepts.
  3. Parsing never fails: pairs that RocketMQ's own reader skips (empty key, empty value, no separator) are skipped.
 """
@@ -20,6 +21,7 @@ from shmq.errors import InvalidName, MessageTooLarge, UsageError
 
 TOPIC_BYTES_MAX = 127
 GROUP_BYTES_MAX = 255
+CONNECTION_NAME_BYTES_MAX = 64  # a client id with it has less than 255, which is all that brokers take
 PROPERTIES_BYTES_MAX = 32767
 QUEUES_MAX = 1024  # of one topic; bounds what one administration request can make the tables hold
 
@@ -133,6 +135,15 @@ def check_group(name: str) -> str:
         InvalidName: empty, longer than 255 bytes, or with a character outside `%|a-zA-Z0-9_-`.
     """
     return _check_name("group", name, GROUP_BYTES_MAX)
+
+
+def check_connection_name(name: str) -> str:
+    """Return the name of a connection, which ends its client id, unchanged.
+
+    Raises:
+        InvalidName: empty, longer than 64 bytes, or with a character outside `%|a-zA-Z0-9_-`.
+    """
+    return _check_name("connection", name, CONNECTION_NAME_BYTES_MAX)
 
 
 def _check_name(kind: str, name: str, bytes_max: int) -> str:

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from shmq.client.client_id import pid_of as pid_of
 from shmq.errors import BrokerNotRunning, UsageError
 
 if TYPE_CHECKING:
@@ -355,12 +356,6 @@ class SharedBroker:
     def expect(self, topic: str, n: int = 1, timeout: float = 2.0) -> list[Message]:
         """Return the next `n` messages of a topic; see `Broker.expect`."""
         return self.broker.expect(topic, n, timeout)
-
-
-def pid_of(client_id: str) -> int:
-    """Return the process id inside a client id `host@pid#…`; 0 when there is none."""
-    digits = client_id.partition("@")[2].partition("#")[0]
-    return int(digits) if digits.isdecimal() else 0
 
 
 def pytest_configure(config: Any) -> None:

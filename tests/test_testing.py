@@ -178,7 +178,8 @@ def test_pytest_finds_the_fixtures_without_being_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("client_id", "pid"), [("host@812#1-ff", 812), ("10.0.0.7@3341", 3341), ("nonsense", 0), ("host@x#1", 0)]
+    ("client_id", "pid"),
+    [("host@812#1-ff", 812), ("10.0.0.7@3341", 3341), ("10.0.0.7@3341@unit", 3341), ("nonsense", 0), ("host@x#1", 0)],
 )
 def test_the_pid_is_read_from_a_client_id(client_id: str, pid: Any) -> None:
     assert pid_of(client_id) == pid

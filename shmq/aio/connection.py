@@ -31,7 +31,7 @@ from shmq.client.spec import consumer_spec
 from shmq.client.topic import Codec
 from shmq.errors import UsageError
 from shmq.functions import check_runnable
-from shmq.message import check_group
+from shmq.message import check_connection_name, check_group
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
@@ -43,7 +43,12 @@ ValueT = TypeVar("ValueT")
 
 @edge
 def connect(
-    url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: SpansWanted = False
+    url: str | None = None,
+    *,
+    timeout: float = options.CONNECT_TIMEOUT,
+    trace: bool = False,
+    spans: SpansWanted = False,
+    name: str | None = None,
 ) -> Connection:
     """Return a connection that opens with `async with`, with `await`, or on first use; see `shmq.connect`.
 
@@ -51,7 +56,7 @@ def connect(
         >>> async with connect() as mq:                                        # doctest: +SKIP
         ...     await mq.send("orders", b"42 apples", tag="fruit")
     """
-    return Connection(find(url), timeout=timeout, trace=trace, spans=spans)
+    return Connection(find(url), timeout=timeout, trace=trace, spans=spans, name=name)
 
 
 class Connection(SendingFace[SyncConnection], Placed):
@@ -64,11 +69,13 @@ class Connection(SendingFace[SyncConnection], Placed):
         timeout: float = options.CONNECT_TIMEOUT,
         trace: bool = False,
         spans: SpansWanted = False,
+        name: str | None = None,
     ) -> None:
         super().__init__(self._connect)
         self.place = place
         self._timeout = timeout
-        self._watching: dict[str, Any] = {"trace": trace, "spans": spans}
+        named = None if name is None else check_connection_name(name)
+        self._made_with: dict[str, Any] = {"trace": trace, "spans": spans, "name": named}
         self._listeners = Listeners()
         self._closed = False
         self._asked: set[str] = set()
@@ -77,7 +84,7 @@ class Connection(SendingFace[SyncConnection], Placed):
     async def _connect(self) -> SyncConnection:
         if self._closed:
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
-        made = await offload(SyncConnection, self.place, timeout=self._timeout, **self._watching)
+        made = await offload(SyncConnection, self.place, timeout=self._timeout, **self._made_with)
         loop = asyncio.get_running_loop()
         for group, function in self._checkers:
             await offload(made.transaction_checker(group), checker_for(loop, function))

@@ -42,7 +42,12 @@ Decode = Callable[[bytes], Any]
 
 @edge
 def connect(
-    url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: SpansWanted = False
+    url: str | None = None,
+    *,
+    timeout: float = options.CONNECT_TIMEOUT,
+    trace: bool = False,
+    spans: SpansWanted = False,
+    name: str | None = None,
 ) -> Connection:
     """Connect to a broker on this host, or to any RocketMQ cluster.
 
@@ -54,6 +59,8 @@ def connect(
         trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
         spans: make OpenTelemetry spans of sends, receives and calls of listeners (extra `otel`): True for the global
             tracer provider, or a provider.
+        name: what operators see at the end of the client id, in every list of consumers and connections: 1 to 64 of
+            the characters a-z A-Z 0-9 _ - % |. None takes the program's name.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -63,7 +70,7 @@ def connect(
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(find(url), timeout=timeout, trace=trace, spans=spans)
+    return Connection(find(url), timeout=timeout, trace=trace, spans=spans, name=name)
 
 
 class Connection(Link):
@@ -474,12 +481,12 @@ class Connection(Link):
         # A provider of its own cannot go with it; the global one of that process gets its spans.
         observer = self._observer
         watched = observer is not None and observer.traces, observer is not None and observer.spans is not None
-        return _reconnect, (self.place.secret_url, self._timeout, *watched)
+        return _reconnect, (self.place.secret_url, self._timeout, *watched, self._name)
 
 
 def _reply(live: Callable[[], Session], message: Message, body: Any) -> bool:
     return live().requests.reply(message, body)
 
 
-def _reconnect(url: str, timeout: float, trace: bool, spans: bool) -> Connection:
-    return connect(url, timeout=timeout, trace=trace, spans=spans)
+def _reconnect(url: str, timeout: float, trace: bool, spans: bool, name: str | None) -> Connection:
+    return connect(url, timeout=timeout, trace=trace, spans=spans, name=name)

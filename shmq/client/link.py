@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from shmq.client import options
+from shmq.client.client_id import new_client_id
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
 from shmq.client.observers.observer import observer_of
@@ -35,8 +36,9 @@ from shmq.client.place import Placed, RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
 from shmq.client.session import Session, open_session
 from shmq.client.timetable import Clock, Timetable
-from shmq.client.wire import Watcher, new_client_id
+from shmq.client.wire import Watcher
 from shmq.errors import ShmqError, UsageError
+from shmq.message import check_connection_name
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class Link(Sender, Placed):
         "_listeners",
         "_lock",
         "_membership",
+        "_name",
         "_observer",
         "_producers",
         "_session",
@@ -81,9 +84,11 @@ class Link(Sender, Placed):
         clock: Clock | None = None,
         trace: bool = False,
         spans: SpansWanted = False,
+        name: str | None = None,
     ) -> None:
         if not isinstance(timeout, int | float) or not timeout > 0:
             raise UsageError(f"timeout={timeout!r} is no time to wait", hint="seconds, more than 0: timeout=5.0")
+        self._name = None if name is None else check_connection_name(name)
         self.place = place
         self.client_id = ""
         self._timeout = timeout
@@ -191,7 +196,7 @@ class Link(Sender, Placed):
         return self._live().transactions
 
     def _open_session(self) -> None:
-        self.client_id = new_client_id()
+        self.client_id = new_client_id(self._name)
         session = open_session(self.place, client_id=self.client_id, timeout=self._timeout)
         # Weak: a connection that nobody holds any more must not be kept by its own control thread.
         link = weakref.ref(self)

@@ -9,10 +9,8 @@ Queues are named twice: by `queue_id`, which users see, and by `queue_index`, wh
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,12 +29,6 @@ if TYPE_CHECKING:
 
 _DOUBT_SECONDS = 0.02  # between two looks at what the broker may be mending
 _DOUBT_SECONDS_MAX = 15.0  # longer than a reader waits for that; only what is not on disk yet takes longer
-_serial = itertools.count(1)
-
-
-def new_client_id() -> str:
-    """Return RocketMQ's form of a client id, host@pid#serial-clock; no two connections of a host have the same."""
-    return f"{socket.gethostname()}@{os.getpid()}#{next(_serial)}-{time.monotonic_ns():x}"
 
 
 class QueueSlot(NamedTuple):

@@ -1,6 +1,7 @@
 """Connecting, closing, and being told why not."""
 
 import gc
+import os
 import pickle
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.client.client_id import name_of, new_client_id, pid_of, program_name
 from shmq.client.spec import parse_tags
+from shmq.message import CONNECTION_NAME_BYTES_MAX
 from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]
@@ -226,3 +229,79 @@ def test_an_idle_consumer_uses_no_processor(shmq_shared_broker: SharedBroker) ->
         subscription.receive(wait=2.0)
         used = time.thread_time() - before
         assert used < 0.2  # a consumer that spins would have used all of the two seconds
+
+
+@pytest.mark.parametrize("name", [None, "billing"])
+def test_no_two_connections_of_a_host_have_the_same_client_id(name: str | None) -> None:
+    assert len({new_client_id(name) for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("name", ["billing", "a-b_C%|", "7", "-", "x" * CONNECTION_NAME_BYTES_MAX])
+def test_a_name_ends_the_client_id_and_hides_nothing_of_it(name: str) -> None:
+    client_id = new_client_id(name)
+    assert (name_of(client_id), pid_of(client_id)) == (name, os.getpid())
+    assert len(client_id) <= 255
+
+
+@pytest.mark.parametrize(
+    ("client_id", "pid", "name"),
+    [
+        ("host@812#1-ff", 812, ""),
+        ("host@812#1-ff@billing", 812, "billing"),
+        ("10.0.0.7@3341@unit", 3341, "unit"),
+        ("10.0.0.7@3341#55@unit@east", 3341, "unit@east"),
+        ("10.0.0.7@DEFAULT", 0, ""),
+        ("nonsense", 0, ""),
+        ("", 0, ""),
+    ],
+)
+def test_ids_of_other_clients_are_read(client_id: str, pid: int, name: str) -> None:
+    assert (pid_of(client_id), name_of(client_id)) == (pid, name)
+
+
+@pytest.mark.parametrize(
+    ("started", "name"),
+    [
+        (["/srv/billing.py"], "billing"),
+        (["./billing"], "billing"),
+        (["/srv/my orders.v2.py"], "my-orders-v2"),
+        (["/srv/orders/__main__.py"], "orders"),
+        (["/srv/orders/"], "orders"),
+        (["/srv/" + "x" * 100 + ".py"], "x" * CONNECTION_NAME_BYTES_MAX),
+        (["/srv/\u8ba2\u5355.py"], ""),
+        (["."], ""),
+        ([""], ""),
+        (["-c"], ""),
+        ([], ""),
+        ([None], ""),
+    ],
+)
+def test_the_name_of_a_program_is_what_was_started(
+    started: list[object], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", started)
+    assert program_name() == name
+    assert name_of(new_client_id()) == name
+
+
+def test_where_python_is_embedded_without_arguments_a_program_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys, "argv")
+    assert name_of(new_client_id()) == ""
+
+
+def test_a_script_a_module_and_a_package_have_their_own_names(tmp_path: Path) -> None:
+    program = "from shmq.client.client_id import new_client_id\nprint(new_client_id())\n"
+    package = tmp_path / "orders"
+    package.mkdir()
+    for file in ("__main__.py", "nightly.py"):
+        (package / file).write_text(program)
+    ways = {
+        "orders": ["-m", "orders"],
+        "nightly": ["-m", "orders.nightly"],
+        "": ["-c", program],
+    }
+    for name, words in ways.items():
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
+        )
+        assert name_of(done.stdout.strip()) == name

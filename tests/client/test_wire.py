@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shmq.client.wire import CONCURRENT_MAX, Answer, Question, ask_each, new_client_id, reply_of
+from shmq.client.wire import CONCURRENT_MAX, Answer, Question, ask_each, reply_of
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -81,7 +81,3 @@ def test_an_answer_that_never_comes_ends_the_wait() -> None:
     brokers.timeout = -0.9  # with the margin, a tenth of a second
     with pytest.raises(RequestTimeout):
         ask_each(brokers, [Question("a", 1)])
-
-
-def test_no_two_connections_of_a_host_have_the_same_client_id() -> None:
-    assert len({new_client_id() for _ in range(100)}) == 100

@@ -17,6 +17,7 @@ NO_BODY = (None, 1, "text", [], {}, 1.5, object())
 Call = Callable[[shmq.Connection, Any], object]
 
 REFUSED: dict[str, tuple[Call, tuple[Any, ...]]] = {
+    "connect.name": (lambda mq, bad: shmq.connect(mq.url, name=bad), (*NO_TEXT, [], {}, "", "a b", "a@b", "x" * 65)),
     "subscribe.topic": (lambda mq, bad: mq.subscribe(bad, group="g"), NO_NAME),
     "subscribe.group": (lambda mq, bad: mq.subscribe("orders", group=bad), NO_NAME),
     "subscribe.tags": (lambda mq, bad: mq.subscribe("orders", group="g", tags=bad), (*NO_TEXT, [1], [b"b"])),

@@ -72,7 +72,7 @@ def control_of(call: Call) -> Iterator[Control]:
 
 @contextmanager
 def _control_plane(call: Call) -> Iterator[ControlClient]:
-    from shmq.client.wire import new_client_id
+    from shmq.client.client_id import new_client_id
     from shmq.client.wire_shm.control import ControlClient
 
     place, timeout = find_place(call.url), _timeout(call)
@@ -127,8 +127,8 @@ def session_of(call: Call) -> LocalSession:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket or the segments are not for us.
     """
+    from shmq.client.client_id import new_client_id
     from shmq.client.local_session import LocalSession
-    from shmq.client.wire import new_client_id
 
     return LocalSession(find_place(call.url), client_id=new_client_id(), timeout=_timeout(call))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shmq.client.client_id import name_of
 from shmq.tools.observe.snapshot import Client, Group, Process, Snapshot
 
 TCP_ROLE = "tcp"
@@ -206,7 +207,7 @@ def _name(process: Process) -> str:
 
 
 def _tcp_row(client: Client) -> ProcessRow:
-    name = f"{client.address} {client.language}".strip()
+    name = " ".join(filter(None, (client.address, client.language, name_of(client.client_id))))
     return ProcessRow(name=name, idle=client.idle, groups=client.consumer_groups)
 
 

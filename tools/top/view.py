@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from shmq.client.client_id import name_of
 from shmq.message import is_system_group
 from shmq.tools.health.broker_rules import broker_findings
 from shmq.tools.health.finding import Verdict, by_severity
@@ -203,7 +204,10 @@ def _known(text: Callable[[Any], str], value: float | None) -> str:
 
 
 def _name(row: ProcessRow) -> str:
-    return (row.name or _NOTHING) + ("" if row.state in _GOOD else f" ({row.state})")
+    # A connection's name ends its client id and would be the first to give way in a narrow terminal.
+    named = name_of(row.name)
+    shown = f"{named} {row.name.removesuffix(f'@{named}')}" if named else row.name
+    return (shown or _NOTHING) + ("" if row.state in _GOOD else f" ({row.state})")
 
 
 def _note(row: GroupRow) -> str:

@@ -136,6 +136,20 @@ def test_what_keeps_messages_from_flowing_is_on_top() -> None:
     ]
 
 
+def test_the_name_of_a_connection_stands_before_its_client_id() -> None:
+    now = look(11.0, 2, count=1)
+    own, member = now.processes
+    local = member._replace(client_ids=("host@100#1-ff@invoices",))
+    known = {"transport": "tcp", "consumer_groups": ("g",), "address": "10.0.0.7:5000", "language": "java", "start": 0}
+    remote = tuple(made(Client, client_id=f"10.0.0.7@5{unit}", role="consumer", **known) for unit in ("", "@ledger"))
+    picture = picture_of(None, now._replace(processes=(own, local), clients=(*now.clients, *remote)))
+    names = ["python", "host@100#1-ff@invoices", "10.0.0.7:5000 java", "10.0.0.7:5000 java ledger"]
+    assert [row.name for row in picture.processes] == names
+    shown = text_of(page(picture, Choice(), width=200, height=30), width=200)
+    assert " invoices host@100#1-ff " in shown and " 10.0.0.7:5000 java ledger " in shown
+    assert " invoices" in text_of(page(picture, Choice(), width=80, height=30), width=80)
+
+
 def test_columns_go_by_importance_and_long_names_are_cut() -> None:
     columns = (Column("pid"), Column("name", right=False, flexible=True), Column("groups", importance=5))
     rows = [Row(("1", "a-very-long-name-indeed", "g")), Row(("2", "b", "h")), Row(("3", "c", "i"))]
