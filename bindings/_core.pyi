@@ -732,6 +732,9 @@ class Producer:
 
     `special(topic, body, keywords)` is called for a send or send_oneway with a keyword that is none of ours, with all
     keywords but topic and body; what it returns, send returns. Without it such a keyword is a TypeError.
+
+    `explain(arguments)` is called when a send, batch or reserve has failed by a Python error about its arguments, with
+    all of them by name; the error that it returns is raised instead, None leaves the first one.
     """
 
     def __init__(
@@ -742,6 +745,7 @@ class Producer:
         timeout: float = 3.0,
         wait_durable: bool = False,
         special: Callable[[str, Any, dict[str, Any], bool], Any] | None = None,
+        explain: Callable[[dict[str, Any]], BaseException | None] | None = None,
     ) -> None: ...
     def send(
         self,

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         TransactionError,
         UsageError,
         VersionMismatch,
+        WrongKind,
     )
     from shmq.shm.core import Message, Receipt, Slot
 
@@ -117,6 +118,7 @@ _HOMES = {
         "TransactionError",
         "UsageError",
         "VersionMismatch",
+        "WrongKind",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -187,6 +189,7 @@ __all__ = [
     "TypedSubscription",
     "UsageError",
     "VersionMismatch",
+    "WrongKind",
     "__version__",
     "connect",
 ]

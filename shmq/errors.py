@@ -3,6 +3,7 @@
     ShmqError                                   code, retryable, hint, doc_url
     +-- UsageError(ValueError)                  the call breaks the contract            fix the call
     |   +-- InvalidName                         topic or group name
+    |   +-- WrongKind(TypeError)                an argument of a wrong kind
     +-- ConnectError(ConnectionError)
     |   +-- BrokerNotRunning                    nobody listens there                    shmq serve
     |   +-- PermissionDenied(PermissionError)   the segment or socket is not ours
@@ -97,6 +98,10 @@ class UsageError(ShmqError, ValueError):
 
 class InvalidName(UsageError):
     """The name of a topic, group or connection outside the allowed alphabet or length."""
+
+
+class WrongKind(UsageError, TypeError):
+    """An argument of a wrong kind: the message names it, and says what it is and what was given."""
 
 
 class ConnectError(ShmqError, ConnectionError):

@@ -126,6 +126,7 @@ typedef struct {
     struct shmq_spec blank;    /* hosts filled in */
     uint32_t seed;
     uint64_t beat_ms;
+    PyObject *explain;         /* makes a better error from the arguments of a call that has failed, or NULL */
 } PyProducer;
 
 typedef struct {
@@ -294,6 +295,9 @@ bool call_parse(struct core_state *state, const char *method, PyObject *second_n
 bool call_route(PyProducer *self, struct call *call);
 struct route *producer_route(PyProducer *self, PyObject *topic);
 struct body_buffer { const void *data; size_t bytes; bool held; Py_buffer buffer; };
+/* NULL, with an error that says which argument of a failed call is to blame, if it is an error of arguments. */
+PyObject *call_explain(PyProducer *self, PyObject *second_name, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames);
 bool body_open(struct core_state *state, PyObject *body, struct body_buffer *out);
 static inline void body_close(struct body_buffer *body)
 {

@@ -16,6 +16,7 @@ from shmq.client.consumers.consumer import Subscription
 from shmq.client.consumers.pull import PullConsumer
 from shmq.client.consumers.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
 from shmq.client.edge import edge
+from shmq.client.kinds import TIMEOUT_MAX, refuse_wrong
 from shmq.client.link import Link
 from shmq.client.place import COMPRESSIONS, find
 from shmq.client.position import PositionLike, parse_position
@@ -99,6 +100,7 @@ class Connection(Link):
                 (see shmq.client.producers.queue_selector).
         """
         check_selector(queue_selector)
+        refuse_wrong({"timeout": timeout})
         if compression is not None and compression not in COMPRESSIONS:
             raise UsageError(f"compression={compression!r} does not exist", hint=f"one of {', '.join(COMPRESSIONS)}")
         session = self._live()
@@ -373,6 +375,8 @@ class Connection(Link):
         ask, seconds = self._live().requests.request, self._timeout if timeout is None else timeout
         if not isinstance(seconds, int | float) or seconds != seconds:
             raise UsageError(f"timeout={timeout!r} is no time to wait", hint="seconds: timeout=0.5")
+        seconds = min(seconds, TIMEOUT_MAX)
+        refuse_wrong({"topic": topic, **arguments})
         if self._observer is None:
             return ask(topic, body, seconds, **arguments)
         with self._observer.asking(topic, body, arguments) as carried:

@@ -31,6 +31,7 @@ from shmq.client import options
 from shmq.client.client_id import new_client_id
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
+from shmq.client.kinds import TIMEOUT_MAX
 from shmq.client.observers.observer import observer_of
 from shmq.client.place import Placed, RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
@@ -86,8 +87,11 @@ class Link(Sender, Placed):
         spans: SpansWanted = False,
         name: str | None = None,
     ) -> None:
-        if not isinstance(timeout, int | float) or not timeout > 0:
-            raise UsageError(f"timeout={timeout!r} is no time to wait", hint="seconds, more than 0: timeout=5.0")
+        if not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
+            raise UsageError(
+                f"timeout={timeout!r:.80} is no time to wait",
+                hint=f"seconds, more than 0 and at most {TIMEOUT_MAX:.0f} (24 days): timeout=5.0",
+            )
         self._name = None if name is None else check_connection_name(name)
         self.place = place
         self.client_id = ""

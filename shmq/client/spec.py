@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from shmq.client.kinds import wrong_kind
 from shmq.client.position import BEGIN, END, Position, PositionLike, parse_position
 from shmq.errors import UsageError
 from shmq.filter.sql import SQL92, sql_filter, with_tags
@@ -170,6 +171,9 @@ def consumer_spec(
             f'no group to read topic "{topic}" for',
             hint='subscribe(…, group="billing"), or model="broadcasting" to see every message without a group',
         )
+    attempts_max = rest.get("attempts_max")
+    if attempts_max is not None and (not isinstance(attempts_max, int) or isinstance(attempts_max, bool)):
+        raise wrong_kind("attempts_max", attempts_max, "a number of deliveries", "attempts_max=17")
     begin = BEGIN if model == "clustering" else END
     position = begin if start is None else parse_position(start)
     wanted = wanted_of(tags, where)

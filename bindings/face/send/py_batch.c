@@ -207,5 +207,5 @@ PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_
     Py_XDECREF(batch->keys);
     Py_XDECREF(batch->bodies);
     PyMem_Free(batch);
-    return receipts;
+    return receipts ? receipts : call_explain(self, self->state->name_bodies, args, nargs, kwnames);
 }

@@ -60,6 +60,52 @@ bool call_parse(struct core_state *state, const char *method, PyObject *second, 
     return false;
 }
 
+static bool is_of_arguments(void) /* ValueError: our own for an argument outside its range is one, too */
+{
+    return PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_AttributeError) ||
+           PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_ValueError);
+}
+
+static PyObject *call_named(PyObject *const names[2], PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *named = PyDict_New();
+    bool ok = named;
+    for (Py_ssize_t i = 0; ok && i < nargs && i < 2; i++) {
+        ok = PyDict_SetItem(named, names[i], args[i]) == 0;
+    }
+    for (Py_ssize_t i = 0; ok && kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
+        ok = PyDict_SetItem(named, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) == 0;
+    }
+    if (!ok) {
+        Py_CLEAR(named);
+    }
+    return named;
+}
+
+PyObject *call_explain(PyProducer *self, PyObject *second_name, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames)
+{
+    if (!self->explain || !is_of_arguments()) {
+        return NULL;
+    }
+    PyObject *const names[2] = {self->state->call_names[CALL_TOPIC], second_name};
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *named = call_named(names, args, nargs, kwnames);
+    PyObject *error = named ? PyObject_CallOneArg(self->explain, named) : NULL;
+    Py_XDECREF(named);
+    if (error && PyExceptionInstance_Check(error)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_DECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+    } else { /* nothing to add; what failed inside the explanation is of no interest */
+        PyErr_Restore(type, value, trace);
+    }
+    Py_XDECREF(error);
+    return NULL;
+}
+
 bool body_open(struct core_state *state, PyObject *body, struct body_buffer *out)
 {
     out->held = false;

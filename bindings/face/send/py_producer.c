@@ -244,6 +244,7 @@ static int producer_traverse(PyProducer *self, visitproc visit, void *arg)
     Py_VISIT(self->store);
     Py_VISIT(self->resolve);
     Py_VISIT(self->special);
+    Py_VISIT(self->explain);
     return 0;
 }
 
@@ -251,6 +252,7 @@ static int producer_clear(PyProducer *self)
 {
     Py_CLEAR(self->resolve);
     Py_CLEAR(self->special);
+    Py_CLEAR(self->explain);
     return 0;
 }
 
@@ -271,13 +273,13 @@ static void producer_dealloc(PyProducer *self)
 
 static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"store", "resolve", "timeout", "wait_durable", "special", NULL};
+    static char *names[] = {"store", "resolve", "timeout", "wait_durable", "special", "explain", NULL};
     struct core_state *state = PyType_GetModuleState(type);
-    PyObject *store, *resolve = NULL, *timeout = NULL, *special = NULL;
+    PyObject *store, *resolve = NULL, *timeout = NULL, *special = NULL, *explain = NULL;
     double seconds = 3.0;
     int wait_durable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OOpO:Producer", names, state->store_type, &store, &resolve,
-                                     &timeout, &wait_durable, &special) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OOpOO:Producer", names, state->store_type, &store, &resolve,
+                                     &timeout, &wait_durable, &special, &explain) ||
         !seconds_from(state, timeout, "timeout", &seconds) || !store_check_writable((PyStore *)store)) {
         return NULL;
     }
@@ -289,6 +291,10 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         PyErr_SetString(PyExc_TypeError, "special= is a callable of topic, body, a dict of keywords and whether it is one-way, or None");
         return NULL;
     }
+    if (explain && explain != Py_None && !PyCallable_Check(explain)) {
+        PyErr_SetString(PyExc_TypeError, "explain= is a callable of a dict of all arguments, or None");
+        return NULL;
+    }
     PyProducer *self = (PyProducer *)type->tp_alloc(type, 0);
     if (!self) {
         return NULL;
@@ -297,6 +303,7 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->store = (PyStore *)Py_NewRef(store);
     self->resolve = Py_NewRef(resolve);
     self->special = special && special != Py_None ? Py_NewRef(special) : NULL;
+    self->explain = explain && explain != Py_None ? Py_NewRef(explain) : NULL;
     self->timeout = seconds;
     self->wait_durable = wait_durable;
     memcpy(self->blank.store_host, self->store->core.head->store_host, sizeof self->blank.store_host);

@@ -25,7 +25,7 @@ PyObject *producer_reserve(PyProducer *producer, PyObject *const *args, Py_ssize
     unsigned long bytes;
     if (!call_parse(state, "reserve", state->name_size, RESERVE_NAMES, args, nargs, kwnames, call.values, NULL) ||
         !reserve_bytes(producer, call.values[CALL_SECOND], &bytes) || !call_route(producer, &call)) {
-        return NULL;
+        return call_explain(producer, state->name_size, args, nargs, kwnames);
     }
     PySlot *self = (PySlot *)state->slot_type->tp_alloc(state->slot_type, 0);
     if (!self) {
@@ -44,7 +44,7 @@ PyObject *producer_reserve(PyProducer *producer, PyObject *const *args, Py_ssize
     if (!self->properties ||
         (call.values[CALL_PROPERTIES] && PyDict_Update(self->properties, call.values[CALL_PROPERTIES]) < 0)) {
         Py_DECREF(self);
-        return NULL;
+        return call_explain(producer, state->name_size, args, nargs, kwnames);
     }
     /* Room for any properties: what commit does not need is not used up, since the log end moves by the record's size.
      */

@@ -208,6 +208,7 @@ done:
 }
 
 #define SEND_NAMES ((1u << CALL_COUNT) - 1)
+#define SECOND_NAME(self) ((self)->state->call_names[CALL_SECOND])
 
 static bool send_parse(PyProducer *self, const char *method, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                        struct call *call, bool *unknown)
@@ -268,10 +269,11 @@ PyObject *producer_send(PyProducer *self, PyObject *const *args, Py_ssize_t narg
     struct shmq_appended appended;
     bool unknown;
     if (!send_parse(self, "send", args, nargs, kwnames, &call, &unknown)) {
-        return unknown ? send_special(self, "send", args, nargs, kwnames, false) : NULL;
+        PyObject *answer = unknown ? send_special(self, "send", args, nargs, kwnames, false) : NULL;
+        return answer ? answer : call_explain(self, SECOND_NAME(self), args, nargs, kwnames);
     }
     if (!send_one(self, &call, true, &appended)) {
-        return NULL;
+        return call_explain(self, SECOND_NAME(self), args, nargs, kwnames);
     }
     return receipt_new(self, call.route, call.queue_id, &appended);
 }
@@ -284,13 +286,13 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
     if (!send_parse(self, "send_oneway", args, nargs, kwnames, &call, &unknown)) {
         PyObject *answer = unknown ? send_special(self, "send_oneway", args, nargs, kwnames, true) : NULL;
         if (!answer) {
-            return NULL;
+            return call_explain(self, SECOND_NAME(self), args, nargs, kwnames);
         }
         Py_DECREF(answer);
         Py_RETURN_NONE;
     }
     if (!send_one(self, &call, false, &appended)) {
-        return NULL;
+        return call_explain(self, SECOND_NAME(self), args, nargs, kwnames);
     }
     Py_RETURN_NONE;
 }

@@ -160,6 +160,21 @@ static enum shmq_status commit_in_place(PySlot *self, struct call *call, struct 
     return FACE_ERROR;
 }
 
+static PyObject *slot_explain(PySlot *self)
+{
+    PyObject *const *names = self->state->call_names;
+    PyObject *given[] = {self->tag, self->key, self->group, self->properties};
+    PyObject *kwnames = PyTuple_Pack(4, names[CALL_TAG], names[CALL_KEY], names[CALL_GROUP], names[CALL_PROPERTIES]);
+    for (int i = 0; i < 4; i++) {
+        given[i] = given[i] ? given[i] : Py_None;
+    }
+    if (kwnames) {
+        call_explain(self->producer, NULL, given, 0, kwnames);
+        Py_DECREF(kwnames);
+    }
+    return NULL;
+}
+
 static PyObject *slot_commit(PySlot *self, PyObject *unused)
 {
     (void)unused;
@@ -180,7 +195,7 @@ static PyObject *slot_commit(PySlot *self, PyObject *unused)
     }
     if (!slot_spec_fill(self, &text, &spec, &tag_hash)) {
         property_text_close(&text);
-        return NULL;
+        return slot_explain(self);
     }
     self->open = false; /* another thread cannot commit it, too, while we wait without the GIL */
     views_release(self);

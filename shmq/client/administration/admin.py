@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from shmq.client.administration.group import Group, GroupFigures, Groups
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
 from shmq.client.edge import edge
+from shmq.client.kinds import is_in, refuse_wrong
 from shmq.errors import UsageError
 from shmq.message import (
     DEAD_LETTER_REASON,
@@ -259,6 +260,7 @@ class Admin:
         Raises:
             TopicNotFound: there is none of this name.
         """
+        refuse_wrong({"topic": name})
         self._figures.delete_topic(name)
 
     @property
@@ -275,8 +277,8 @@ class Admin:
     def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
         """Return what a group gave up on, oldest first; [] when there is nothing."""
         topic = dead_letter_topic(check_group(group))
-        if not 1 <= limit <= DEAD_LETTERS_MAX:
-            raise UsageError(f"limit={limit} is not possible", hint=f"1 to {DEAD_LETTERS_MAX}")
+        if not is_in(limit, 1, DEAD_LETTERS_MAX):
+            raise UsageError(f"limit={limit!r:.80} is not possible", hint=f"1 to {DEAD_LETTERS_MAX}")
         if not self._figures.has_topic(topic):
             return []
         letters: list[DeadLetter] = []

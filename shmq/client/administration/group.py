@@ -16,6 +16,7 @@ from collections.abc import ItemsView, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shmq.client.edge import edge
+from shmq.client.kinds import refuse_wrong
 from shmq.client.position import PositionLike, parse_position
 from shmq.errors import ConsumeError, GroupNotFound, UsageError
 from shmq.message import check_group, nearest
@@ -162,6 +163,7 @@ class Group:
             ConsumeError: a member reads now, over TCP whatever topic it is; stop the members first.
             TopicNotFound: there is no such topic.
         """
+        refuse_wrong({"topic": topic})
         position, queues = parse_position(to), self._figures.queues
         wanted = {
             queue.queue_id: queues.place_in(topic, queue, position)
@@ -187,6 +189,8 @@ class Group:
             ConsumeError: a member of the other group reads now; topics before that one are done.
             UsageError: it is the same group, or this one has no offset there.
         """
+        if topic is not None:
+            refuse_wrong({"topic": topic})
         if check_group(to) == self.name:
             raise UsageError(f'group "{to}" cannot be cloned to itself', hint="name another group")
         progress: dict[str, dict[int, int]] = {}
@@ -226,6 +230,8 @@ class Groups(Mapping[str, Group]):
         self._figures = figures
 
     def __getitem__(self, name: str) -> Group:
+        if not isinstance(name, str):
+            check_group(name)
         if not self._figures.has_group(name):
             near = nearest(name, self._figures.group_names())
             hint = f"did you mean {' or '.join(near)}?" if near else "see: list(mq.admin.groups)"

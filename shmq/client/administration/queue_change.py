@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from shmq.client.kinds import is_in
 from shmq.errors import UsageError
 from shmq.message import QUEUES_MAX
 
@@ -54,8 +55,8 @@ def change_queues(now: TopicQueues, *, queues: int | None = None, read_queues: i
         UsageError: a number that no topic can have, or queues that would be written and not read.
     """
     for name, count in (("queues", queues), ("read_queues", read_queues)):
-        if count is not None and not 1 <= count <= QUEUES_MAX:
-            raise UsageError(f"a topic cannot have {name}={count}", hint=f"{name} is 1 to {QUEUES_MAX}")
+        if count is not None and not is_in(count, 1, QUEUES_MAX):
+            raise UsageError(f"a topic cannot have {name}={count!r:.80}", hint=f"{name} is 1 to {QUEUES_MAX}")
     write = now.write_queues if queues is None else queues
     if read_queues is not None and read_queues < write:
         raise UsageError(

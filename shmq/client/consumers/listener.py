@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.lanes import Lanes
+from shmq.client.kinds import is_in
 from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
@@ -86,8 +87,8 @@ class Listener:
         ordered: bool,
     ) -> None:
         """`join` lets a consumer begin to read, as a member of its group."""
-        if not 1 <= threads <= options.LISTENER_THREADS_MAX:
-            raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
+        if not is_in(threads, 1, options.LISTENER_THREADS_MAX):
+            raise UsageError(f"threads={threads!r:.80} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
         check_function(function)
         self.spec = spec._replace(ordered=ordered, function=function)
         self.function = function

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shmq.client.kinds import wrong_kind
 from shmq.errors import DamagedMessage
 
 if TYPE_CHECKING:
@@ -160,13 +161,15 @@ def observer_of(store: Callable[[bytes, Sequence[str]], None], *, trace: bool, s
         store: stores one message of the trace with its keys.
 
     Raises:
-        UsageError: spans are wanted, and OpenTelemetry is not installed.
+        UsageError: spans are wanted, and OpenTelemetry is not installed; or `spans` is no provider.
     """
     tracer = made = None
     if trace:
         from shmq.client.observers.trace import Tracer
 
         tracer = Tracer(store)
+    if not isinstance(spans, bool | None) and not hasattr(spans, "get_tracer"):
+        raise wrong_kind("spans", spans, "True, False, or a tracer provider of OpenTelemetry", "spans=True")
     if spans is not False:
         from shmq.client.observers.spans import Spans
 

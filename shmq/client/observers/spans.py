@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from shmq.client.kinds import refuse_wrong
 from shmq.client.observers import span_attributes as about
 from shmq.errors import DamagedMessage, UsageError
 from shmq.version import __version__
@@ -183,6 +184,8 @@ class SpannedSender:
 
     def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Any) -> list[Receipt]:
         """Store all bodies into one queue, in order; they share one context."""
+        refuse_wrong({"bodies": bodies})
+        bodies = tuple(bodies)
         with self._spans.sending("send", topic, arguments, None, {about.BATCH_COUNT: len(bodies)}):
             receipts: list[Receipt] = self._inner.send_batch(topic, bodies, **carrying(arguments))
         return receipts

@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.kinds import refuse_wrong
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.message import parse_properties
 from shmq.protocol import trace as wire
@@ -255,6 +256,7 @@ class TracedSender:
 
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
         """Store one message and return where."""
+        refuse_wrong({"topic": topic, **arguments})
         keys = arguments.get("keys")
         if keys is not None and not isinstance(keys, (str, list, tuple)):
             keys = arguments["keys"] = list(keys)  # it is read twice
@@ -271,6 +273,10 @@ class TracedSender:
 
     def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Any) -> list[Receipt]:
         """Store all bodies into one queue, in order."""
+        refuse_wrong({"topic": topic, "bodies": bodies, **arguments})
+        bodies = tuple(bodies)  # it is read twice, and so are its keys
+        if arguments.get("keys") is not None:
+            arguments["keys"] = tuple(arguments["keys"])
         keys = [str(key) for key in arguments.get("keys") or [""] * len(bodies)]
         with self._sending(topic, bodies, arguments, keys, MessageType.NORMAL) as receipts:
             receipts += self._inner.send_batch(topic, bodies, **arguments)

@@ -29,6 +29,7 @@ from datetime import datetime, timedelta
 from struct import Struct
 from typing import Any, Final, TypedDict
 
+from shmq.client.kinds import KINDS, refuse_wrong, wrong_body, wrong_kind
 from shmq.delay_levels import DELAY
 from shmq.errors import MessageTooLarge, UsageError
 from shmq.message import check_properties, encode_properties
@@ -97,18 +98,13 @@ def body_of(body: Any) -> Any:
     """Return a body as bytes or a memoryview of bytes.
 
     Raises:
-        TypeError: a str, or nothing with the buffer protocol.
+        WrongKind: a str, or nothing with the buffer protocol.
         MessageTooLarge: longer than a body may be.
     """
-    if isinstance(body, str):
-        raise TypeError("a body is bytes, not str; did you mean body=text.encode()?")
     try:
         data = body if type(body) is bytes else memoryview(body).cast("B")
-    except TypeError:
-        raise TypeError(
-            f"a body is bytes, not {type(body).__name__}; did you mean body=json.dumps(value).encode(), "
-            "or a typed topic: mq.topic(name, type)?"
-        ) from None
+    except TypeError as error:
+        raise wrong_body(body) or error from None
     if len(data) > BODY_BYTES_MAX:
         raise MessageTooLarge(f"a body of {len(data)} bytes is longer than {BODY_BYTES_MAX}", hint="split it")
     return data
@@ -141,7 +137,7 @@ def message_properties(
 
 def _word(what: str, text: str, *, forbidden: str = "", blanks: bool = False) -> str:
     if not isinstance(text, str):
-        raise TypeError(f"{what} must be str, not {type(text).__name__}")
+        raise wrong_kind(what, text, KINDS[what].what, KINDS[what].hint)
     if not text or (not blanks and any(letter.isspace() for letter in text)) or any(f in text for f in forbidden):
         raise UsageError(
             f"{what}={text!r} is empty, or holds a blank or {forbidden or 'blank'}", hint=f"another {what}"
@@ -151,8 +147,8 @@ def _word(what: str, text: str, *, forbidden: str = "", blanks: bool = False) ->
 
 def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
     """Return all keys of a message."""
-    if isinstance(keys, str):
-        raise TypeError("keys is a sequence of str; did you mean key=?")
+    if isinstance(keys, str) or not isinstance(keys, Iterable | None):
+        refuse_wrong({"keys": keys})
     return [*([key] if key is not None else []), *(keys or ())]
 
 
@@ -169,6 +165,7 @@ def take_properties(arguments: dict[str, Any]) -> dict[str, str]:
     Raises:
         UsageError: a reserved or impossible property, tag or key.
     """
+    refuse_wrong(arguments)
     take = arguments.pop
     keys = keys_of(take("key", None), take("keys", None))
     return message_properties(take("tag", None), keys, arguments.get("message_group"), take("properties", None))

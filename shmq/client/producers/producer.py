@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from shmq.client import options
+from shmq.client.kinds import TIMEOUT_MAX, refuse_wrong
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, body_of
 from shmq.client.producers.queue_selector import QueueSelector, selecting
 from shmq.client.wire import Question
@@ -227,13 +228,15 @@ class Producer(Sender):
             self._refuse()
         if self.group is None:
             raise UsageError("a transaction needs a producer group to ask", hint='mq.producer(group="shop")')
-        seconds = self._timeout if timeout is None else timeout
+        refuse_wrong({"topic": topic, "flag": flag, "timeout": timeout})
+        seconds = min(self._timeout if timeout is None else timeout, TIMEOUT_MAX)
         arguments: dict[str, Any] = {"flag": flag} if flag else {}
         is_plain = tag is None and key is None and keys is None and properties is None and message_group is None
         if not (is_plain and queue_id is None and check_after is None):
             words = ("tag", "key", "keys", "properties", "message_group", "queue_id", "check_after")
             values = (tag, key, keys, properties, message_group, queue_id, check_after)
             arguments |= zip(words, values, strict=True)
+            refuse_wrong(arguments)
         begin, trace = self._transactions().begin, None
         if self._observer is None:
             half = begin(self.group, topic, body, seconds, **arguments)

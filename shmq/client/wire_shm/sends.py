@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.kinds import refuse_wrong, wrong_in
 from shmq.client.producers.keywords import (
     COMPRESS_ABOVE_BYTES,
     OWN,
@@ -68,7 +69,14 @@ class ShmSends:
         waits = wire.wait_durable if wait_durable is None else wait_durable
         special = SpecialSend(wire, queues)
         return special.bind(
-            Producer(wire.store, resolve=queues.resolve, timeout=timeout, wait_durable=waits, special=special)
+            Producer(
+                wire.store,
+                resolve=queues.resolve,
+                timeout=timeout,
+                wait_durable=waits,
+                special=special,
+                explain=wrong_in,
+            )
         )
 
     @property
@@ -137,6 +145,7 @@ class CompressingSender:
         packed, sys_flag = compress(data, self._kind)
         if not sys_flag:
             return None
+        refuse_wrong({"topic": topic, **given})
         timeout = given.get("timeout", self._timeout)
         group = given.get("message_group")
         properties = take_properties(given)
@@ -325,6 +334,7 @@ def _own_text(arguments: dict[str, Any]) -> str:
     """Take the application's own properties out of the arguments, and return their text."""
     own = arguments.pop("properties", None)
     if not own:
+        refuse_wrong({"properties": own})
         return ""
     check_properties(own)
     return encode_properties(own)

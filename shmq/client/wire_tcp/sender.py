@@ -19,11 +19,13 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from shmq.client.edge import edge
+from shmq.client.kinds import TIMEOUT_MAX, refuse_wrong
 from shmq.client.producers.keywords import (
     DEFAULT_PRODUCER_GROUP,
     UniqueIds,
     body_of,
     compress,
+    keys_of,
     message_properties,
     offset_of_id,
     take_properties,
@@ -120,6 +122,7 @@ class TcpSender:
     @edge
     def reserve(self, topic: str, size: int, *, timeout: float | None = None, **arguments: Any) -> TcpSlot:
         """Return memory for a body of up to `size` bytes; it is sent at the end of the `with` block."""
+        refuse_wrong({"topic": topic, "size": size, "timeout": timeout, **arguments})
         properties = arguments.pop("properties", None)
 
         def publish(body: memoryview, properties: Mapping[str, str]) -> Receipt:
@@ -151,16 +154,19 @@ class TcpSender:
         timeout: float | None = None,
     ) -> Future[list[Receipt]]:
         """Begin a batch."""
+        named = {"tag": tag, "keys": keys, "properties": properties, "message_group": message_group}
+        refuse_wrong({"topic": topic, "bodies": bodies, **named, "queue_id": queue_id, "timeout": timeout})
+        bodies, keys = tuple(bodies), None if keys is None else tuple(keys)
         if keys is not None and len(keys) != len(bodies):
             raise UsageError(f"{len(keys)} keys for {len(bodies)} bodies", hint="one key for each body")
         each = [
-            message_properties(tag, [keys[number]] if keys else (), message_group, properties)
+            message_properties(tag, keys_of(keys[number], None) if keys else (), message_group, properties)
             for number in range(len(bodies))
         ]
         wire = self._wire
         parts = batches(wire.ids, wire.now_ms(), topic, [body_of(body) for body in bodies], each)
         place = _Place(queue_id, message_group)
-        return wire.network.submit(self._send_parts(parts, place, self._timeout if timeout is None else timeout))
+        return wire.network.submit(self._send_parts(parts, place, self._seconds(timeout)))
 
     def prepare(
         self,
@@ -188,6 +194,7 @@ class TcpSender:
         extra: Mapping[str, str] | None = None,
         **arguments: Any,
     ) -> tuple[Outgoing, float, _Place]:
+        refuse_wrong({"topic": topic, "queue_id": queue_id, "flag": flag, "timeout": timeout})
         found = take_properties(arguments)
         place = _Place(queue_id, arguments.pop("message_group", None))
         if arguments:
@@ -195,11 +202,13 @@ class TcpSender:
         found.update(extra or {})
         wire = self._wire
         message = single(wire.ids, wire.now_ms(), self._compression, topic, body, flag, found)
-        return message, self._timeout if timeout is None else timeout, place
+        return message, self._seconds(timeout), place
 
     def _wait(self, future: Future[Any], arguments: Mapping[str, Any]) -> Any:
-        timeout = arguments.get("timeout")
-        return self._wire.wait(future, self._timeout if timeout is None else timeout)
+        return self._wire.wait(future, self._seconds(arguments.get("timeout")))
+
+    def _seconds(self, timeout: float | None) -> float:
+        return min(self._timeout if timeout is None else timeout, TIMEOUT_MAX)
 
     # -- on the I/O thread
     async def _send_one(self, message: Outgoing, place: _Place, timeout: float, retries: int = RETRIES) -> Receipt:
