@@ -16,7 +16,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_log_topics_groups_and_disk_are_as_mqadmin_says(mqadmin: Mqadmin) -> None:
-    with Broker(tcp=True) as broker, broker.connect() as mq, Observer(broker.url) as observer:
+    with Broker(tcp=True) as broker, broker.connect(name="invoices") as mq, Observer(broker.url) as observer:
         producer = mq.producer()
         for number in range(12):
             producer.send("orders", b"x" * 100, queue_id=number % 4)
@@ -59,3 +59,4 @@ def test_log_topics_groups_and_disk_are_as_mqadmin_says(mqadmin: Mqadmin) -> Non
 
         connection = mqadmin("4", "consumerConnection", "-g", "billing", "-n", broker.name_server)
         assert all(member.client_id in connection for member in group.members)
+        assert f"{mq.client_id} " in connection and mq.client_id.endswith("@invoices")
