@@ -52,8 +52,6 @@ class Answer:
         fresh = next((row["fresh"] for row in rows if "fresh" in row), None)
         conditions = replace(self._conditions, fresh=fresh)
         now, warnings = taken_now(self._kind, conditions, document), doubts(conditions)
-        if self._files.save is not None:
-            save(self._files.save, now)
         shown = {**document, "conditions": asdict(conditions), "warnings": warnings}
         figures: list[Figure] = []
         if self._base is not None:
@@ -70,6 +68,8 @@ class Answer:
         self._terminal.answer(shown, rows, text=print_all)
         for warning in warnings:
             self._terminal.warn(warning)
+        if self._files.save is not None:
+            save(self._files.save, now)  # last: a full disk does not cost what was measured
 
     def _print(self, base: Saved, now: Saved, figures: list[Figure]) -> None:
         self._terminal.line(f"beside {self._files.against}, saved {base.saved_at}")

@@ -53,6 +53,13 @@ def test_bench_keeps_a_result_and_prints_the_next_beside_it(shell: Shell, tmp_pa
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_result_that_cannot_be_kept_is_printed_all_the_same(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "bench.json.tmp").mkdir()  # in the way of the new content
+    result = shell.run("bench", *QUICK, "--save", str(tmp_path / "bench.json"))
+    assert result.status == 64 and "the result cannot be written" in result.err, result
+    assert "HALF ROUND TRIP" in result.out.decode() and "load before" in result.out.decode()
+
+
 def test_files_of_results_are_refused_before_anything_runs(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "half.json").write_text('{"shmq_bench": 1, "kind": "sh')
     for words in (("--against", "half.json"), ("--against", "none.json"), ("--save", "none/bench.json")):
