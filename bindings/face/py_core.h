@@ -296,6 +296,7 @@ bool call_route(PyProducer *self, struct call *call);
 struct route *producer_route(PyProducer *self, PyObject *topic);
 struct body_buffer { const void *data; size_t bytes; bool held; Py_buffer buffer; };
 /* NULL, with an error that says which argument of a failed call is to blame, if it is an error of arguments. */
+__attribute__((cold, noinline))
 PyObject *call_explain(PyProducer *self, PyObject *second_name, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
 bool body_open(struct core_state *state, PyObject *body, struct body_buffer *out);

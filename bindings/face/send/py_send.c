@@ -208,7 +208,6 @@ done:
 }
 
 #define SEND_NAMES ((1u << CALL_COUNT) - 1)
-#define SECOND_NAME(self) ((self)->state->call_names[CALL_SECOND])
 
 static bool send_parse(PyProducer *self, const char *method, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                        struct call *call, bool *unknown)
@@ -263,17 +262,26 @@ done:
     return answer;
 }
 
+/* Kept apart, so that a send that succeeds is compiled as if nothing could fail. */
+__attribute__((noinline))
+static PyObject *send_otherwise(PyProducer *self, bool unknown, PyObject *const *args, Py_ssize_t nargs,
+                                PyObject *kwnames, bool oneway)
+{
+    const char *method = oneway ? "send_oneway" : "send";
+    PyObject *answer = unknown ? send_special(self, method, args, nargs, kwnames, oneway) : NULL;
+    return answer ? answer : call_explain(self, self->state->call_names[CALL_SECOND], args, nargs, kwnames);
+}
+
 PyObject *producer_send(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     struct call call;
     struct shmq_appended appended;
     bool unknown;
     if (!send_parse(self, "send", args, nargs, kwnames, &call, &unknown)) {
-        PyObject *answer = unknown ? send_special(self, "send", args, nargs, kwnames, false) : NULL;
-        return answer ? answer : call_explain(self, SECOND_NAME(self), args, nargs, kwnames);
+        return send_otherwise(self, unknown, args, nargs, kwnames, false);
     }
     if (!send_one(self, &call, true, &appended)) {
-        return call_explain(self, SECOND_NAME(self), args, nargs, kwnames);
+        return send_otherwise(self, false, args, nargs, kwnames, false);
     }
     return receipt_new(self, call.route, call.queue_id, &appended);
 }
@@ -284,15 +292,15 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
     struct shmq_appended appended;
     bool unknown;
     if (!send_parse(self, "send_oneway", args, nargs, kwnames, &call, &unknown)) {
-        PyObject *answer = unknown ? send_special(self, "send_oneway", args, nargs, kwnames, true) : NULL;
+        PyObject *answer = send_otherwise(self, unknown, args, nargs, kwnames, true);
         if (!answer) {
-            return call_explain(self, SECOND_NAME(self), args, nargs, kwnames);
+            return NULL;
         }
         Py_DECREF(answer);
         Py_RETURN_NONE;
     }
     if (!send_one(self, &call, false, &appended)) {
-        return call_explain(self, SECOND_NAME(self), args, nargs, kwnames);
+        return send_otherwise(self, false, args, nargs, kwnames, true);
     }
     Py_RETURN_NONE;
 }
