@@ -91,3 +91,30 @@ def test_two_hundred_lives_of_a_large_topic_leave_the_table_as_it_was(broker: Br
         for guest, topic in zip(guests, (LARGE, SMALL, SMALL), strict=True):
             assert guest.topics <= {topic} and all(b" of %s " % topic.encode() in body for body in guest.bodies)
         assert guests[1].bodies, "a reader lives through the topic's lives"
+
+
+def test_what_the_broker_keeps_for_itself_may_lie_where_others_lay(broker: Broker) -> None:
+    """The topics of transactions, delayed and popped messages are made when they are first needed."""
+    with broker.connect() as mq, shmq.connect(f"rocketmq://{broker.name_server}") as remote:
+        before = used(mq)
+        mq.admin.create_topic(LARGE, queues=QUEUES)
+        mq.admin.delete_topic(LARGE)
+        eventually(lambda: used(mq) <= before, "its entries are free")
+        mq.admin.create_topic(STAYS, queues=1)
+        ways = {b"local": mq, b"remote": remote}
+        for name, connection in ways.items():
+            with connection.producer(group="shop") as producer:
+                for ending in ("commit", "rollback"):
+                    with producer.transaction(STAYS, name + b" " + ending.encode()) as half:
+                        getattr(half, ending)()
+            connection.send(STAYS, name + b" later", delay=0.01)
+            connection.send(STAYS, name + b" at a level", delay_level=1)
+        wanted = sorted(name + how for name in ways for how in (b" commit", b" later", b" at a level"))
+        for name, connection in ways.items():
+            with connection.simple_consumer(STAYS, group=name.decode()) as consumer:
+                received: list[bytes] = []
+                while len(received) < len(wanted):
+                    for message in consumer.receive(16, wait=30):
+                        received.append(bytes(message.body))
+                        message.ack()
+            assert sorted(received) == wanted

@@ -272,7 +272,7 @@ static PyObject *log_settled(PyStorePart *part, PyObject *args)
     if (!PyArg_ParseTuple(args, "IK:settled", &queue, &offset) || !store_check(self)) {
         return NULL;
     }
-    if (queue >= self->core.sizes.queue_max) {
+    if (!shmq_queue_is_number(&self->core, queue)) {
         return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
     }
     shmq_queue_name(&self->core, queue, &name);
