@@ -158,7 +158,7 @@ KINDS: Final[dict[str, Kind]] = {
     "size": Kind(_is_size, "a number of bytes, 0 or more", 'reserve("orders", 4096)'),
     "tag": Kind(_is_text, "a str", 'tag="fruit"'),
     "key": Kind(_is_text, "a str", 'key="order-42"'),
-    "keys": Kind(_is_texts, "a sequence of str", 'keys=["order-42", "customer-7"], or key= for one'),
+    "keys": Kind(_is_texts, "a sequence of str", 'did you mean key=? Several are keys=["order-42", "customer-7"]'),
     "properties": Kind(_is_properties, "a mapping of str to str", 'properties={"region": "eu"}'),
     "message_group": Kind(_is_text, "a str", 'message_group="customer-7"'),
     "queue_id": Kind(is_count, "an int", "queue_id=0"),
