@@ -21,15 +21,18 @@ NO_TOPIC: Final[int]
 NO_QUEUE: Final[int]
 TABLE_FULL: Final[int]
 TIMED_OUT: Final[int]
+UNCONFIRMED: Final[int]
 EMPTY: Final[int]
 CORRUPT: Final[int]
 GONE: Final[int]
 BAD_ARGUMENT: Final[int]
 SYSTEM: Final[int]
 FOREIGN_ABI: Final[int]
+SOURCES: Final[str]
 FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
 NOT_MASTER: Final[int]
+FENCED: Final[int]  # somebody else decides: an older transaction, or a master of an older epoch
 ABI: Final[int]
 INDEX_DONE: Final[int]
 INDEX_NO_FILE: Final[int]
@@ -282,7 +285,7 @@ class Assignment(tuple[str, int, int, int, int]):
     def committed(self) -> int: ...
 
 @final
-class ScannedRecord(tuple[int, int, bytes, int, int, int, int, int]):
+class ScannedRecord(tuple[int, int, bytes, int, int, int, int, int, int]):
     """One record found by a walk over the log."""
 
     @property
@@ -301,6 +304,8 @@ class ScannedRecord(tuple[int, int, bytes, int, int, int, int, int]):
     def tag_hash(self) -> int: ...
     @property
     def sys_flag(self) -> int: ...
+    @property
+    def prepared_position(self) -> int: ...
 
 @final
 class UnitRun(tuple[bytes, int, int, bytes, bytes | None]):
@@ -395,8 +400,15 @@ class Store:
     log_end: int
     described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
+    epoch: int
+    lease_until_ns: int
+    standing: int
     durable_end: int
     allocated_end: int
+    confirmed_end: int
+    in_sync_end: int
+    in_sync_count: int
+    safe_end: int
     visible_end: int
     has_sync_topics: bool
     read_only: int  # enum shmq_read_only_reason
@@ -416,8 +428,8 @@ class Store:
         """Topic index, -1 when there is none."""
     def topic(self, index: int, /) -> dict[str, Any]:
         """state version read_queues write_queues perm flags kind born_position name queues (list of queue indexes)."""
-    def topics(self) -> list[dict[str, Any]]:
-        """Every live topic, as `topic()` with `index` added."""
+    def topics(self, with_deleted: bool = False, /) -> list[dict[str, Any]]:
+        """Every live topic, as `topic()` with `index` added; also deleted ones whose entries are not free yet."""
     def queue(self, index: int, /) -> QueueEntry:
         """The queue with that number; of one whose topic was deleted everything is 0, and no topic has its index."""
     def queue_index(self, topic: int, queue_id: int, /) -> int: ...
@@ -459,20 +471,44 @@ class Store:
 
 @final
 class ReplicaStore:
-    """A log that follows a master's on another host; the store is writable."""
+    """A log that follows a master's on another host, or waits for its replicas; the store is writable."""
 
     def __init__(self, store: Store) -> None: ...
     def follow(self, leader: str, /) -> None:
         """From now on records come by `replicate` only; before anybody else is attached."""
     def replicate(
-        self, data: bytes | memoryview, position: int, delays_ms: bytes, seconds: float, /
+        self,
+        data: bytes | memoryview,
+        position: int,
+        delays_ms: bytes,
+        seconds: float,
+        judged_end: int = 0,
+        epoch: int = 0,
+        /,
     ) -> tuple[int, int, int, tuple[bytes, int] | None]:
         """Take the whole records that the master has from `position` on, the end of this log.
 
         Returns the log end, how many records were taken, why no more were, and then of which topic and queue the next
         one is: OK, NO_TOPIC, NO_QUEUE, LOG_FULL (until the keeper has made a file), BROKER_BUSY, READ_ONLY.
-        `delays_ms` are native 64-bit numbers, one for each queue of the schedule topic. CoreError CORRUPT: the bytes
-        are no record, or one that does not follow this log; what came before it was taken."""
+        `delays_ms` are native 64-bit numbers, one for each queue of the schedule topic. From `judged_end` on, if
+        it is not 0, the first record of a queue is a NO_QUEUE: its topic may have been deleted and made again.
+        CoreError CORRUPT: the bytes are no record, or one that does not follow this log; what came before was taken.
+        CoreError FENCED: `epoch` is older than that of a master whose records are here."""
+    def lead(self, epoch: int, /) -> None:
+        """Take records as the master of an epoch, which is on the disk; a follower is promoted by it."""
+    def fence_off(self, leader: str, seconds: float, /) -> bool:
+        """Take no record any more, and name who does, or nobody.
+
+        False: whoever holds the append lock has not let it go in time, and may end its append."""
+    def lease(self, until_ns: int, /) -> None:
+        """Take records until a time on CLOCK_BOOTTIME, 0: without end; then the log is fenced."""
+    def confirm(
+        self, in_sync_end: int | None, in_sync_count: int, seconds: float, *, lacks_replicas: bool = False
+    ) -> int | None:
+        """Say what every replica in sync has on its disk, None: none is needed; and how many there are.
+
+        Returns the confirmed end, of which none of them misses a byte; None when a flush takes longer than `seconds`,
+        and then none of that was said. `lacks_replicas` refuses records from now on, until it is not said any more."""
 
 @final
 class KeeperStore:
@@ -530,6 +566,11 @@ class KeeperStore:
         """
     def queue_free(self, queue: int, /) -> None:
         """Let others have the entry of a queue that is closed, and whose frames are given back."""
+    def topic_free(self, topic: int, version: int, /) -> bool:
+        """Let others have the entry of a topic that was deleted at a version, when nothing of it is left to do.
+
+        Returns False while a queue of it is not free yet; True, and nothing is done, if it was made anew.
+        """
     def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[ScannedRecord], str]:
         """Walk records of the log from `position`, verifying CRCs.
 
@@ -640,10 +681,10 @@ class BrokerLog:
         """(next offset, native 64-bit words): the numbers in the bodies of a queue's records from `offset` on, those
         behind the durable end too; at most 204 records, none: nothing is there."""
     def wait_queues(
-        self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
+        self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, safe_end: int | None = None
     ) -> bool:
-        """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
-        durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
+        """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the safe end has reached
+        safe_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
         may return True for nothing. Needs a client slot; one thread of a process calls it."""
     def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
         """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
@@ -733,8 +774,9 @@ class Producer:
     `special(topic, body, keywords)` is called for a send or send_oneway with a keyword that is none of ours, with all
     keywords but topic and body; what it returns, send returns. Without it such a keyword is a TypeError.
 
-    `explain(arguments)` is called when a send, batch or reserve has failed by a Python error about its arguments, with
-    all of them by name; the error that it returns is raised instead, None leaves the first one.
+    `explain(arguments, error)` is called when a send, batch or reserve has failed by a Python error about its
+    arguments, with all of them by name and the error, None for one that Python code has raised; the error that it
+    returns is raised instead, None leaves the first one.
     """
 
     def __init__(
@@ -745,7 +787,7 @@ class Producer:
         timeout: float = 3.0,
         wait_durable: bool = False,
         special: Callable[[str, Any, dict[str, Any], bool], Any] | None = None,
-        explain: Callable[[dict[str, Any]], BaseException | None] | None = None,
+        explain: Callable[[dict[str, Any], BaseException | None], BaseException | None] | None = None,
     ) -> None: ...
     def send(
         self,
@@ -933,10 +975,52 @@ class Sender:
         """
 
 @final
-class DurableWatch:
-    """Makes an eventfd readable when the log is on disk up to the position that was wanted last, or will never be."""
+class Puller:
+    """Answers pulls of RocketMQ clients that repeat; one for all connections of a process.
 
-    def __init__(self, store: Store, descriptor: int) -> None: ...
+    The key of a pull is its JSON header without the numbers of the first "opaque", "queueOffset" and "commitOffset",
+    where the bytes 1, 2 and 3 stand. A plan says what pulls of a key get. It is forgotten when another needs its place.
+
+    Args of the constructor:
+        answer: the header of an answer with messages: bytes that stand as they are, and numbers for what comes between:
+            1 opaque, 2 the next offset, 3 and 4 the bounds of the queue.
+    """
+
+    def __init__(self, store: Store, *, answer: tuple[bytes | int, ...]) -> None: ...
+    def serve(
+        self, data: bytes, frame_bytes_max: int, count_max: int, bytes_max: int, epoch: int, /
+    ) -> tuple[int, int, tuple[bytes, ...]]:
+        """Answer the pulls at the front of data, until one is not whole, has no plan or finds nothing; 64 at most.
+
+        Returns (where the first frame that was not served begins, the code of those that were, their answers). The
+        offsets that came along are stored. Whoever goes wrong is left to the caller, as if it had come there first.
+        """
+    def unknown_key(self, header: bytes, epoch: int, /) -> bytes | None:
+        """Return the key of a header; None when it has none, or there is a plan for it that holds."""
+    def learn(
+        self,
+        key: bytes,
+        *,
+        epoch: int,
+        table_version: int,
+        code: int,
+        group: int,
+        queue: int,
+        count_max: int,
+        bytes_max: int,
+        commits: bool,
+        needs_progress: bool,
+        tags: tuple[int, ...] | None,
+        where: Filter | None,
+    ) -> None:
+        """Take a plan for the pulls of a key; it holds while the epoch and the version of the tables are these."""
+
+@final
+class DurableWatch:
+    """Makes an eventfd readable when the log is safe up to the position that was wanted last, or will never be; with
+    `ships` when the log is that long, for the one thread that ships it to replicas."""
+
+    def __init__(self, store: Store, descriptor: int, *, ships: bool = False) -> None: ...
     def want(self, position: int, /) -> None:
         """Tell once; what was wanted before is forgotten."""
     def close(self) -> None:

@@ -36,7 +36,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 10u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_ABI 13u /* of the layouts in shared memory, and the number behind libshmq.so */
 #define SHMQ_VERSION_MAJOR 0
 #define SHMQ_VERSION_MINOR 1
 #define SHMQ_VERSION_PATCH 0
@@ -93,7 +93,8 @@ enum shmq_status {
     SHMQ_RETIRED = 18,         /* this generation of segments was given up; attach again */
     SHMQ_EVICTED = 19,         /* the claim was taken away; the record must be copied */
     SHMQ_FENCED = 20,          /* somebody else decides about the record this was done for */
-    SHMQ_NOT_MASTER = 21,      /* this log follows a master: store->log->leader */
+    SHMQ_NOT_MASTER = 21,      /* this log follows a master, or is fenced: store->log->leader */
+    SHMQ_UNCONFIRMED = 22,     /* the deadline passed: on this disk, but not on those of all replicas in sync */
 };
 
 /* In the word that says so: DISK_FULL | percent used << 8 | percent allowed << 16, so that errors can name them. */
@@ -109,6 +110,15 @@ enum shmq_read_only_reason {
     SHMQ_READ_ONLY_DISK_FULL = 4,
     SHMQ_READ_ONLY_OPERATOR = 5,
     SHMQ_READ_ONLY_FOLLOWER = 6,  /* it takes the records of a master on another host: replicate.c */
+    SHMQ_READ_ONLY_FEW_REPLICAS = 7, /* fewer are in sync than the operator asks for: confirm.c */
+    SHMQ_READ_ONLY_FENCED = 8,    /* another broker may be the master now: standing.c */
+};
+
+/* What a message has to be before it is acknowledged or visible. One function says it of a queue: shmq_queue_rule. */
+enum shmq_ack_rule {
+    SHMQ_ACK_END = 0,          /* in the log: below `end` */
+    SHMQ_ACK_DURABLE = 1,      /* on the disk: below `durable_end` */
+    SHMQ_ACK_CONFIRMED = 2,    /* on the disks of this host and of its replicas: below `confirmed_end` */
 };
 
 /* ---- control segment --------------------------------------------------------------------------- */
@@ -132,7 +142,7 @@ struct shmq_head {             /* immutable once magic is set, but for store_hos
     uint64_t units_bytes;
     uint64_t readers_bytes;
     struct shmq_sizes sizes;
-    uint32_t flush_sync;       /* 1: nothing above durable_end is acknowledged or visible, but of asynchronous topics */
+    uint32_t ack_rule;         /* enum shmq_ack_rule: what is acknowledged and visible, but of topics with another flush */
     uint32_t trusts_reads;     /* 1: readers that are not told otherwise leave the CRCs of records out */
     uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them; set before any client attaches */
     char libc[32];             /* robust mutex layouts differ between libc families */
@@ -189,15 +199,29 @@ struct shmq_log {
     _Atomic uint32_t durable_sequence;       /* futex word, grows when durable_end does or read_only is set */
     _Atomic uint32_t flush_round;            /* number of the flush under way, or of the last one; flush.c */
     _Atomic uint64_t flush_target;           /* how far that one reaches */
+    _Atomic uint64_t confirmed_end;          /* of SHMQ_ACK_CONFIRMED: at most durable_end, never falls; confirm.c */
+    _Atomic uint64_t in_sync_end;            /* on the disk of every replica in sync; UINT64_MAX: none is needed */
+    _Atomic uint32_t confirmed_sequence;     /* futex word, grows when confirmed_end does or read_only is set */
+    _Atomic uint32_t in_sync_count;          /* replicas in sync */
+    _Atomic uint32_t lacks_replicas;         /* 1: where nothing else forbids records, FEW_REPLICAS does */
     alignas(128) _Atomic uint64_t allocated_end; /* all files below it exist at full size with blocks reserved */
     _Atomic uint64_t begin;                  /* first byte retention has left */
-    _Atomic uint32_t read_only;              /* enum shmq_read_only_reason; of a full disk also how full, see below */
-    _Atomic uint32_t retired;
+    union {                                  /* an append looks at all of them at once: state.c */
+        struct {
+            _Atomic uint32_t read_only;      /* enum shmq_read_only_reason; of a full disk also how full, see below */
+            _Atomic uint16_t retired;
+            _Atomic uint16_t leased;         /* 1: `lease_until_ns` holds */
+        };
+        _Atomic uint64_t doubts;             /* 0: an append has nothing to ask */
+    };
+    _Atomic uint64_t lease_until_ns;         /* CLOCK_BOOTTIME until which records are taken; 0: without end. standing.c */
     alignas(128) _Atomic uint64_t flush_wanted; /* the farthest log position that somebody wants on the disk */
     _Atomic uint64_t keeper_beat_ns;         /* CLOCK_MONOTONIC of the keeper's last round */
     _Atomic uint32_t keeper_bell;            /* futex word of the keeper's flush thread: state.c */
     _Atomic uint32_t keeper_asleep;
     _Atomic uint32_t keeper_errands;         /* rings for anything but a flush: space runs low, a reader found damage */
+    _Atomic uint32_t shipper_bell;           /* futex word of the process that ships the log to replicas: state.c */
+    _Atomic uint32_t shipper_asleep;
     alignas(128) struct shmq_claim claim;
     alignas(128) pthread_mutex_t flush_lock; /* robust; whoever holds it may fdatasync and raise durable_end */
     alignas(128) pthread_mutex_t table_lock; /* robust; topics, groups, offsets, client slots */
@@ -219,8 +243,10 @@ struct shmq_log {
     _Atomic uint32_t queue_used;  /* entries that are not free */
     _Atomic uint32_t table_version;          /* grows with each topic or group change */
     _Atomic uint32_t has_sync_topics;        /* some topic is flushed synchronously, or was once */
-    alignas(128) _Atomic uint32_t follows;   /* 1: where nothing else forbids records, FOLLOWER does; never falls */
-    char leader[SHMQ_LEADER_BYTES_MAX + 1];  /* host:port of the master it follows; set before `follows` */
+    alignas(128) _Atomic uint32_t standing;  /* where nothing else forbids records, this reason does: WRITABLE of a master,
+                                                else FOLLOWER or FENCED; standing.c */
+    char leader[SHMQ_LEADER_BYTES_MAX + 1];  /* host:port of the master instead of this one; set before `standing` */
+    _Atomic uint64_t epoch;                  /* of the master whose records come now; never falls */
 };
 
 enum shmq_topic_state { SHMQ_TOPIC_EMPTY = 0, SHMQ_TOPIC_LIVE = 1, SHMQ_TOPIC_DELETED = 2 };
@@ -230,6 +256,7 @@ struct shmq_extent { uint32_t first_queue; uint32_t count; };
 /* When a message counts: once it is in the log, or once it is on disk. */
 enum shmq_flush { SHMQ_FLUSH_AS_BROKER = 0, SHMQ_FLUSH_ASYNC = 1, SHMQ_FLUSH_SYNC = 2 };
 
+/* A topic is known by a number as a queue is: low bits say its entry, high bits how many names the entry had before. */
 struct shmq_topic {
     _Atomic uint32_t state;
     _Atomic uint32_t version;  /* grows with each change of the fields below */
@@ -240,11 +267,13 @@ struct shmq_topic {
     uint16_t kind;             /* 0 normal, 1 fifo, 2 delay, 3 transaction */
     uint16_t flush;            /* enum shmq_flush, as in each of its queues */
     uint32_t name_bytes;
+    _Atomic uint32_t number;   /* of the topic whose name it has, or had last */
+    uint32_t reserved;
     uint64_t born_position;    /* log_end when created; older records of that name belong to a deleted topic */
     struct shmq_extent extents[SHMQ_TOPIC_EXTENTS];
     char name[128];
 };
-static_assert(sizeof(struct shmq_topic) == 200, "topic entry");
+static_assert(sizeof(struct shmq_topic) == 208, "topic entry");
 
 /* A queue is known by its number, which no other queue of these segments ever gets: low bits say its entry, high bits how
  * many queues the entry had before. queues.c has the life of an entry. */
@@ -372,6 +401,7 @@ struct shmq_io {
     int (*file_bytes)(int fd, uint64_t *bytes);
     uint64_t (*wall_ms)(void);
     uint64_t (*monotonic_ns)(void);
+    uint64_t (*boottime_ns)(void);
 };
 SHMQ_API extern const struct shmq_io shmq_io_posix;
 /* Move the wall clock of this process ahead of the host's, for tests; what is stamped after it comes from then. */
@@ -549,6 +579,7 @@ struct shmq_store {
     uint32_t frame_bucket_count;      /* power of two */
     uint32_t topic_bucket_count;      /* power of two */
     uint32_t queue_mask;              /* of the bits in a queue's number that say its entry */
+    uint32_t topic_mask;              /* and in a topic's number */
     bool writable;
     bool observing;                   /* even the readers segment is mapped read-only: nothing can be reported */
     bool growable;                    /* the units segment can be grown by shmq_io.allocate(units_fd) */
@@ -561,6 +592,7 @@ struct shmq_store {
     void (*repair)(struct shmq_store *); /* repair.c: what shmq_lock runs when the holder has died */
     uint64_t clock_ticks;             /* append.c: cycle counter and wall clock at the last look at the clock */
     uint64_t clock_ms;
+    uint64_t lease_ticks;             /* standing.c: cycle counter at the last look at the lease */
     void *control_map; size_t control_bytes;
     void *units_map; size_t units_bytes;
     void *readers_map; size_t readers_bytes;
@@ -608,13 +640,30 @@ static inline bool shmq_queue_lives(const struct shmq_store *store, uint32_t que
     return shmq_queue_entry(store, queue) != NULL;
 }
 
+/* The entry of a topic's number, whatever its state; NULL when it has another name by now, or the number is none. */
+static inline struct shmq_topic *shmq_topic_place(const struct shmq_store *store, uint32_t topic)
+{
+    const uint32_t index = topic & store->topic_mask;
+    if (index >= store->sizes.topic_max) {
+        return NULL;
+    }
+    struct shmq_topic *entry = &store->topics[index];
+    return atomic_load_explicit(&entry->number, memory_order_acquire) == topic ? entry : NULL;
+}
+/* Whether what was read from the entry is this topic's. */
+static inline bool shmq_topic_holds(const struct shmq_store *store, uint32_t topic)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return shmq_topic_place(store, topic) != NULL;
+}
+
 struct shmq_layout { uint64_t control_bytes, units_bytes, readers_bytes; };
 SHMQ_API enum shmq_status shmq_layout_compute(const struct shmq_sizes *sizes, struct shmq_layout *layout);
 /* Format three zeroed, fully reserved mappings. The magic is stored last. */
 struct shmq_format_options {
     struct shmq_sizes sizes;
     uint64_t generation;
-    bool flush_sync;
+    enum shmq_ack_rule ack_rule;
     bool trusts_reads;
     uint8_t store_host[8];
     const char *broker_name;
@@ -647,7 +696,11 @@ SHMQ_API void shmq_mapping_forget(struct shmq_store *store);
 /* Let go of files from `position` on: their names go, and may come again as other files. */
 SHMQ_API void shmq_mapping_drop(struct shmq_store *store, uint64_t position);
 SHMQ_API uint64_t shmq_visible_end(const struct shmq_store *store); /* of what is looked up by log position */
-SHMQ_API bool shmq_queue_is_sync(const struct shmq_store *store, uint32_t queue); /* what is not durable is hidden */
+/* What senders wait for who wait for more than the log: the confirmed end where that is the broker's rule, else the durable
+ * end. */
+SHMQ_API uint64_t shmq_safe_end(const struct shmq_store *store);
+SHMQ_API enum shmq_ack_rule shmq_queue_rule(const struct shmq_store *store, uint32_t queue);
+SHMQ_API bool shmq_queue_is_sync(const struct shmq_store *store, uint32_t queue); /* what is not safe is hidden */
 SHMQ_API uint64_t shmq_queue_visible_end(const struct shmq_store *store, uint32_t queue);
 
 /* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */
@@ -679,6 +732,8 @@ struct shmq_shipped {
     uint64_t log_position;
     const uint64_t *delays_ms; /* of the schedule topic's queues: their units say due times */
     uint32_t delay_count;
+    uint64_t judged_end;       /* below it the caller has judged the first record of each queue; 0: it does not ask */
+    uint64_t epoch;            /* of the master that ships; an older one than was heard of is refused */
 };
 struct shmq_replicated {
     uint64_t end;              /* as far as the log was taken: what lies below it is not wanted again */
@@ -688,15 +743,37 @@ struct shmq_replicated {
     uint32_t topic_bytes, queue_id;
 };
 /* Take whole records; a part of one at the end waits for the rest. SHMQ_NO_TOPIC, SHMQ_NO_QUEUE: make it first, then come
- * again. SHMQ_LOG_FULL: the keeper was told to make a file. SHMQ_READ_ONLY: this log follows nobody, or the disk is full. */
+ * again. SHMQ_LOG_FULL: the keeper was told to make a file. SHMQ_READ_ONLY: this log follows nobody, or the disk is full.
+ * SHMQ_FENCED: the master is one of an older epoch. */
 SHMQ_API enum shmq_status shmq_replicate(struct shmq_store *store, const struct shmq_shipped *shipped,
                                          uint64_t deadline_ns, struct shmq_replicated *out);
-/* Follow a master: from now on records come by shmq_replicate only. Before anybody else is attached. */
+/* standing.c: who is the master. Follow one: from now on records come by shmq_replicate only. Before anybody else is
+ * attached. */
 SHMQ_API enum shmq_status shmq_follow(struct shmq_store *store, const char *leader, uint64_t deadline_ns);
-/* Wait until durable_end >= position (sync flush); takes the flush itself if the keeper is dead. */
+/* Take records as the master of an epoch, which is on the disk already. Transactions of before are nobody else's. */
+SHMQ_API enum shmq_status shmq_lead(struct shmq_store *store, uint64_t epoch, uint64_t deadline_ns);
+/* Take no record any more; `leader` is who does, or "". SHMQ_BROKER_BUSY: it is done, and an append may be under way. */
+SHMQ_API enum shmq_status shmq_fence_off(struct shmq_store *store, const char *leader, uint64_t deadline_ns);
+/* Take records until a time on CLOCK_BOOTTIME; 0: without end. What is not said in time fences; only shmq_lead undoes that.
+ */
+SHMQ_API enum shmq_status shmq_lease(struct shmq_store *store, uint64_t until_ns);
+/* Wait until shmq_safe_end >= position (sync flush); takes the flush itself if the keeper is dead. */
 SHMQ_API enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 SHMQ_API enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */
 SHMQ_API void shmq_raise_durable(struct shmq_store *store, uint64_t position);
+/* confirm.c: what replicas have on their disks; by one process only, and only where the rule is SHMQ_ACK_CONFIRMED. */
+struct shmq_in_sync {
+    uint64_t end;              /* on the disk of each of them; UINT64_MAX: no replica is needed now */
+    uint32_t count;
+    bool lacks_replicas;       /* there are too few: no record is taken */
+};
+/* Never below the confirmed end, which comes back in `confirmed_end` if that is not NULL. SHMQ_TIMED_OUT: a flush takes too
+ * long, and nothing has changed. */
+SHMQ_API enum shmq_status shmq_confirm(struct shmq_store *store, const struct shmq_in_sync *in_sync,
+                                       uint64_t deadline_ns, uint64_t *confirmed_end);
+/* state.c: sleep until the log end has reached a position (SHMQ_OK), or somebody rings, or a time. One thread of one
+ * process: who ships the log. */
+SHMQ_API enum shmq_status shmq_ship_wait(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 /* state.c: ask the keeper to bring the log to disk up to a position, without waiting for it. */
 SHMQ_API void shmq_want_durable(struct shmq_store *store, uint64_t position);
 /* flusher.c: the keeper's flush thread. Syncs back to back while somebody waits, sleeps while nobody does. */
@@ -813,7 +890,10 @@ SHMQ_API enum shmq_status shmq_topic_put(struct shmq_store *store, const char *n
                                 uint32_t perm, uint32_t flags, uint32_t kind, uint32_t *topic);
 SHMQ_API enum shmq_status shmq_topic_set_flush(struct shmq_store *store, uint32_t topic, uint32_t mode);
 SHMQ_API enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name);
-/* Index or SHMQ_NONE. */
+/* Let another topic have the entry of one that was deleted at this version, for good: the keeper, when nothing of it is left to
+ * do. SHMQ_WOULD_BLOCK: a queue of it is not free yet. SHMQ_NO_TOPIC: it is not that topic any more, or it was made anew. */
+SHMQ_API enum shmq_status shmq_topic_free(struct shmq_store *store, uint32_t topic, uint32_t version);
+/* Number or SHMQ_NONE. */
 SHMQ_API uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes);
 /* Queue index or SHMQ_NONE. */
 SHMQ_API uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32_t queue_id);
@@ -856,7 +936,7 @@ struct shmq_watch {            /* what a wait ends for */
     const uint32_t *queues;    /* one of them has a visible message at or behind its offset */
     const uint64_t *offsets;
     uint32_t count;
-    uint64_t durable_end;      /* with sync flush: the durable end has reached it; UINT64_MAX: never mind */
+    uint64_t safe_end;         /* with sync flush: shmq_safe_end has reached it; UINT64_MAX: never mind */
     bool interruptible;        /* shmq_interrupt was called more than `interrupts_seen` times */
     uint32_t interrupts_seen;
 };

@@ -79,15 +79,42 @@ void shmq_lookup_renamed(const struct shmq_store *store, uint32_t group);
 
 /* ---- log/: from the bottom up, each file uses only those above it here ---- */
 /* state.c */
-enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t queue);
-/* flush.c: the bit with which to sleep on durable_sequence for a position, see there */
-uint32_t shmq_flush_bit(const struct shmq_log *log, uint64_t position);
+enum shmq_status shmq_writable_check(struct shmq_store *store, uint32_t queue);
+/* standing.c: whether the lease holds; where it does not, the log is fenced from then on */
+bool shmq_lease_holds(struct shmq_store *store);
+enum shmq_status shmq_receipt_doubted(struct shmq_store *store);
+/* Whether a record that was stored may be acknowledged: SHMQ_NOT_MASTER when it may not. */
+static inline enum shmq_status shmq_receipt(struct shmq_store *store)
+{
+    if (__builtin_expect(atomic_load_explicit(&store->log->doubts, memory_order_relaxed) != 0, 0)) {
+        return shmq_receipt_doubted(store);
+    }
+    return SHMQ_OK;
+}
+/* flush.c: sleep while *shmq_safe_sequence is `sequence`, for a position and until a time */
+int shmq_safe_sleep(const struct shmq_store *store, uint64_t position, uint32_t sequence, uint64_t until_ns);
 /* Whether anything of this broker is flushed while somebody waits for it. */
 static inline bool shmq_has_sync(const struct shmq_store *store)
 {
-    return store->head->flush_sync || atomic_load_explicit(&store->log->has_sync_topics, memory_order_acquire);
+    return store->head->ack_rule != SHMQ_ACK_END || atomic_load_explicit(&store->log->has_sync_topics, memory_order_acquire);
+}
+static inline bool shmq_is_confirmed(const struct shmq_store *store)
+{
+    return store->head->ack_rule == SHMQ_ACK_CONFIRMED;
+}
+/* What shmq_safe_end reads. Where the rule is SHMQ_ACK_CONFIRMED, no queue is content with less but the log end. */
+static inline const _Atomic uint64_t *shmq_safe_word(const struct shmq_store *store)
+{
+    return shmq_is_confirmed(store) ? &store->log->confirmed_end : &store->log->durable_end;
+}
+/* The futex word that grows with shmq_safe_end. */
+static inline _Atomic uint32_t *shmq_safe_sequence(const struct shmq_store *store)
+{
+    return shmq_is_confirmed(store) ? &store->log->confirmed_sequence : &store->log->durable_sequence;
 }
 bool shmq_keeper_is_silent(const struct shmq_store *store, uint64_t now_ns, uint64_t patience_ns);
+/* confirm.c; flush lock held, and the rule is SHMQ_ACK_CONFIRMED */
+void shmq_confirm_flushed(struct shmq_store *store);
 /* lock.c */
 int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
 /* intent.c; lock held: open, write the fields, set; or clear */
@@ -161,6 +188,16 @@ void shmq_errand_run(struct shmq_store *store, uint32_t slot);
 /* True only with proof: no such process, it has ended, or the pid belongs to one that started later. */
 bool shmq_process_died(uint32_t pid, uint64_t start);
 /* table.c */
+static inline uint32_t shmq_topic_count(const struct shmq_store *store)
+{
+    uint32_t count = atomic_load_explicit(&store->log->topic_count, memory_order_acquire);
+    return count < store->sizes.topic_max ? count : store->sizes.topic_max;
+}
+/* names.c; all but the first under the table lock. The first: the entry that has that name, without the lock a guess. */
+uint32_t shmq_name_entry(const struct shmq_store *store, const char *name, size_t bytes);
+void shmq_name_link(struct shmq_store *store, uint32_t index);
+void shmq_name_unlink(struct shmq_store *store, uint32_t index);
+bool shmq_topic_is_named(const struct shmq_store *store, uint32_t index);
 void shmq_table_repair(struct shmq_store *store);
 /* queue.c: table lock held. Let `wanted` queues of a topic live in free entries, from `queue_id` on; fills extents from
  * the first on. SHMQ_TABLE_FULL: they do not suffice, and nothing is taken. */

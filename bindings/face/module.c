@@ -7,6 +7,10 @@
 #include "core/files/index.h"
 #include "face/py_core.h"
 
+#ifndef SHMQ_SOURCES /* a build that is no installation */
+#define SHMQ_SOURCES ""
+#endif
+
 static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
 {
     *out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
@@ -29,6 +33,7 @@ static int add_constants(PyObject *module)
         {"NO_QUEUE", SHMQ_NO_QUEUE},
         {"TABLE_FULL", SHMQ_TABLE_FULL},
         {"TIMED_OUT", SHMQ_TIMED_OUT},
+        {"UNCONFIRMED", SHMQ_UNCONFIRMED},
         {"EMPTY", SHMQ_EMPTY},
         {"CORRUPT", SHMQ_CORRUPT},
         {"GONE", SHMQ_GONE},
@@ -38,6 +43,7 @@ static int add_constants(PyObject *module)
         {"FOREIGN_NAMESPACE", SHMQ_FOREIGN_NAMESPACE},
         {"RETIRED", SHMQ_RETIRED},
         {"NOT_MASTER", SHMQ_NOT_MASTER},
+        {"FENCED", SHMQ_FENCED},
         {"ABI", SHMQ_ABI},
         {"INDEX_DONE", SHMQ_INDEX_DONE},
         {"INDEX_NO_FILE", SHMQ_INDEX_NO_FILE},
@@ -164,11 +170,15 @@ static int module_exec(PyObject *module)
         add_type(module, &message_spec, &state->message_type) < 0 ||
         add_type(module, &reader_spec, &state->reader_type) < 0 ||
         add_type(module, &sender_spec, &state->sender_type) < 0 ||
+        add_type(module, &puller_spec, &state->puller_type) < 0 ||
         add_type(module, &durable_watch_spec, &state->durable_watch_type) < 0 ||
         add_type(module, &filter_spec, &state->filter_type) < 0) {
         return -1;
     }
     if (!store_parts_add(module) || !row_types_add(module, state)) {
+        return -1;
+    }
+    if (PyModule_AddStringConstant(module, "SOURCES", SHMQ_SOURCES) < 0) { /* what was built, see sources.py */
         return -1;
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
@@ -192,6 +202,7 @@ static int module_exec(PyObject *module)
         action((state)->message_type);                                                                                 \
         action((state)->reader_type);                                                                                  \
         action((state)->sender_type);                                                                                  \
+        action((state)->puller_type);                                                                                  \
         action((state)->durable_watch_type);                                                                           \
         action((state)->filter_type);                                                                                  \
         for (int kind = 0; kind < ROW_COUNT; kind++) {                                                                 \

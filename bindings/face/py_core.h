@@ -53,7 +53,7 @@ struct core_state {
     PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
     PyObject *damage_factory;  /* makes the exception for a message that was left out, see module.c; or NULL */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type, *sender_type,
-        *durable_watch_type,
+        *puller_type, *durable_watch_type,
         *filter_type, *row_types[ROW_COUNT];
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *append_names[APPEND_COUNT];
@@ -203,6 +203,11 @@ PyObject *row_new(struct core_state *state, enum row_kind kind, const int64_t *n
 PyObject *row_of(struct core_state *state, enum row_kind kind, PyObject *const *values);
 bool row_append(PyObject *list, PyObject *row); /* takes the row over; false with an exception */
 
+/* ---- py_offsets.c: of the slot of a group and a queue (by number); nothing happens once it is another queue's ---- */
+void offset_commit(PyStore *self, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset);
+bool offset_is_owned(PyStore *self, struct shmq_offset *entry, uint32_t queue); /* by a local member that lives */
+void offset_tell_taken(PyStore *self, struct shmq_offset *entry, uint32_t queue, uint64_t taken);
+
 /* ---- py_store.c ---- */
 bool store_raise_closed(PyStore *self); /* false */
 static inline bool store_check(PyStore *self) /* open, or raises */
@@ -269,7 +274,7 @@ static inline void property_text_close(struct property_text *text)
         PyMem_Free(text->data);
 }
 /* Append everything the call's options say; *tag_hash is 0 without a tag. */
-bool property_text_fill(struct core_state *state, PyObject *const *values, struct property_text *text,
+bool property_text_fill(const PyProducer *producer, PyObject *const *values, struct property_text *text,
                         int64_t *tag_hash);
 PyObject *property_dict(const char *properties, size_t bytes);
 
@@ -327,6 +332,9 @@ extern PyType_Spec producer_spec;
 
 /* ---- py_sender.c ---- */
 extern PyType_Spec sender_spec;
+
+/* ---- py_puller.c ---- */
+extern PyType_Spec puller_spec;
 
 /* ---- py_durable_watch.c ---- */
 extern PyType_Spec durable_watch_spec;

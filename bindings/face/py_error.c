@@ -17,6 +17,7 @@ static const char *const meanings[] = {
     [SHMQ_NO_QUEUE] = "there is no such queue",
     [SHMQ_TABLE_FULL] = "a table of the segments is full; more entries need a larger segment",
     [SHMQ_TIMED_OUT] = "the deadline passed",
+    [SHMQ_UNCONFIRMED] = "the deadline passed, and not all slaves in sync have it",
     [SHMQ_EMPTY] = "nothing is stored there",
     [SHMQ_CORRUPT] = "stored bytes contradict themselves",
     [SHMQ_GONE] = "retention has deleted what was asked for",
@@ -27,7 +28,7 @@ static const char *const meanings[] = {
     [SHMQ_RETIRED] = "this generation of segments was given up; attach again",
     [SHMQ_EVICTED] = "the claim was taken away",
     [SHMQ_FENCED] = "somebody else decides about the record this was done for",
-    [SHMQ_NOT_MASTER] = "this broker is a slave: its records come from its master",
+    [SHMQ_NOT_MASTER] = "this broker is not the master",
 };
 
 static const char *const read_only_reasons[] = {
@@ -38,6 +39,9 @@ static const char *const read_only_reasons[] = {
     [SHMQ_READ_ONLY_DISK_FULL] = "the disk is full",
     [SHMQ_READ_ONLY_OPERATOR] = "an operator asked for it",
     [SHMQ_READ_ONLY_FOLLOWER] = "its records come from its master",
+    [SHMQ_READ_ONLY_FENCED] = "another broker may be the master now",
+    [SHMQ_READ_ONLY_FEW_REPLICAS] = "fewer replicas are in sync than --in-sync-min asks for; start a slave, or start this "
+                                    "broker with --in-sync-min 1",
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
@@ -136,6 +140,18 @@ static PyObject *busy_text(PyStore *store, double timeout)
                                 hint);
 }
 
+static PyObject *not_master_text(const struct shmq_log *log)
+{
+    const bool follows = atomic_load_explicit(&log->standing, memory_order_acquire) == SHMQ_READ_ONLY_FOLLOWER;
+    if (follows && log->leader[0]) {
+        return PyUnicode_FromFormat("this broker is a slave, the master that takes messages is %.263s", log->leader);
+    }
+    return log->leader[0] ? PyUnicode_FromFormat("this broker is the master no more, the one that takes messages is %.263s",
+                                                 log->leader)
+           : follows ? PyUnicode_FromString("no broker of this name has been elected to take messages yet")
+                     : PyUnicode_FromString("this broker is the master no more, and who is was not told here");
+}
+
 static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t record_bytes, double timeout)
 {
     struct shmq_log *log = store->core.log;
@@ -164,7 +180,7 @@ static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t r
                                                                       ? read_only_reasons[reason]
                                                                       : "unknown reason");
     case SHMQ_NOT_MASTER:
-        return PyUnicode_FromFormat("this broker is a slave, the master that takes messages is %.263s", log->leader);
+        return not_master_text(log);
     case SHMQ_TOO_LARGE:
         return PyUnicode_FromFormat(
             "a record of %u bytes does not fit: at most %u bytes of body, %u of properties, and "

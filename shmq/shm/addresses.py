@@ -16,6 +16,7 @@ from typing import Any
 
 from shmq.shm.replacing import replace_text
 
+HA_ADDRESS = "ha"  # in a file of its own: where slaves get the log
 _REGISTERED = "registered "
 
 

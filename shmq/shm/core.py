@@ -9,7 +9,7 @@ daemon may ask the other for its status.
     BROKER_BUSY         BrokerBusy           LOG_FULL, UNITS_FULL, TABLE_FULL   SegmentFull
     READ_ONLY           ReadOnlyStore        TOO_LARGE                          MessageTooLarge
     NO_TOPIC            TopicNotFound        NO_QUEUE, BAD_ARGUMENT             UsageError
-    TIMED_OUT           SendTimeout          EMPTY, GONE                        OffsetOutOfRange
+    TIMED_OUT, UNCONFIRMED  SendTimeout      EMPTY, GONE                        OffsetOutOfRange
     CORRUPT             CorruptionError      SYSTEM                             SegmentError
     FOREIGN_ABI         VersionMismatch      FOREIGN_NAMESPACE                  ForeignNamespace
     RETIRED             BrokerNotRunning     NOT_MASTER                         NotMaster
@@ -24,93 +24,109 @@ from collections.abc import Callable
 
 from shmq import errors
 
+
+def _why_unusable() -> str:
+    """Return why the core cannot be loaded, or lacks what is wanted of it, and what to type."""
+    try:
+        from shmq.shm.old_core import CURE, old_core
+    except ImportError:
+        return (
+            "the C core of shmq cannot be loaded: it is not imported out of a zip (--py-files), nor by another Python "
+            "than the one it was built for. Install shmq where this runs: pip install shmq, or pip install . in a "
+            "checkout"
+        )
+    return f"{old_core() or 'the C core of shmq is not of this version'}; build it again: {CURE} in the checkout"
+
+
 try:
     import shmq.bindings._core as _core
+    from shmq.bindings._core import (
+        ABI,
+        BATCH_MAX,
+        BODY_BYTES_MAX,
+        COLUMN_BATCH_BYTES_MAX,
+        COLUMN_ROWS_MAX,
+        DAMAGE_RECORD,
+        DAMAGE_UNIT,
+        FRAME_BYTES,
+        FRAME_UNITS,
+        GROUP_SETTINGS_BYTES_MAX,
+        INDEX_DAMAGE,
+        INDEX_DONE,
+        INDEX_FULL,
+        INDEX_NO_FILE,
+        INDEX_NO_ROOM,
+        LOG_FULL,
+        NO_QUEUE,
+        NO_TOPIC,
+        OK,
+        PROPERTIES_BYTES_MAX,
+        READ_ONLY,
+        RETRY_QUEUE_BASE,
+        STAMP_AGE_MS,
+        TOPIC_BYTES_MAX,
+        UNIT_BYTES,
+        UNIT_DELAY_BASE,
+        Assignment,
+        BrokerLog,
+        BrokerTables,
+        ClientEntry,
+        ColumnReader,
+        CoreError,
+        DamageReport,
+        DurableWatch,
+        Filter,
+        IndexProgress,
+        KeeperStore,
+        Message,
+        OffsetEntry,
+        Producer,
+        Puller,
+        QueueEntry,
+        Reader,
+        Receipt,
+        RecordBatch,
+        ReplicaStore,
+        ScannedRecord,
+        Sender,
+        Slot,
+        Store,
+        StoreFigures,
+        UnitRun,
+        UnpersistedQueue,
+        body_inflate,
+        columns_decode,
+        columns_names,
+        columns_schema,
+        crc32,
+        index_bytes,
+        index_find,
+        index_hash,
+        index_head,
+        index_walk,
+        layout_bytes,
+        message_reopen,
+        process_start,
+        receipt_make,
+        receipt_moved,
+        record_batch,
+        record_decode,
+        record_encode,
+        record_verify,
+        records_read,
+        tag_hash,
+        unit_sizes,
+        wall_advance,
+        wall_ms,
+    )
 except ImportError as error:
-    raise ImportError(
-        "the C core of shmq cannot be loaded: it is not imported out of a zip (--py-files), nor by another Python than "
-        "the one it was built for. Install shmq where this runs: pip install shmq, or pip install . in a checkout"
-    ) from error
-from shmq.bindings._core import (
-    ABI,
-    BATCH_MAX,
-    BODY_BYTES_MAX,
-    COLUMN_BATCH_BYTES_MAX,
-    COLUMN_ROWS_MAX,
-    DAMAGE_RECORD,
-    DAMAGE_UNIT,
-    FRAME_BYTES,
-    FRAME_UNITS,
-    GROUP_SETTINGS_BYTES_MAX,
-    INDEX_DAMAGE,
-    INDEX_DONE,
-    INDEX_FULL,
-    INDEX_NO_FILE,
-    INDEX_NO_ROOM,
-    LOG_FULL,
-    NO_QUEUE,
-    NO_TOPIC,
-    OK,
-    PROPERTIES_BYTES_MAX,
-    RETRY_QUEUE_BASE,
-    STAMP_AGE_MS,
-    TOPIC_BYTES_MAX,
-    UNIT_BYTES,
-    UNIT_DELAY_BASE,
-    Assignment,
-    BrokerLog,
-    BrokerTables,
-    ClientEntry,
-    ColumnReader,
-    CoreError,
-    DamageReport,
-    DurableWatch,
-    Filter,
-    IndexProgress,
-    KeeperStore,
-    Message,
-    OffsetEntry,
-    Producer,
-    QueueEntry,
-    Reader,
-    Receipt,
-    RecordBatch,
-    ReplicaStore,
-    ScannedRecord,
-    Sender,
-    Slot,
-    Store,
-    StoreFigures,
-    UnitRun,
-    UnpersistedQueue,
-    body_inflate,
-    columns_decode,
-    columns_names,
-    columns_schema,
-    crc32,
-    index_bytes,
-    index_find,
-    index_hash,
-    index_head,
-    index_walk,
-    layout_bytes,
-    message_reopen,
-    process_start,
-    receipt_make,
-    receipt_moved,
-    record_batch,
-    record_decode,
-    record_encode,
-    record_verify,
-    records_read,
-    tag_hash,
-    unit_sizes,
-    wall_advance,
-    wall_ms,
-)
+    raise ImportError(_why_unusable()) from error
 
 __all__ = [
     "ABI",
+    "ACK_CONFIRMED",
+    "ACK_DURABLE",
+    "ACK_END",
     "BATCH_MAX",
     "BODY_BYTES_MAX",
     "COLUMN_BATCH_BYTES_MAX",
@@ -130,7 +146,10 @@ __all__ = [
     "NO_TOPIC",
     "OK",
     "PROPERTIES_BYTES_MAX",
+    "READ_ONLY",
     "READ_ONLY_DISK_FULL",
+    "READ_ONLY_FENCED",
+    "READ_ONLY_FEW_REPLICAS",
     "READ_ONLY_FLUSH_FAILED",
     "READ_ONLY_FOLLOWER",
     "READ_ONLY_REASONS",
@@ -153,6 +172,7 @@ __all__ = [
     "Message",
     "OffsetEntry",
     "Producer",
+    "Puller",
     "QueueEntry",
     "Reader",
     "Receipt",
@@ -202,10 +222,16 @@ READ_ONLY_REASONS = {
     4: "the disk is full",
     5: "the operator asked for it",
     6: "its records come from its master",
+    7: "fewer replicas are in sync than the operator asks for",
+    8: "another broker may be the master now",
 }
 READ_ONLY_FLUSH_FAILED = 1
 READ_ONLY_DISK_FULL = 4
 READ_ONLY_FOLLOWER = 6
+READ_ONLY_FEW_REPLICAS = 7
+READ_ONLY_FENCED = 8
+# enum shmq_ack_rule: what a message has to be before it is acknowledged or visible.
+ACK_END, ACK_DURABLE, ACK_CONFIRMED = 0, 1, 2
 
 
 def disk_full_word(used_percent: int, limit_percent: int) -> int:
@@ -239,6 +265,12 @@ def _retired(message: str) -> errors.ShmqError:
     return errors.BrokerNotRunning(message, hint="start it with `shmq serve`; clients attach again by themselves")
 
 
+def _unconfirmed(message: str) -> errors.ShmqError:
+    error = errors.SendTimeout(message, hint="do not resend; `shmq health` says how many slaves are in sync")
+    error.code = 12  # RocketMQ's FLUSH_SLAVE_TIMEOUT
+    return error
+
+
 def _gone(message: str) -> errors.ShmqError:
     return errors.OffsetOutOfRange(message, hint="seek to an offset between the queue's minimum and maximum")
 
@@ -254,6 +286,7 @@ _RAISED_AS: dict[int, Callable[[str], errors.ShmqError]] = {
     _core.NO_QUEUE: errors.UsageError,
     _core.BAD_ARGUMENT: errors.UsageError,
     _core.TIMED_OUT: errors.SendTimeout,
+    _core.UNCONFIRMED: _unconfirmed,
     _core.EMPTY: _gone,
     _core.GONE: _gone,
     _core.FOREIGN_ABI: errors.VersionMismatch,

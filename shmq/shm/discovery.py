@@ -8,10 +8,12 @@ service of the system, so a name is looked for in two places, and a broker is ca
     $SHMQ_RUNTIME_DIR set    only there
 
 Rule: a directory that may not be entered counts as a broker, because the error about it says more than "none runs".
+Among the others it does while its user has a segment of that name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from pathlib import Path
@@ -20,9 +22,10 @@ from shmq.errors import BrokerNotRunning, SegmentError
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.place import SYSTEM_RUNTIME, Place, own_runtime, place_of
+from shmq.shm.segment import SHM_DIRECTORY
 
 OTHERS_MAX = 3
-_OTHERS = (f"{SYSTEM_RUNTIME}/*/instance.json", "/run/user/*/shmq/*/instance.json", "/tmp/shmq-[0-9]*/*/instance.json")
+_OTHERS = (f"{SYSTEM_RUNTIME}/*", "/run/user/*/shmq/*", "/tmp/shmq-[0-9]*/*")
 
 
 def find_place(url: str | None = None) -> Place:
@@ -41,12 +44,22 @@ def found(place: Place) -> Place:
         instance = _instance(candidate)
         if isinstance(instance, Instance):
             named = candidate._replace(broker_name=instance.broker_name)
-            if is_alive(instance.processes.get("supervisor")):
+            if _supervisor_lives(instance):
                 return named
             left = left or named
         elif instance:
             left = left or candidate
     return left or place
+
+
+def is_served(place: Place) -> bool:
+    """Say whether a broker's supervisor lives there: what is missing of it is being started again, or it stops."""
+    instance = _instance(place)
+    return isinstance(instance, Instance) and _supervisor_lives(instance)
+
+
+def _supervisor_lives(instance: Instance) -> bool:
+    return is_alive(instance.processes.get("supervisor"))
 
 
 def none_runs(place: Place) -> BrokerNotRunning:
@@ -63,12 +76,23 @@ def none_runs(place: Place) -> BrokerNotRunning:
 def others_text(place: Place) -> str:
     """Return words that name brokers which do run, for the error about one that does not; "" when there are none."""
     found_urls = []
-    for path in sorted(path for pattern in _OTHERS for path in glob.iglob(pattern)):
-        directory = Path(path).parent
+    for directory in sorted(Path(path) for pattern in _OTHERS for path in glob.iglob(pattern)):
         instance = _instance(Place("", directory))
-        if isinstance(instance, Instance) and is_alive(instance.processes.get("supervisor")):
+        if isinstance(instance, Instance) and _supervisor_lives(instance):
             found_urls.append(f"shmq://{directory}")
+        elif instance is True and (uid := _owner_of_a_segment(directory)) is not None:
+            found_urls.append(f"shmq://{directory} of uid {uid}")
     return f"; others do: {', '.join(found_urls[:OTHERS_MAX])}" if found_urls else ""
+
+
+def _owner_of_a_segment(directory: Path) -> int | None:
+    """Return whose a runtime directory is that may not be entered, if a segment of its name is the same user's."""
+    with contextlib.suppress(OSError):
+        owner = directory.stat().st_uid
+        segments = SHM_DIRECTORY.glob(f"shmq.{glob.escape(directory.name)}.*.control")
+        if any(path.stat().st_uid == owner for path in segments):
+            return owner
+    return None
 
 
 def _candidates(place: Place) -> list[Place]:

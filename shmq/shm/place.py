@@ -81,6 +81,16 @@ class Place(NamedTuple):
         return self.runtime_dir / "ha.json"
 
     @property
+    def links_path(self) -> Path:
+        """Its slaves, or its master, and how far they are, if it has any."""
+        return self.runtime_dir / "links.json"
+
+    @property
+    def switch_path(self) -> Path:
+        """The Unix socket at which it is told to become the master, or a slave."""
+        return self.runtime_dir / "switch.sock"
+
+    @property
     def roster_path(self) -> Path:
         """Who is connected to the broker, and who belongs to which group."""
         return self.runtime_dir / "roster.json"

@@ -28,7 +28,7 @@ import sysv_ipc
 
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError, ShmqError, VersionMismatch
 from shmq.shm.access import Access, access_rights
-from shmq.shm.core import ABI, FRAME_BYTES, CoreError, Store, layout_bytes
+from shmq.shm.core import ABI, ACK_CONFIRMED, ACK_DURABLE, ACK_END, FRAME_BYTES, CoreError, Store, layout_bytes
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance, segment_names, write_instance
 from shmq.shm.liveness import boot_id, visible_pid_namespace
 from shmq.shm.presence import create_presence, detach_presence, presence_key_of, remove_presence
@@ -82,6 +82,7 @@ def create_segments(
     sizes: SegmentSizes,
     kind: str = "posix",
     flush_sync: bool = False,
+    confirms: bool = False,
     trusts_reads: bool = False,
     store_host: bytes = _DEFAULT_STORE_HOST,
     generation: int | None = None,
@@ -91,6 +92,8 @@ def create_segments(
     Fewer frames than asked for are made when the memory file system is smaller than the units segment may become.
 
     Args:
+        flush_sync: nothing is acknowledged or visible before it is on disk.
+        confirms: nor before replicas have confirmed it.
         generation: the random number that names it; None draws one.
 
     Raises:
@@ -116,7 +119,7 @@ def create_segments(
     layout = {
         **fitted._asdict(),
         "generation": drawn,
-        "flush_sync": flush_sync,
+        "ack_rule": ACK_CONFIRMED if confirms else ACK_DURABLE if flush_sync else ACK_END,
         "trusts_reads": trusts_reads,
         "store_host": store_host,
         "broker_name": broker_name,

@@ -37,7 +37,9 @@ until = eventually
 class LiveStore:
     """One formatted store with `files` log files; a context manager that leaves nothing behind."""
 
-    def __init__(self, *, files: int = 1, flush_sync: bool = False, frame_ready: int = 512, **sizes: int) -> None:
+    def __init__(
+        self, *, files: int = 1, flush_sync: bool = False, confirms: bool = False, frame_ready: int = 512, **sizes: int
+    ) -> None:
         self._attached: list[_core.Store] = []
         self._semaphores: list[str] = []
         # As a living broker: without it the start of any other broker here sweeps our semaphores away.
@@ -57,7 +59,7 @@ class LiveStore:
         layout = {
             **self.sizes,
             "generation": self._generation,
-            "flush_sync": flush_sync,
+            "ack_rule": 2 if confirms else int(flush_sync),
             "store_host": STORE_HOST,
             "broker_name": f"binding-{os.getpid()}",
             "store_path": str(self.path),

@@ -382,13 +382,13 @@ def test_the_durable_end_is_waited_for_too() -> None:
         queues = live.topic()
         slot = live.use_client()
         end = live.producer().append("orders", b"x", queue_id=0)[3]
-        assert live.log.wait_queues([], [], 0.0, durable_end=end) is False
-        thread, answers = in_thread(lambda: live.log.wait_queues(queues, [5] * 4, 60.0, durable_end=end))
+        assert live.log.wait_queues([], [], 0.0, safe_end=end) is False
+        thread, answers = in_thread(lambda: live.log.wait_queues(queues, [5] * 4, 60.0, safe_end=end))
         until(lambda: asleep(live, slot))
         live.keeper.flush()
         thread.join(30)
         assert answers == [True]
-        assert live.log.wait_queues([], [], 60.0, durable_end=end) is True
+        assert live.log.wait_queues([], [], 60.0, safe_end=end) is True
 
 
 def test_waiting_needs_a_client_slot_and_as_many_offsets_as_queues() -> None:

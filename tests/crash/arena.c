@@ -80,7 +80,9 @@ void arena_create(struct arena *arena, const struct arena_options *options)
     arena->readers = map_segment(&arena->readers_fd, "readers", arena->layout.readers_bytes);
     struct shmq_format_options format = {.sizes = arena->sizes,
                                          .generation = options->generation != 0 ? options->generation : 1,
-                                         .flush_sync = options->flush_sync,
+                                         .ack_rule = options->confirmed    ? SHMQ_ACK_CONFIRMED
+                                                     : options->flush_sync ? SHMQ_ACK_DURABLE
+                                                                           : SHMQ_ACK_END,
                                          .broker_name = options->broker_name != NULL ? options->broker_name : "arena",
                                          .store_path = arena->directory,
                                          .frame_ready = options->frame_ready};

@@ -22,6 +22,7 @@ struct arena_options {
     uint32_t frame_ready;
     uint32_t topic_max, queue_max; /* 0: 8 and 24 */
     bool flush_sync;
+    bool confirmed;          /* the rule is SHMQ_ACK_CONFIRMED */
     const char *broker_name; /* NULL: "arena" */
     uint64_t generation;     /* 0: 1 */
 };

@@ -363,7 +363,7 @@ static void check_leftovers(const struct arena *arena, struct verdict *verdict)
     if (log->lock.__data.__lock != 0) {
         verdict_add(verdict, 9, "the append lock is still taken");
     }
-    if (atomic_load(&log->read_only) != (atomic_load(&log->follows) ? SHMQ_READ_ONLY_FOLLOWER : SHMQ_WRITABLE)) {
+    if (atomic_load(&log->read_only) != atomic_load(&log->standing)) {
         verdict_add(verdict, 9, "the store turned read-only");
     }
 }
@@ -398,8 +398,8 @@ void check_heir(struct arena *arena, struct ledger *ledger, struct verdict *verd
 {
     uint8_t body[256];
     struct party *party = &ledger->parties[ledger->party_count++];
-    if (atomic_load(&arena->store.log->follows) != 0) { /* a follower takes appends from here on */
-        atomic_store(&arena->store.log->follows, 0);
+    if (atomic_load(&arena->store.log->standing) != SHMQ_WRITABLE) { /* a follower takes appends from here on */
+        atomic_store(&arena->store.log->standing, SHMQ_WRITABLE);
         shmq_set_read_only(&arena->store, SHMQ_WRITABLE);
     }
     ARENA_MUST(ledger->party_count <= CHECK_PARTIES_MAX);

@@ -102,7 +102,8 @@ def _headers_digest() -> str:
 
 
 def _object(path: Path, text: str, flags: tuple[str, ...]) -> Path:
-    key = hashlib.sha256("\0".join([path.name, text, *flags, _headers_digest()]).encode()).hexdigest()[:20]
+    compiler = os.environ.get("CC", "cc")
+    key = hashlib.sha256("\0".join([compiler, path.name, text, *flags, _headers_digest()]).encode()).hexdigest()[:20]
     target = Path(_directory().name) / f"{path.stem}-{key}.o"
     if target.exists():
         return target
@@ -110,7 +111,7 @@ def _object(path: Path, text: str, flags: tuple[str, ...]) -> Path:
     source.write_text(f'#line 1 "{path}"\n{text}')
     folders = [f"-I{path.parent}", f"-I{BINDINGS}", f"-I{TESTS / 'crash'}"]
     partial = target.with_suffix(f".{os.getpid()}.o")
-    run_checked([os.environ.get("CC", "cc"), *WARNINGS, *flags, *folders, "-c", str(source), "-o", str(partial)])
+    run_checked([compiler, *WARNINGS, *flags, *folders, "-c", str(source), "-o", str(partial)])
     partial.rename(target)
     return target
 

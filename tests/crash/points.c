@@ -121,6 +121,7 @@ static void check_world(struct run *run, const char *where, uint32_t number, con
     ledger->parties[0].acked = atomic_load(&victim_post->notes.acked) != 0;
     ledger->parties[1].acked = atomic_load(&repairer_post->notes.acked) != 0;
     check_reader(&run->scenery.arena, ledger, &verdict);
+    check_role(&run->scenery.arena.store, run->shape, atomic_load(&victim_post->notes.acked) != 0, &verdict);
     check_heir(&run->scenery.arena, ledger, &verdict);
     check_tables(&run->scenery, run->shape, atomic_load(&victim_post->notes.acked) != 0, &verdict);
     collect(run, where, number, post, &verdict);

@@ -181,6 +181,18 @@ static void build_deleted(struct arena *arena, enum scene scene)
     } else if (scene != SCENE_TOPIC_DELETED) {
         free_queues(store);
     }
+    if (scene == SCENE_TOPIC_EMPTY) {
+        char name[] = "passes0";
+        for (uint32_t i = 2; i < store->sizes.topic_max; i++, name[6]++) {
+            ARENA_MUST(shmq_topic_put(store, name, 0, 0, 6, 0, 0, &topic) == SHMQ_OK && topic == i);
+        }
+        for (name[6] = '0'; shmq_topic_find(store, name, 7) != SHMQ_NONE; name[6]++) { /* room for what comes after */
+            topic = shmq_topic_find(store, name, 7);
+            ARENA_MUST(shmq_topic_delete(store, name) == SHMQ_OK);
+            ARENA_MUST(name[6] == '4' || shmq_topic_free(store, topic, store->topics[topic].version) == SHMQ_OK);
+        }
+        ARENA_MUST(shmq_topic_free(store, 1, store->topics[1].version) == SHMQ_OK);
+    }
     if (scene == SCENE_TOPIC_ANEW) {
         ARENA_MUST(shmq_topic_put(store, "beta", 4, 4, 6, 0, 0, &topic) == SHMQ_OK);
         ARENA_MUST(shmq_queue_place(store, first) == shmq_queue_place(store, shmq_topic_queue(store, topic, 0)));
@@ -264,11 +276,15 @@ static void build(struct scenery *scenery, const struct shape *shape)
     case SCENE_TOPIC_DELETED:
     case SCENE_TOPIC_CLOSED:
     case SCENE_TOPIC_FREED:
+    case SCENE_TOPIC_EMPTY:
     case SCENE_TOPIC_ANEW:
         build_deleted(arena, shape->scene);
         break;
     case SCENE_ERRAND:
         give_errand(arena);
+        break;
+    case SCENE_LEASED:
+        ARENA_MUST(shmq_lease(&arena->store, shmq_io_posix.boottime_ns() + UINT64_C(86400000000000)) == SHMQ_OK);
         break;
     case SCENE_PLAIN:
     case SCENE_EMPTY:
@@ -281,8 +297,11 @@ static void build(struct scenery *scenery, const struct shape *shape)
 
 void scenery_open(struct scenery *scenery, const struct shape *shape)
 {
-    const struct arena_options options = {
-        .file_bytes = FILE_BYTES, .file_count = 3, .frame_max = 16, .frame_ready = 16};
+    const struct arena_options options = {.file_bytes = FILE_BYTES,
+                                          .file_count = 3,
+                                          .frame_max = 16,
+                                          .frame_ready = 16,
+                                          .confirmed = shape->operation == OPERATION_CONFIRM};
     memset(scenery, 0, sizeof *scenery);
     arena_create(&scenery->arena, &options);
     struct message first = {
@@ -298,6 +317,9 @@ void scenery_open(struct scenery *scenery, const struct shape *shape)
                                                 .count = stores && !drops ? shape->count : 0,
                                                 .across = shape->operation == OPERATION_TOGETHER};
     scenery->ledger.party_count = 1;
+    if (shape->operation == OPERATION_LEAD) {
+        ARENA_MUST(shmq_follow(&scenery->arena.store, "master:10911", deadline()) == SHMQ_OK);
+    }
     if (shape->operation == OPERATION_REPLICATE) {
         ARENA_MUST(shmq_follow(&scenery->arena.store, "master:10911", deadline()) == SHMQ_OK);
         scenery->ledger.replicated_id = VICTIM_ID;
@@ -382,7 +404,7 @@ static void check_topics(struct arena *arena, const struct shape *shape, bool ac
     uint32_t count = atomic_load(&store->log->topic_count);
     for (uint32_t i = 0; i < count && i < store->sizes.topic_max; i++) {
         for (uint32_t k = 0; k < i; k++) {
-            if (strcmp(store->topics[i].name, store->topics[k].name) == 0) {
+            if (shmq_topic_is_named(store, i) && shmq_topic_is_named(store, k) && strcmp(store->topics[i].name, store->topics[k].name) == 0) {
                 verdict_add(verdict, 8, "topic %s has two entries", store->topics[i].name);
             }
         }
@@ -391,6 +413,29 @@ static void check_topics(struct arena *arena, const struct shape *shape, bool ac
     check_topic(arena, "beta", 4, used, verdict);
     check_topic(arena, "gamma", 2, used, verdict);
     check_entries(arena, alpha + 4 + 2, verdict);
+}
+
+/* Every entry can be had again and is found by its name, and no bucket leads to an entry that has none. */
+static void check_freed(struct shmq_store *store, struct verdict *verdict)
+{
+    uint32_t topic, links = 0, free = 0;
+    (void)shmq_topic_free(store, 1, store->topics[1].version);
+    for (uint32_t i = 0; i < store->topic_bucket_count; i++) {
+        links += store->topic_buckets[i] != 0 && store->topic_buckets[i] <= store->sizes.topic_max;
+        free += store->topic_buckets[i] == 0;
+    }
+    if (links != 1 || free != store->topic_bucket_count - 1) {
+        verdict_add(verdict, 8, "%u buckets lead to the one topic there is, %u are empty", links, free);
+    }
+    char name[] = "passes0";
+    for (uint32_t i = 1; i < store->sizes.topic_max; i++, name[6]++) {
+        if (shmq_topic_put(store, name, 1, 1, 6, 0, 0, &topic) != SHMQ_OK || shmq_topic_find(store, name, 7) != topic) {
+            verdict_add(verdict, 10, "topic %s, of %u, cannot be put", name, store->sizes.topic_max);
+        }
+    }
+    if (shmq_topic_find(store, "gone", 4) != SHMQ_NONE || shmq_topic_queue(store, 1, 0) != SHMQ_NONE) {
+        verdict_add(verdict, 8, "a topic whose entry another has is found");
+    }
 }
 
 static void check_groups(struct arena *arena, const struct shape *shape, bool acked, struct verdict *verdict)
@@ -456,6 +501,45 @@ static void check_sleepers(struct shmq_store *store, bool was_writer, struct ver
     }
 }
 
+/* `at_least`: what was confirmed when the victim ended in order. */
+static void check_confirmed(struct shmq_store *store, uint64_t at_least, struct verdict *verdict)
+{
+    const struct shmq_in_sync whole = {.end = UINT64_MAX, .count = 1};
+    uint64_t end = shmq_load_acquire(&store->log->end), confirmed = shmq_load_acquire(&store->log->confirmed_end);
+    if (confirmed > shmq_load_acquire(&store->log->durable_end) || confirmed < at_least) {
+        verdict_add(verdict, 6, "confirmed end %llu", (unsigned long long)confirmed);
+    }
+    if (shmq_flush(store, NULL) != SHMQ_OK || shmq_confirm(store, &whole, deadline(), &confirmed) != SHMQ_OK ||
+        confirmed != end) {
+        verdict_add(verdict, 10, "nothing is confirmed after the death");
+    }
+}
+
+/* Done, or killed before: in each state no record is taken while the word says that none is, and the next call does it. */
+void check_role(struct shmq_store *store, const struct shape *shape, bool acked, struct verdict *verdict)
+{
+    if (shape->operation != OPERATION_LEAD && shape->operation != OPERATION_FENCE_OFF) {
+        return;
+    }
+    const struct shmq_log *log = store->log;
+    const bool leads = shape->operation == OPERATION_LEAD;
+    const uint32_t from = leads ? SHMQ_READ_ONLY_FOLLOWER : SHMQ_WRITABLE, to = leads ? SHMQ_WRITABLE : SHMQ_READ_ONLY_FENCED;
+    uint32_t word = atomic_load(&log->read_only);
+    if ((word != from && word != to) || (acked && word != to)) {
+        verdict_add(verdict, 9, "read-only for the reason %u", word);
+    }
+    const bool open = leads && word == SHMQ_WRITABLE;
+    if (open && (atomic_load(&log->epoch) != SHAPE_EPOCH || atomic_load(&log->fence) != atomic_load(&log->end))) {
+        verdict_add(verdict, 8, "records are taken in epoch %llu", (unsigned long long)atomic_load(&log->epoch));
+    }
+    const enum shmq_status status =
+        leads ? shmq_lead(store, SHAPE_EPOCH, deadline()) : shmq_fence_off(store, "other:10911", deadline());
+    word = atomic_load(&log->read_only);
+    if (status != SHMQ_OK || word != to || atomic_load(&log->standing) != to) {
+        verdict_add(verdict, 10, "after the next call: status %d, read-only for the reason %u", status, word);
+    }
+}
+
 void check_tables(struct scenery *scenery, const struct shape *shape, bool acked, struct verdict *verdict)
 {
     struct arena *arena = &scenery->arena;
@@ -477,6 +561,9 @@ void check_tables(struct scenery *scenery, const struct shape *shape, bool acked
             check_groups(arena, shape, acked, verdict);
         }
         break;
+    case OPERATION_TOPIC_FREE:
+        check_freed(store, verdict);
+        break;
     case OPERATION_QUEUES_CLOSE:
     case OPERATION_QUEUE_FREE:
         check_entries(arena, ARENA_QUEUES, verdict);
@@ -490,6 +577,9 @@ void check_tables(struct scenery *scenery, const struct shape *shape, bool acked
     case OPERATION_WAKE:
     case OPERATION_ERRAND:
         check_sleepers(store, shape->operation == OPERATION_WAKE, verdict);
+        break;
+    case OPERATION_CONFIRM:
+        check_confirmed(store, acked ? scenery->ledger.end : 0, verdict);
         break;
     case OPERATION_FLUSH:
         if (durable > scenery->ledger.end || (acked && durable != scenery->ledger.end)) {

@@ -78,7 +78,10 @@ const struct shape shapes[] = {
     {"topic-put-again", OPERATION_TOPIC_PUT, SCENE_TOPIC_FREED, 0, 1, NULL, 0},
     {"queues-close", OPERATION_QUEUES_CLOSE, SCENE_TOPIC_DELETED, 0, 1, NULL, 0},
     {"queue-free", OPERATION_QUEUE_FREE, SCENE_TOPIC_CLOSED, 0, 1, NULL, 0},
+    {"topic-free", OPERATION_TOPIC_FREE, SCENE_TOPIC_FREED, 0, 1, NULL, 0},
+    {"topic-put-renamed", OPERATION_TOPIC_PUT, SCENE_TOPIC_EMPTY, 0, 1, NULL, 0},
     {"client-put", OPERATION_CLIENT_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"confirm", OPERATION_CONFIRM, SCENE_PLAIN, 0, 1, NULL, 0},
     {"flush", OPERATION_FLUSH, SCENE_PLAIN, 0, 1, NULL, 0},
     {"lock", OPERATION_LOCK, SCENE_PLAIN, 0, 1, NULL, 0},
     {"replicate-0", OPERATION_REPLICATE, SCENE_PLAIN, 0, 1, NULL, 0},
@@ -94,6 +97,11 @@ const struct shape shapes[] = {
     {"replicate-frame-free-one", OPERATION_REPLICATE, SCENE_FRAME_FREE_ONE, 20, 1, NULL, 0},
     {"replicate-frame-grow", OPERATION_REPLICATE, SCENE_FRAME_GROW, 20, 1, NULL, 0},
     {"fence", OPERATION_FENCE, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"lead", OPERATION_LEAD, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"fence-off", OPERATION_FENCE_OFF, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"append-leased", OPERATION_APPEND, SCENE_LEASED, 100, 1, NULL, 0},
+    {"together-leased", OPERATION_TOGETHER, SCENE_LEASED, 24, 2, NULL, 0},
+    {"claim-whole-leased", OPERATION_CLAIM_WHOLE, SCENE_LEASED, 300, 1, NULL, 0},
 };
 /* clang-format on */
 const uint32_t shape_count = sizeof shapes / sizeof shapes[0];
@@ -110,7 +118,8 @@ struct shape shape_repairer(const struct shape *shape, bool appends)
         return repairer;
     }
     if ((shape->operation >= OPERATION_TOPIC_PUT && shape->operation <= OPERATION_FLUSH) ||
-        shape->operation == OPERATION_ERRAND) {
+        shape->operation == OPERATION_ERRAND || shape->operation == OPERATION_LEAD ||
+        shape->operation == OPERATION_FENCE_OFF) {
         return repairer;
     }
     /* Where the victim's record would have filled the file, the repairer's rolls over at the same log end. */
@@ -214,6 +223,20 @@ void actor_prepare(struct actor *actor, const struct shape *shape, struct scener
     }
 }
 
+static enum shmq_status act_confirm(struct actor *actor)
+{
+    const struct shmq_in_sync none = {.end = UINT64_MAX}, joins = {.end = 0, .count = 1},
+                              whole = {.end = UINT64_MAX, .count = 1};
+    enum shmq_status status = shmq_confirm(&actor->store, &none, deadline(), NULL);
+    if (status == SHMQ_OK) {
+        status = shmq_confirm(&actor->store, &joins, deadline(), NULL);
+    }
+    if (status == SHMQ_OK) {
+        status = shmq_flush(&actor->store, NULL);
+    }
+    return status == SHMQ_OK ? shmq_confirm(&actor->store, &whole, deadline(), NULL) : status;
+}
+
 static enum shmq_status act_replicate(struct actor *actor)
 {
     struct shmq_store *store = &actor->store;
@@ -276,6 +299,9 @@ static enum shmq_status act_table(struct actor *actor)
         return shmq_queues_close(&actor->store, deadline(), 8, leaving, &out);
     case OPERATION_QUEUE_FREE:
         return shmq_queue_free(&actor->store, ARENA_QUEUES);
+    case OPERATION_TOPIC_FREE:
+        status = shmq_topic_free(&actor->store, 1, actor->store.topics[1].version);
+        return status == SHMQ_NO_TOPIC ? SHMQ_OK : status; /* the victim has freed it */
     case OPERATION_TOPIC_PUT:
         return shmq_topic_put(&actor->store, "beta", 4, 4, 6, 0, 0, &out);
     case OPERATION_TOPIC_GROW:
@@ -328,8 +354,14 @@ static enum shmq_status act(struct actor *actor)
         return act_replicate(actor);
     case OPERATION_FENCE:
         return shmq_fence_raise(&actor->store, 1, deadline());
+    case OPERATION_LEAD:
+        return shmq_lead(&actor->store, SHAPE_EPOCH, deadline());
+    case OPERATION_FENCE_OFF:
+        return shmq_fence_off(&actor->store, "other:10911", deadline());
     case OPERATION_RELEASE:
         return shmq_frames_release(&actor->store, queue, 0, actor->shape->count, deadline()) > 0 ? SHMQ_OK : SHMQ_EMPTY;
+    case OPERATION_CONFIRM:
+        return act_confirm(actor);
     case OPERATION_FLUSH:
         return shmq_flush(&actor->store, NULL);
     case OPERATION_LOCK:
@@ -346,6 +378,7 @@ static enum shmq_status act(struct actor *actor)
     case OPERATION_OFFSET_PUT:
     case OPERATION_QUEUES_CLOSE:
     case OPERATION_QUEUE_FREE:
+    case OPERATION_TOPIC_FREE:
     case OPERATION_CLIENT_PUT:
         return act_table(actor);
     default:

@@ -27,11 +27,15 @@ enum operation {
     OPERATION_OFFSET_PUT,
     OPERATION_QUEUES_CLOSE,
     OPERATION_QUEUE_FREE,
+    OPERATION_TOPIC_FREE,
     OPERATION_CLIENT_PUT,
+    OPERATION_CONFIRM,        /* no replica is needed; one joins; a flush; it has everything */
     OPERATION_FLUSH,
     OPERATION_WAKE,           /* append and wake two sleeping slots */
     OPERATION_ERRAND,         /* a slot that was woken wakes those it was told to */
     OPERATION_FENCE,          /* raise the fence */
+    OPERATION_LEAD,           /* a follower becomes the master */
+    OPERATION_FENCE_OFF,      /* a master takes no records any more */
     OPERATION_LOCK,           /* lock and unlock: nothing but repair */
 };
 
@@ -54,9 +58,11 @@ enum scene {
     SCENE_TOPIC_DELETED,      /* a topic of three queues was deleted */
     SCENE_TOPIC_CLOSED,       /* … and its queues are closed */
     SCENE_TOPIC_FREED,        /* … and free */
+    SCENE_TOPIC_EMPTY,        /* … and all entries of topics have had a name; that one's is free */
     SCENE_TOPIC_ANEW,         /* … and another topic has their entries; a group had read the first of them */
     SCENE_CLAIM_DEAD,         /* a process died with an open claim */
     SCENE_CLAIM_SLOW,         /* a living process has an open claim and has had its time */
+    SCENE_LEASED,             /* records are taken for a day, which another process has said */
     SCENE_SLEEPERS,           /* two client slots are asleep on queue 0, which share one waiter bit */
     SCENE_ERRAND,             /* slot 0 is to wake the others: all are asleep on queue 0 but slot 4, which is on queue 1 */
 };
@@ -74,6 +80,7 @@ extern const struct shape shapes[];
 extern const uint32_t shape_count;
 
 #define SHAPE_REPAIRER_ID 5000u
+#define SHAPE_EPOCH 2u            /* of the master that OPERATION_LEAD makes */
 /* Who comes after a victim of `shape`: somebody who locks, or appends, or does the same to the same table. */
 struct shape shape_repairer(const struct shape *shape, bool appends);
 
@@ -118,5 +125,7 @@ void actor_act(struct actor *actor);
 
 /* After the heir: what the operation's own tables must look like. */
 void check_tables(struct scenery *scenery, const struct shape *shape, bool acked, struct verdict *verdict);
+/* Of a shape that changes who is the master, before anybody else does anything. */
+void check_role(struct shmq_store *store, const struct shape *shape, bool acked, struct verdict *verdict);
 
 #endif

@@ -8,6 +8,9 @@
  * made must be as they left it, and the victim must have read nothing of it. Where the victim is stopped with a lock, the
  * others get their answer at their deadline, and no entry changes hands.
  *
+ * "find" looks the topic up by its name and writes to the queue it finds, while the topic's entry becomes that of a topic
+ * with another name.
+ *
  * Every instruction is a case: the victim is run again up to the n-th. Prints one JSON line an operation; exit status 1
  * after a violation.
  */
@@ -31,11 +34,12 @@
 
 enum operation {
     OPERATION_APPEND, OPERATION_APPEND_FRAME, OPERATION_BATCH, OPERATION_TOGETHER, OPERATION_CLAIM, OPERATION_READ,
-    OPERATION_FILTERED, OPERATION_ACKNOWLEDGE, OPERATION_PULL, OPERATION_COMMIT, OPERATION_OFFSET_PUT, OPERATION_COUNT,
+    OPERATION_FILTERED, OPERATION_ACKNOWLEDGE, OPERATION_PULL, OPERATION_COMMIT, OPERATION_OFFSET_PUT,
+    OPERATION_FIND, OPERATION_COUNT,
 };
 static const char *const names[OPERATION_COUNT] = {
     "append", "append-frame", "batch", "together", "claim", "read", "filtered", "acknowledge", "pull", "commit",
-    "offset-put",
+    "offset-put", "find",
 };
 
 struct notes {                  /* what the victim tells; no part of the store */
@@ -96,6 +100,10 @@ static void bed_open(struct bed *bed, enum operation operation)
     ARENA_MUST(shmq_group_put(store, "workers", &bed->group) == SHMQ_OK);
     ARENA_MUST(shmq_topic_put(store, "beside", 1, 1, 6, 0, 0, &topic) == SHMQ_OK);
     bed->beside = shmq_topic_queue(store, topic, 0);
+    char name[] = "passes0"; /* so that the next topic gets an entry that was used */
+    for (uint32_t i = 2; i < store->sizes.topic_max; i++, name[6]++) {
+        ARENA_MUST(shmq_topic_put(store, name, 0, 0, 6, 0, 0, &topic) == SHMQ_OK);
+    }
     ARENA_MUST(shmq_offset_put(store, bed->group, bed->queue, &bed->slot) == SHMQ_OK);
     shmq_raise_durable(store, shmq_load_acquire(&store->log->end));
     atomic_store(&store->log->keeper_beat_ns, shmq_io_posix.monotonic_ns()); /* so that damage would be reported */
@@ -196,6 +204,7 @@ static enum shmq_status act_store(struct bed *bed)
 static enum shmq_status act(struct bed *bed)
 {
     struct shmq_store *store = &victim.store;
+    struct shmq_appended out;
     uint32_t slot;
     switch (bed->operation) {
     case OPERATION_READ:
@@ -209,6 +218,9 @@ static enum shmq_status act(struct bed *bed)
         return shmq_offset_commit(&store->offsets[bed->slot], bed->queue, 2) ? SHMQ_OK : SHMQ_NO_QUEUE;
     case OPERATION_OFFSET_PUT:
         return shmq_offset_put(store, bed->group, bed->queue, &slot);
+    case OPERATION_FIND:
+        slot = shmq_topic_queue(store, shmq_topic_find(store, ARENA_TOPIC, strlen(ARENA_TOPIC)), 0);
+        return slot == SHMQ_NONE ? SHMQ_NO_TOPIC : shmq_append(store, slot, &victim.specs[0], 0, after_ms(20000), &out);
     default:
         return act_store(bed);
     }
@@ -250,7 +262,13 @@ static bool make_anew(struct bed *bed, struct anew *anew)
         ARENA_MUST(shmq_frames_release(store, leaving[i].queue, 0, 4, after_ms(20000)) != SHMQ_NONE);
         ARENA_MUST(shmq_queue_free(store, leaving[i].queue) == SHMQ_OK);
     }
-    ARENA_MUST(shmq_topic_put(store, ARENA_TOPIC, ARENA_QUEUES, ARENA_QUEUES, 6, 0, 0, &topic) == SHMQ_OK);
+    if (bed->operation == OPERATION_FIND) {
+        ARENA_MUST(shmq_topic_free(store, 0, atomic_load(&store->topics[0].version)) == SHMQ_OK);
+        ARENA_MUST(shmq_topic_put(store, "omega", ARENA_QUEUES, ARENA_QUEUES, 6, 0, 0, &topic) == SHMQ_OK);
+        ARENA_MUST(topic != 0 && (topic & store->topic_mask) == 0);
+    } else {
+        ARENA_MUST(shmq_topic_put(store, ARENA_TOPIC, ARENA_QUEUES, ARENA_QUEUES, 6, 0, 0, &topic) == SHMQ_OK);
+    }
     for (uint32_t id = 0; id < ARENA_QUEUES; id++) {
         anew->queues[id] = shmq_topic_queue(store, topic, id);
         ARENA_MUST(shmq_queue_place(store, anew->queues[id]) == shmq_queue_place(store, bed->queue + id));

@@ -118,6 +118,7 @@ static void check_death(struct run *run, const char *where, uint64_t number)
     struct verdict verdict = {0};
     struct scenery *scenery = &run->scenery;
     run->figures.checked++;
+    check_role(&scenery->arena.store, run->shape, atomic_load(&run->victim_notes->acked) != 0, &verdict);
     check_heir(&scenery->arena, &scenery->ledger, &verdict);
     check_tables(scenery, run->shape, atomic_load(&run->victim_notes->acked) != 0, &verdict);
     report(run, where, number, &verdict);

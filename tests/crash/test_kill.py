@@ -26,6 +26,7 @@ KILLED_FOR_REAL = (
     "claim-open",
     "claim-commit",
     "topic-put",
+    "topic-free",
     "lock",
 )
 

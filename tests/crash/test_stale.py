@@ -25,7 +25,7 @@ def figures_of(executable: Any, *arguments: object) -> list[dict[str, Any]]:
 def test_a_process_stopped_anywhere_leaves_the_next_queue_alone(crash_plan: Any) -> None:
     stride = 1 if crash_plan.long else 11
     figures = figures_of(program("stale", SOURCES), stride, crash_plan.seed)
-    assert len(figures) == 11
+    assert len(figures) == 12
     assert [line for line in figures if line["violations"]] == []
     for line in figures:
         assert line["cases"] - line["held"] >= 5, line
@@ -65,6 +65,13 @@ MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
                 "        atomic_store_explicit(&entry->committed, committed, memory_order_release);\n"
                 "        if (before != UINT64_MAX) {\n",
             ),
+        ),
+    ),
+    "find": (
+        "the number of a topic is not looked at behind what was read under it",
+        (
+            Edit("table.c", " && shmq_topic_holds(store, topic) ? queue", " ? queue"),
+            Edit("table.c", "shmq_topic_holds(store, number) && same", "same"),
         ),
     ),
     "offset-put": (

@@ -140,7 +140,9 @@ def test_thread_sanitizer_finds_no_race() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("sanitizer_works")
 def test_thread_sanitizer_notices_an_extent_that_is_read_in_halves() -> None:
-    halves = Edit("table.c", "extent_load(&store->topics[topic].extents[i]);\n", "store->topics[topic].extents[i];\n")
+    halves = Edit(
+        "table.c", "extent_load(&entry->extents[i]);\n        if (queue_id", "entry->extents[i];\n        if (queue_id"
+    )
     done = attempt(program("threads-mutant", THREADS, SANITIZED, edits=(halves,)), 5_000)
     assert "WARNING: ThreadSanitizer: data race" in done.stderr
 

@@ -24,7 +24,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("SHMQ_RUNTIME_DIR", raising=False)
     monkeypatch.delenv("SHMQ_URL", raising=False)
     monkeypatch.setattr(discovery, "SYSTEM_RUNTIME", directory)
-    monkeypatch.setattr(discovery, "_OTHERS", (f"{directory}/*/instance.json",))
+    monkeypatch.setattr(discovery, "_OTHERS", (f"{directory}/*",))
     monkeypatch.setattr(place, "_runtime_root", lambda: tmp_path / "own")
     yield directory
 
@@ -69,6 +69,27 @@ def test_who_finds_none_is_told_which_run(system: Path, broker: Broker) -> None:
     assert others_text(find_place()) == f"; others do: shmq://{system}/other"
     with pytest.raises(shmq.BrokerNotRunning, match=f"shmq://{system}/other"):
         shmq.connect("shmq://missing")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_who_may_not_enter_where_one_runs_is_told_whose_it_is(system: Path, broker: Broker) -> None:
+    theirs = system / broker.place.broker_name
+    for folder in (theirs, system / "left"):  # nothing called `left` runs
+        folder.mkdir(mode=0o700)
+        (folder / "instance.json").touch()
+    program = f"""
+import os, shmq.shm.segment
+from shmq.shm import discovery
+from shmq.shm.place import Place
+discovery._OTHERS = ({f"{system}/*"!r},)
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+print(discovery.others_text(Place("default", discovery.Path("/none"))))
+"""
+    for folder in (*system.parents, system):
+        if folder.stat().st_uid == 0 and folder.stat().st_mode & 0o077 == 0 and str(folder).startswith("/tmp/"):
+            folder.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout == f"; others do: shmq://{theirs} of uid 0\n", done.stderr
 
 
 def test_a_broker_is_called_as_it_calls_itself_whatever_path_leads_to_it(broker: Broker, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The segments: reserved before they are mapped, ours alone, and refused when they are not what they should be."""
 
 import os
+import secrets
 import stat
 import subprocess
 import sys
@@ -78,11 +79,12 @@ def test_an_idle_broker_reserves_less_than_64_mib(broker_name: str, tmp_path: Pa
 
 
 def test_a_squatted_name_is_refused_and_left_alone(broker_name: str, sizes: SegmentSizes, tmp_path: Path) -> None:
-    squatted = SHM_DIRECTORY / f"shmq.{broker_name}.{7:016x}.units"
+    generation = secrets.randbits(62) | 1  # a fixed one would find the presence semaphore of a test that was killed
+    squatted = SHM_DIRECTORY / f"shmq.{broker_name}.{generation:016x}.units"
     squatted.write_bytes(b"mine")
     try:
         with pytest.raises(SegmentError, match="exists already"):
-            create_segments(broker_name, store_path=tmp_path, sizes=sizes, generation=7)
+            create_segments(broker_name, store_path=tmp_path, sizes=sizes, generation=generation)
         assert squatted.read_bytes() == b"mine"
         assert [name for name in os.listdir(SHM_DIRECTORY) if broker_name in name] == [squatted.name]
     finally:

@@ -18,12 +18,12 @@
 static int file_at(struct shmq_store *store, uint32_t queue, uint64_t number)
 {
     const struct shmq_queue *entry = shmq_queue_place(store, queue);
-    uint32_t topic = entry->topic;
+    const struct shmq_topic *topic = shmq_topic_place(store, entry->topic);
     char path[sizeof store->consumequeue_path], name[SHMQ_TOPIC_BYTES_MAX + 1];
-    if (topic >= store->sizes.topic_max || store->topics[topic].name_bytes > SHMQ_TOPIC_BYTES_MAX) {
+    if (topic == NULL || topic->name_bytes > SHMQ_TOPIC_BYTES_MAX) {
         return -1;
     }
-    memcpy(name, store->topics[topic].name, SHMQ_TOPIC_BYTES_MAX);
+    memcpy(name, topic->name, SHMQ_TOPIC_BYTES_MAX);
     name[SHMQ_TOPIC_BYTES_MAX] = 0;
     if (strchr(name, '/') != NULL || name[0] == '.') {
         return -1; /* shared memory is input: no name may leave the directory */

@@ -82,6 +82,13 @@ static uint64_t posix_monotonic_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static uint64_t posix_boottime_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 const struct shmq_io shmq_io_posix = {
     .open = posix_open,
     .close = close,
@@ -95,4 +102,5 @@ const struct shmq_io shmq_io_posix = {
     .file_bytes = posix_file_bytes,
     .wall_ms = posix_wall_ms,
     .monotonic_ns = posix_monotonic_ns,
+    .boottime_ns = posix_boottime_ns,
 };

@@ -80,6 +80,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     if (status == SHMQ_OK) {
         status = shmq_commit_inline(store, commit, 1, 1, out);
         shmq_unlock(store);
+        status = status != SHMQ_OK ? status : shmq_receipt(store);
     }
     return status;
 }
@@ -116,6 +117,7 @@ enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, con
     if (status == SHMQ_OK) {
         status = shmq_commit(store, &commit, first);
         shmq_unlock(store);
+        status = status != SHMQ_OK ? status : shmq_receipt(store);
     }
     return status;
 }

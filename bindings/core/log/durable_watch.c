@@ -1,11 +1,13 @@
 /* The thread behind a durable watch.
  *
- * A broker holds the answers of many clients until the disk has their messages. Its loop sleeps on descriptors, the
- * durable end is a word in shared memory: this thread sleeps on the one and writes to the other, once a flush and not once
- * a message. It runs no Python and needs no lock of an interpreter.
+ * A broker holds the answers of many clients until the disk has their messages, or its replicas have them too. Its loop
+ * sleeps on descriptors, the end of what is safe is a word in shared memory: this thread sleeps on the one and writes to the
+ * other, once a flush and not once a message. It runs no Python and needs no lock of an interpreter.
  *
  *   wanted = NOT_WANTED   sleeps on `turn`, until somebody wants a position
- *   wanted = position     sleeps on the durable end (flush.c); there, or once a flush has failed: NOT_WANTED, descriptor
+ *   wanted = position     sleeps on the safe end (flush.c); there, or once a flush has failed: NOT_WANTED, descriptor
+ *
+ * The same for who ships the log to replicas: its thread sleeps on the shipper's bell (state.c), for the log end.
  *
  * A wish that has come true is not told again; who still waits for more wants the next position.
  */
@@ -17,10 +19,14 @@
 #define SLICE_NS UINT64_C(50000000) /* after which the keeper is asked again: who asked may have been killed before */
 #define IDLE_NS UINT64_C(3600000000000)
 
-static bool is_over(const struct shmq_log *log, uint64_t position)
+static bool is_over(const struct shmq_durable_watch *watch, uint64_t position)
 {
-    return shmq_load_acquire(&log->durable_end) >= position ||
-           atomic_load_explicit(&log->read_only, memory_order_acquire) == SHMQ_READ_ONLY_FLUSH_FAILED;
+    const struct shmq_store *store = watch->store;
+    if (watch->ships) {
+        return shmq_load_acquire(&store->log->end) >= position;
+    }
+    return shmq_safe_end(store) >= position ||
+           atomic_load_explicit(&store->log->read_only, memory_order_acquire) == SHMQ_READ_ONLY_FLUSH_FAILED;
 }
 
 static void tell(struct shmq_durable_watch *watch, uint64_t position)
@@ -37,32 +43,33 @@ static void *watch_durable(void *context)
 {
     struct shmq_durable_watch *watch = context;
     struct shmq_store *store = watch->store;
-    struct shmq_log *log = store->log;
     while (!atomic_load_explicit(&watch->stopping, memory_order_acquire)) {
         const uint32_t turn = atomic_load_explicit(&watch->turn, memory_order_acquire);
         const uint64_t position = shmq_load_acquire(&watch->wanted);
-        const uint32_t sequence = atomic_load_explicit(&log->durable_sequence, memory_order_acquire);
+        const uint32_t sequence = atomic_load_explicit(shmq_safe_sequence(store), memory_order_acquire);
         const uint64_t now = store->io->monotonic_ns();
         if (position == SHMQ_NOT_WANTED) {
             if (!atomic_load_explicit(&watch->stopping, memory_order_acquire)) {
                 (void)shmq_futex_wait(&watch->turn, turn, now + IDLE_NS);
             }
-        } else if (is_over(log, position)) {
+        } else if (is_over(watch, position)) {
             tell(watch, position);
-        } else if (shmq_futex_wait_bits(&log->durable_sequence, sequence, now + SLICE_NS,
-                                        shmq_flush_bit(log, position)) != 0 &&
-                   errno == ETIMEDOUT) {
+        } else if (watch->ships) {
+            (void)shmq_ship_wait(store, position, now + SLICE_NS);
+        } else if (shmq_safe_sleep(store, position, sequence, now + SLICE_NS) != 0 && errno == ETIMEDOUT) {
             shmq_want_durable(store, position);
         }
     }
     return NULL;
 }
 
-int shmq_durable_watch_start(struct shmq_durable_watch *watch, struct shmq_store *store, int descriptor)
+int shmq_durable_watch_start(struct shmq_durable_watch *watch, struct shmq_store *store, int descriptor,
+                             bool ships)
 {
     sigset_t all, before;
     watch->store = store;
     watch->descriptor = descriptor;
+    watch->ships = ships;
     atomic_init(&watch->wanted, SHMQ_NOT_WANTED);
     atomic_init(&watch->turn, 0);
     atomic_init(&watch->stopping, false);
@@ -81,6 +88,9 @@ static void next_turn(struct shmq_durable_watch *watch)
 
 void shmq_durable_watch_want(struct shmq_durable_watch *watch, uint64_t position)
 {
+    if (!watch->ships) {
+        shmq_want_durable(watch->store, position);
+    }
     if (atomic_exchange_explicit(&watch->wanted, position, memory_order_acq_rel) == SHMQ_NOT_WANTED) {
         next_turn(watch);
     }

@@ -1,4 +1,5 @@
-/* Tells a file descriptor when the log is on disk up to a position: for who waits for descriptors, not for words. */
+/* Tells a file descriptor when the log is safe up to a position, or, to who ships it, long enough: for who waits for
+ * descriptors, not for words. */
 #ifndef SHMQ_DURABLE_WATCH_H
 #define SHMQ_DURABLE_WATCH_H
 
@@ -9,6 +10,7 @@
 struct shmq_durable_watch {
     struct shmq_store *store;  /* mapped writable, and longer than the watch lives */
     int descriptor;            /* an eventfd of the caller's */
+    bool ships;                /* it waits for the log end, not for the safe end */
     _Atomic uint64_t wanted;   /* SHMQ_NOT_WANTED: nobody waits */
     _Atomic uint32_t turn;     /* futex word of the thread that waits for somebody to wait */
     _Atomic bool stopping;
@@ -16,8 +18,9 @@ struct shmq_durable_watch {
 };
 
 /* 0, or the errno of what failed. */
-int shmq_durable_watch_start(struct shmq_durable_watch *watch, struct shmq_store *store, int descriptor);
-/* Tell the descriptor, once, when the log is on disk up to there, or will never be. Replaces the wish before. */
+int shmq_durable_watch_start(struct shmq_durable_watch *watch, struct shmq_store *store, int descriptor,
+                             bool ships);
+/* Tell the descriptor, once, when the log is that far, or will never be. Replaces the wish before. */
 void shmq_durable_watch_want(struct shmq_durable_watch *watch, uint64_t position);
 void shmq_durable_watch_stop(struct shmq_durable_watch *watch);
 

@@ -15,6 +15,9 @@
  * guess that costs a look, not an answer: a waiter looks at durable_end after every wake-up, a round that was begun by
  * somebody who died is among those that are woken, and whoever picked the bit of a round too late is woken by the one
  * after. Nobody sleeps while durable_sequence has moved on.
+ *
+ * Where the rule is SHMQ_ACK_CONFIRMED, everybody but the keeper waits for confirmed_end instead, and sleeps on
+ * confirmed_sequence: confirm.c.
  */
 #include "core/internal.h"
 
@@ -28,10 +31,15 @@ static uint32_t bit_of(uint32_t round)
     return 1u << round % BITS;
 }
 
-uint32_t shmq_flush_bit(const struct shmq_log *log, uint64_t position)
+int shmq_safe_sleep(const struct shmq_store *store, uint64_t position, uint32_t sequence, uint64_t until_ns)
 {
+    struct shmq_log *log = store->log;
+    if (shmq_is_confirmed(store)) { /* reports of replicas come in no rounds */
+        return shmq_futex_wait(&log->confirmed_sequence, sequence, until_ns);
+    }
     const uint32_t round = atomic_load_explicit(&log->flush_round, memory_order_acquire);
-    return bit_of(round + (position > shmq_load_acquire(&log->flush_target)));
+    const uint32_t bit = bit_of(round + (position > shmq_load_acquire(&log->flush_target)));
+    return shmq_futex_wait_bits(&log->durable_sequence, sequence, until_ns, bit);
 }
 
 static void raise_and_wake(struct shmq_store *store, uint64_t position, uint32_t bits)
@@ -43,7 +51,9 @@ static void raise_and_wake(struct shmq_store *store, uint64_t position, uint32_t
     }
     atomic_fetch_add_explicit(&log->durable_sequence, 1, memory_order_acq_rel);
     shmq_futex_wake_bits(&log->durable_sequence, bits);
-    if (shmq_has_sync(store)) {
+    if (shmq_is_confirmed(store)) {
+        shmq_confirm_flushed(store); /* wakes when what is confirmed has risen */
+    } else if (shmq_has_sync(store)) {
         shmq_wake_all(store);
     }
 }
@@ -126,34 +136,55 @@ static enum shmq_status flush_as_leader(struct shmq_store *store)
     return status;
 }
 
+/* Nothing came for long, and the disk is not why: whoever flushed or shipped may have been killed before it confirmed. */
+static void confirm_as_leader(struct shmq_store *store, uint64_t position)
+{
+    struct shmq_log *log = store->log;
+    if (!shmq_is_confirmed(store) || !store->writable || shmq_load_acquire(&log->durable_end) < position) {
+        return;
+    }
+    const int rc = pthread_mutex_trylock(&log->flush_lock);
+    if (rc == EOWNERDEAD) {
+        pthread_mutex_consistent(&log->flush_lock);
+    }
+    if (rc == 0 || rc == EOWNERDEAD) {
+        shmq_confirm_flushed(store);
+        pthread_mutex_unlock(&log->flush_lock);
+    }
+}
+
 enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns)
 {
     struct shmq_log *log = store->log;
+    const _Atomic uint64_t *safe_end = shmq_safe_word(store);
+    _Atomic uint32_t *safe_sequence = shmq_safe_sequence(store);
     for (;;) {
-        uint32_t sequence = atomic_load_explicit(&log->durable_sequence, memory_order_acquire);
-        if (shmq_load_acquire(&log->durable_end) >= position) {
-            return SHMQ_OK;
+        uint32_t sequence = atomic_load_explicit(safe_sequence, memory_order_acquire);
+        if (shmq_load_acquire(safe_end) >= position) {
+            return shmq_receipt(store);
         }
         if (atomic_load_explicit(&log->read_only, memory_order_acquire) == SHMQ_READ_ONLY_FLUSH_FAILED) {
             return SHMQ_READ_ONLY;
         }
         uint64_t now = store->io->monotonic_ns();
         if (now >= deadline_ns) {
-            return SHMQ_TIMED_OUT;
+            return shmq_load_acquire(&log->durable_end) >= position ? SHMQ_UNCONFIRMED : SHMQ_TIMED_OUT;
         }
         if (shmq_keeper_is_silent(store, now, KEEPER_PATIENCE_NS) && store->writable) {
             enum shmq_status status = flush_as_leader(store);
             if (status != SHMQ_OK) {
                 return status;
             }
-            if (shmq_load_acquire(&log->durable_end) >= position) {
-                return SHMQ_OK;
+            if (shmq_load_acquire(safe_end) >= position) {
+                return shmq_receipt(store);
             }
         } else {
             shmq_want_durable(store, position);
         }
         uint64_t until = now + WAIT_SLICE_NS < deadline_ns ? now + WAIT_SLICE_NS : deadline_ns;
-        (void)shmq_futex_wait_bits(&log->durable_sequence, sequence, until, shmq_flush_bit(log, position));
+        if (shmq_safe_sleep(store, position, sequence, until) != 0 && errno == ETIMEDOUT) {
+            confirm_as_leader(store, position);
+        }
     }
 }
 

@@ -12,6 +12,9 @@
  * Only a follower's log takes records this way (state.c), and no other way: so nobody else moves its end, a place is judged
  * before the lock is taken, and there is no claim.
  *
+ * The first record of a queue may be one of a topic that was deleted and made again on the master, whose queues here are
+ * those of the deleted one. The bytes do not say so: the caller is asked (SHMQ_NO_QUEUE), unless it has judged that.
+ *
  * A hole (claim.c) may have been shipped while its evicted owner still wrote into the body, which nobody reads. Where its
  * CRCs do not hold it is laid out again as it was before, with a body of zeros.
  */
@@ -37,17 +40,27 @@ static bool text_is(const char *text, uint32_t bytes, const char *wanted)
     return bytes == strlen(wanted) && memcmp(text, wanted, bytes) == 0;
 }
 
-/* Lock held: whether the log is a follower's, and ends where the next record belongs. */
-static enum shmq_status follower_check(const struct shmq_store *store, uint64_t position)
+/* Lock held: whether the log is a follower's, of no younger master than this one, and ends where the next record belongs. */
+static enum shmq_status follower_check(struct shmq_store *store, uint64_t position, uint64_t epoch)
 {
-    const struct shmq_log *log = store->log;
+    struct shmq_log *log = store->log;
     if (atomic_load_explicit(&log->retired, memory_order_relaxed) != 0) {
         return SHMQ_RETIRED;
     }
     if (atomic_load_explicit(&log->read_only, memory_order_relaxed) != SHMQ_READ_ONLY_FOLLOWER) {
         return SHMQ_READ_ONLY;
     }
-    return atomic_load_explicit(&log->end, memory_order_relaxed) == position ? SHMQ_OK : SHMQ_BAD_ARGUMENT;
+    const uint64_t known = atomic_load_explicit(&log->epoch, memory_order_relaxed);
+    if (epoch < known) {
+        return SHMQ_FENCED;
+    }
+    if (atomic_load_explicit(&log->end, memory_order_relaxed) != position) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    if (epoch != known) {
+        atomic_store_explicit(&log->epoch, epoch, memory_order_release);
+    }
+    return SHMQ_OK;
 }
 
 /* Not a byte may be stored before the file is there; the keeper makes the next one, and it is told. */
@@ -63,7 +76,8 @@ static enum shmq_status place_get(struct shmq_store *store, uint64_t position, u
 }
 
 /* ---- the end of a file ------------------------------------------------------------------------------- */
-static enum shmq_status roll(struct shmq_store *store, uint64_t position, uint64_t file_end, uint64_t deadline_ns)
+static enum shmq_status roll(struct shmq_store *store, uint64_t position, uint64_t file_end, uint64_t epoch,
+                             uint64_t deadline_ns)
 {
     struct shmq_mapping *mapping;
     enum shmq_status status = place_get(store, position, file_end + 1, &mapping); /* the next file, too */
@@ -73,7 +87,7 @@ static enum shmq_status roll(struct shmq_store *store, uint64_t position, uint64
     if (status != SHMQ_OK) {
         return status;
     }
-    status = follower_check(store, position);
+    status = follower_check(store, position, epoch);
     if (status == SHMQ_OK) {
         shmq_roll(store, mapping, position);
     }
@@ -179,7 +193,8 @@ static enum shmq_status record_commit(struct shmq_store *store, const struct shm
     return SHMQ_OK;
 }
 
-static enum shmq_status record_apply(struct shmq_store *store, const struct arrival *arrival, uint64_t deadline_ns)
+static enum shmq_status record_apply(struct shmq_store *store, const struct arrival *arrival, uint64_t epoch,
+                                     uint64_t deadline_ns)
 {
     const uint64_t position = arrival->view.log_position;
     struct shmq_mapping *mapping;
@@ -194,7 +209,7 @@ static enum shmq_status record_apply(struct shmq_store *store, const struct arri
         if (status != SHMQ_OK) {
             return status;
         }
-        status = follower_check(store, position);
+        status = follower_check(store, position, epoch);
         if (status == SHMQ_OK && arrival->queue != SHMQ_NONE) {
             status = queue_ready(store, arrival);
         }
@@ -267,7 +282,8 @@ static enum shmq_status queue_find(const struct shmq_store *store, const struct 
         return SHMQ_NO_TOPIC;
     }
     arrival->queue = shmq_topic_queue(store, topic, view->queue_id);
-    if (arrival->queue == SHMQ_NONE) {
+    const bool is_judged = shipped->judged_end == 0 || view->log_position < shipped->judged_end;
+    if (arrival->queue == SHMQ_NONE || (view->queue_offset == 0 && !is_judged)) {
         return SHMQ_NO_QUEUE;
     }
     if (text_is(view->topic, view->topic_bytes, SCHEDULE_TOPIC)) {
@@ -294,7 +310,7 @@ enum shmq_status shmq_replicate(struct shmq_store *store, const struct shmq_ship
             if (shmq_load32(shipped->data + at) != room) {
                 return refuse(out, "the size of a BLANK is not what is left of its file");
             }
-            const enum shmq_status status = roll(store, position, position + room, deadline_ns);
+            const enum shmq_status status = roll(store, position, position + room, shipped->epoch, deadline_ns);
             out->end += status == SHMQ_OK ? room : 0;
             return status;
         }
@@ -303,7 +319,7 @@ enum shmq_status shmq_replicate(struct shmq_store *store, const struct shmq_ship
             return SHMQ_OK;
         }
         status = status != SHMQ_OK ? status : queue_find(store, shipped, &arrival, out);
-        status = status != SHMQ_OK ? status : record_apply(store, &arrival, deadline_ns);
+        status = status != SHMQ_OK ? status : record_apply(store, &arrival, shipped->epoch, deadline_ns);
         if (status != SHMQ_OK) {
             if (status == SHMQ_CORRUPT && out->reason == NULL) {
                 out->reason = "the record's queue offset is not the next one of its queue";
@@ -319,27 +335,4 @@ enum shmq_status shmq_replicate(struct shmq_store *store, const struct shmq_ship
         out->records++;
     }
     return SHMQ_OK;
-}
-
-/* ---- becoming a follower ----------------------------------------------------------------------------- */
-enum shmq_status shmq_follow(struct shmq_store *store, const char *leader, uint64_t deadline_ns)
-{
-    struct shmq_log *log = store->log;
-    const size_t bytes = strlen(leader);
-    if (bytes == 0 || bytes >= sizeof log->leader) {
-        return SHMQ_BAD_ARGUMENT;
-    }
-    enum shmq_status status = shmq_lock(store, deadline_ns);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    if (atomic_load_explicit(&log->claim.state, memory_order_acquire) == SHMQ_CLAIM_OPEN) {
-        status = SHMQ_BROKER_BUSY; /* its record would come into a log that is a copy */
-    } else {
-        memcpy(log->leader, leader, bytes + 1);
-        atomic_store_explicit(&log->follows, 1, memory_order_release);
-        shmq_set_read_only(store, SHMQ_WRITABLE); /* which now means FOLLOWER: state.c */
-    }
-    shmq_unlock(store);
-    return status;
 }

@@ -125,7 +125,7 @@ enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_h
     shmq_claim_wake(store);
     shmq_mapping_release(handle->mapping);
     handle->mapping = NULL;
-    return SHMQ_OK;
+    return shmq_receipt(store);
 }
 
 void shmq_claim_abort(struct shmq_store *store, struct shmq_claim_handle *handle)

@@ -56,7 +56,7 @@ static bool has_news(struct shmq_store *store, const struct shmq_watch *watch)
         atomic_load_explicit(&store->interrupts, memory_order_acquire) != watch->interrupts_seen) {
         return true;
     }
-    return shmq_load_acquire(&store->log->durable_end) >= watch->durable_end ||
+    return shmq_safe_end(store) >= watch->safe_end ||
            queues_have_news(store, watch->queues, watch->offsets, watch->count);
 }
 
@@ -238,7 +238,7 @@ void shmq_interrupt(struct shmq_store *store)
 enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
                            uint32_t spin_us, uint64_t deadline_ns)
 {
-    const struct shmq_watch watch = {.queues = queues, .offsets = offsets, .count = count, .durable_end = UINT64_MAX};
+    const struct shmq_watch watch = {.queues = queues, .offsets = offsets, .count = count, .safe_end = UINT64_MAX};
     return shmq_wait_for(store, &watch, spin_us, deadline_ns);
 }
 

@@ -2,12 +2,18 @@
  *
  *   retired      this generation of segments was given up: attach again
  *   read_only    why no record is taken; a failed flush and a poisoned section are final, the other reasons may pass
- *   follows      once no other reason is left, FOLLOWER is: records come from a master only (replicate.c)
- *   visible end  the log end; with synchronous flush the durable end, for nothing is shown that a power cut could take.
- *                A topic may have another flush than its broker: then its queues have that other end
+ *   leased       records are taken until a time only (standing.c)
+ *   standing     once no other reason is left, this one is: FOLLOWER or FENCED (standing.c)
+ *   rule         what a message has to be before anybody sees it: in the log; with synchronous flush on the disk, for
+ *                nothing is shown that a power cut could take; with synchronous replication confirmed (confirm.c), for
+ *                nothing is shown that the loss of this host could take. A topic may have another flush than its broker:
+ *                asynchronous is the log end, synchronous whatever the broker calls safe. is_sync and
+ *                shmq_safe_word are the only places that say so
  *   keeper_bell  a futex word the keeper's flush thread sleeps on, with two things it is rung for:
  *                keeper_errands  grows when files or frames run low, or a reader found damage
  *                flush_wanted    rises to the position somebody wants on the disk
+ *
+ * shipper_bell is a bell of the same kind, for who ships the log to replicas that somebody waits for.
  *
  * The bell is Dekker's handshake with the keeper: it sets `keeper_asleep` and looks at both, a writer changes one of them
  * and looks at `keeper_asleep`. So a keeper that is syncing costs a writer no system call, and no waiter is forgotten. A
@@ -18,15 +24,35 @@
  */
 #include "core/internal.h"
 
-enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t queue)
+/* Why no record is taken, or that it is. */
+static __attribute__((noinline)) enum shmq_status doubted(struct shmq_store *store)
 {
     struct shmq_log *log = store->log;
     if (atomic_load_explicit(&log->retired, memory_order_relaxed) != 0) {
         return SHMQ_RETIRED;
     }
+    if (!store->writable) {
+        return SHMQ_READ_ONLY;
+    }
+    if (!shmq_lease_holds(store)) {
+        return SHMQ_NOT_MASTER;
+    }
     const uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
-    if (!store->writable || word != SHMQ_WRITABLE) {
-        return store->writable && word == SHMQ_READ_ONLY_FOLLOWER ? SHMQ_NOT_MASTER : SHMQ_READ_ONLY;
+    /* Who is no master says so whatever else is wrong: a slave whose disk is full does not ask for patience. */
+    if (atomic_load_explicit(&log->standing, memory_order_relaxed) != SHMQ_WRITABLE || word == SHMQ_READ_ONLY_FOLLOWER ||
+        word == SHMQ_READ_ONLY_FENCED) {
+        return SHMQ_NOT_MASTER;
+    }
+    return word == SHMQ_WRITABLE ? SHMQ_OK : SHMQ_READ_ONLY;
+}
+
+enum shmq_status shmq_writable_check(struct shmq_store *store, uint32_t queue)
+{
+    if (!store->writable || atomic_load_explicit(&store->log->doubts, memory_order_relaxed) != 0) {
+        const enum shmq_status status = doubted(store);
+        if (status != SHMQ_OK) {
+            return status;
+        }
     }
     return shmq_queue_entry(store, queue) != NULL ? SHMQ_OK : SHMQ_NO_QUEUE;
 }
@@ -35,8 +61,11 @@ void shmq_set_read_only(struct shmq_store *store, uint32_t word)
 {
     struct shmq_log *log = store->log;
     uint32_t now = atomic_load_explicit(&log->read_only, memory_order_acquire);
-    if (word == SHMQ_WRITABLE && atomic_load_explicit(&log->follows, memory_order_acquire) != 0) {
-        word = SHMQ_READ_ONLY_FOLLOWER;
+    if (word == SHMQ_WRITABLE) {
+        word = atomic_load_explicit(&log->standing, memory_order_acquire);
+    }
+    if (word == SHMQ_WRITABLE && atomic_load_explicit(&log->lacks_replicas, memory_order_seq_cst) != 0) {
+        word = SHMQ_READ_ONLY_FEW_REPLICAS;
     }
     do {
         /* Only recovery makes these good; room on the disk, or a holder that goes on, does not. */
@@ -47,22 +76,45 @@ void shmq_set_read_only(struct shmq_store *store, uint32_t word)
                                                     memory_order_acquire));
     atomic_fetch_add_explicit(&log->durable_sequence, 1, memory_order_release);
     shmq_futex_wake(&log->durable_sequence, INT32_MAX);
+    atomic_fetch_add_explicit(&log->confirmed_sequence, 1, memory_order_release);
+    shmq_futex_wake(&log->confirmed_sequence, INT32_MAX);
+}
+
+/* The one place that says what a message of a queue has to be before anybody sees it: in the log, or safe. */
+static inline bool is_sync(const struct shmq_store *store, uint32_t queue)
+{
+    const uint32_t mode = atomic_load_explicit(&shmq_queue_place(store, queue)->flush, memory_order_relaxed);
+    return mode == SHMQ_FLUSH_AS_BROKER ? store->head->ack_rule != SHMQ_ACK_END : mode == SHMQ_FLUSH_SYNC;
+}
+
+static inline uint64_t end_of(const struct shmq_store *store, bool sync)
+{
+    return shmq_load_acquire(sync ? shmq_safe_word(store) : &store->log->end);
+}
+
+enum shmq_ack_rule shmq_queue_rule(const struct shmq_store *store, uint32_t queue)
+{
+    return !is_sync(store, queue) ? SHMQ_ACK_END : shmq_is_confirmed(store) ? SHMQ_ACK_CONFIRMED : SHMQ_ACK_DURABLE;
 }
 
 uint64_t shmq_visible_end(const struct shmq_store *store)
 {
-    return shmq_load_acquire(store->head->flush_sync ? &store->log->durable_end : &store->log->end);
+    return end_of(store, store->head->ack_rule != SHMQ_ACK_END);
+}
+
+uint64_t shmq_safe_end(const struct shmq_store *store)
+{
+    return shmq_load_acquire(shmq_safe_word(store));
 }
 
 bool shmq_queue_is_sync(const struct shmq_store *store, uint32_t queue)
 {
-    uint32_t mode = atomic_load_explicit(&shmq_queue_place(store, queue)->flush, memory_order_relaxed);
-    return mode == SHMQ_FLUSH_AS_BROKER ? store->head->flush_sync != 0 : mode == SHMQ_FLUSH_SYNC;
+    return is_sync(store, queue);
 }
 
 uint64_t shmq_queue_visible_end(const struct shmq_store *store, uint32_t queue)
 {
-    return shmq_load_acquire(shmq_queue_is_sync(store, queue) ? &store->log->durable_end : &store->log->end);
+    return end_of(store, is_sync(store, queue));
 }
 
 bool shmq_keeper_is_silent(const struct shmq_store *store, uint64_t now_ns, uint64_t patience_ns)
@@ -79,6 +131,15 @@ static void ring(struct shmq_log *log)
     }
 }
 
+static void ring_shipper(struct shmq_log *log)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* the log end was moved before */
+    if (atomic_load_explicit(&log->shipper_asleep, memory_order_relaxed) != 0) {
+        atomic_fetch_add_explicit(&log->shipper_bell, 1, memory_order_seq_cst);
+        shmq_futex_wake(&log->shipper_bell, 1);
+    }
+}
+
 void shmq_ring_keeper(struct shmq_store *store)
 {
     if (!store->writable) {
@@ -88,15 +149,43 @@ void shmq_ring_keeper(struct shmq_store *store)
     ring(store->log);
 }
 
-void shmq_want_durable(struct shmq_store *store, uint64_t position)
+static inline void want(struct shmq_store *store, uint64_t position)
 {
-    if (!store->writable) {
-        return;
-    }
     _Atomic uint64_t *wanted = &store->log->flush_wanted;
     uint64_t seen = atomic_load_explicit(wanted, memory_order_seq_cst);
     while (seen < position && !atomic_compare_exchange_weak_explicit(wanted, &seen, position, memory_order_seq_cst,
                                                                      memory_order_seq_cst)) {
     }
     ring(store->log); /* also where the wish was there: who had it may have been killed before it rang */
+}
+
+static __attribute__((noinline)) void want_confirmed(struct shmq_store *store, uint64_t position)
+{
+    ring_shipper(store->log); /* first: its slave's flush is what takes longest */
+    want(store, position);
+}
+
+void shmq_want_durable(struct shmq_store *store, uint64_t position)
+{
+    if (!store->writable) {
+        return;
+    }
+    if (shmq_is_confirmed(store)) {
+        want_confirmed(store, position);
+        return;
+    }
+    want(store, position);
+}
+
+enum shmq_status shmq_ship_wait(struct shmq_store *store, uint64_t position, uint64_t deadline_ns)
+{
+    struct shmq_log *log = store->log;
+    const uint32_t bell = atomic_load_explicit(&log->shipper_bell, memory_order_seq_cst);
+    atomic_store_explicit(&log->shipper_asleep, 1, memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in ring_shipper */
+    if (shmq_load_acquire(&log->end) < position) {
+        (void)shmq_futex_wait(&log->shipper_bell, bell, deadline_ns);
+    }
+    atomic_store_explicit(&log->shipper_asleep, 0, memory_order_seq_cst);
+    return shmq_load_acquire(&log->end) < position ? SHMQ_TIMED_OUT : SHMQ_OK;
 }

@@ -33,7 +33,7 @@ struct together {
 };
 
 /* Judge every record and add their sizes up. */
-static enum shmq_status measure(const struct shmq_store *store, const struct shmq_entry *entries, uint32_t count,
+static enum shmq_status measure(struct shmq_store *store, const struct shmq_entry *entries, uint32_t count,
                                 struct together *all)
 {
     if (count == 0 || count > SHMQ_TOGETHER_MAX) {
@@ -95,6 +95,7 @@ enum shmq_status shmq_append_together(struct shmq_store *store, const struct shm
     if (status == SHMQ_OK) {
         status = is_fenced(store, because_of) ? SHMQ_FENCED : shmq_commit(store, &commit, out);
         shmq_unlock(store);
+        status = status != SHMQ_OK ? status : shmq_receipt(store);
     }
     if (data != store->scratch) {
         free(data);

@@ -15,11 +15,11 @@
 void shmq_queue_name(const struct shmq_store *store, uint32_t queue, struct shmq_queue_name *out)
 {
     const struct shmq_queue *entry = shmq_queue_place(store, queue);
-    const uint32_t topic = entry->topic;
+    const struct shmq_topic *topic = shmq_topic_place(store, entry->topic);
     *out = (struct shmq_queue_name){.queue_id = entry->queue_id, .topic_bytes = UINT32_MAX};
-    if (topic < store->sizes.topic_max && store->topics[topic].name_bytes <= SHMQ_TOPIC_BYTES_MAX) {
-        out->topic = store->topics[topic].name;
-        out->topic_bytes = store->topics[topic].name_bytes;
+    if (topic != NULL && topic->name_bytes <= SHMQ_TOPIC_BYTES_MAX) {
+        out->topic = topic->name;
+        out->topic_bytes = topic->name_bytes;
     }
 }
 

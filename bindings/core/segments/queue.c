@@ -138,9 +138,9 @@ void shmq_queues_repair(struct shmq_store *store)
 /* Table lock held: whether no topic has the queue that lives in an entry. */
 static bool is_deserted(const struct shmq_store *store, const struct shmq_queue *entry, uint32_t life)
 {
-    const uint32_t topic = entry->topic;
-    return shmq_topic_queue(store, topic, entry->queue_id) != life - 1 ||
-           atomic_load_explicit(&store->topics[topic].state, memory_order_acquire) != SHMQ_TOPIC_LIVE;
+    const struct shmq_topic *topic = shmq_topic_place(store, entry->topic);
+    return topic == NULL || shmq_topic_queue(store, entry->topic, entry->queue_id) != life - 1 ||
+           atomic_load_explicit(&topic->state, memory_order_acquire) != SHMQ_TOPIC_LIVE;
 }
 
 /* Table lock held: the queues that are leaving, and those that have to. */

@@ -127,7 +127,7 @@ enum shmq_status shmq_store_format(void *control, void *readers, const struct sh
     head->units_bytes = (uint64_t)options->sizes.frame_max * SHMQ_FRAME_BYTES;
     head->readers_bytes = at.readers_bytes;
     head->sizes = options->sizes;
-    head->flush_sync = options->flush_sync;
+    head->ack_rule = options->ack_rule;
     head->trusts_reads = options->trusts_reads;
     memcpy(head->store_host, options->store_host, sizeof head->store_host);
     snprintf(head->libc, sizeof head->libc, "glibc %s", gnu_get_libc_version());
@@ -150,7 +150,7 @@ static enum shmq_status check_head(struct shmq_head *head)
     if (atomic_load_explicit(&head->magic, memory_order_acquire) != SHMQ_MAGIC) {
         return SHMQ_CORRUPT;
     }
-    if (head->abi != SHMQ_ABI || head->mutex_bytes != sizeof(pthread_mutex_t) ||
+    if (head->abi != SHMQ_ABI || head->ack_rule > SHMQ_ACK_CONFIRMED || head->mutex_bytes != sizeof(pthread_mutex_t) ||
         strncmp(head->libc, "glibc", 5) != 0) {
         return SHMQ_FOREIGN_ABI;
     }
@@ -226,6 +226,7 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     store->growable = units_fd >= 0;
     store->units_fd = units_fd;
     store->queue_mask = power_of_two(sizes.queue_max + 1) - 1;
+    store->topic_mask = power_of_two(sizes.topic_max + 1) - 1;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     store->processors = processors > 0 ? (uint32_t)processors : 1;
     store->client_slot = SHMQ_NONE;

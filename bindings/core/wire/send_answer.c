@@ -87,7 +87,7 @@ enum shmq_status shmq_send_properties(const char *text, uint32_t text_bytes, con
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------- */
-static uint8_t *put_decimal(uint8_t *out, uint64_t value)
+uint8_t *shmq_decimal_write(uint8_t *out, uint64_t value)
 {
     uint8_t digits[20];
     uint32_t count = 0;
@@ -120,13 +120,13 @@ static uint8_t *put_text(uint8_t *out, uint32_t kind, const struct shmq_answer *
     case SHMQ_PIECE_OPAQUE:
         if (answer->opaque < 0)
             *out++ = '-';
-        return put_decimal(out, (uint64_t)(answer->opaque < 0 ? -(int64_t)answer->opaque : answer->opaque));
+        return shmq_decimal_write(out, (uint64_t)(answer->opaque < 0 ? -(int64_t)answer->opaque : answer->opaque));
     case SHMQ_PIECE_MESSAGE_ID:
         return put_message_ids(out, answer);
     case SHMQ_PIECE_QUEUE_ID:
-        return put_decimal(out, answer->queue_id);
+        return shmq_decimal_write(out, answer->queue_id);
     default:
-        return put_decimal(out, answer->queue_offset);
+        return shmq_decimal_write(out, answer->queue_offset);
     }
 }
 

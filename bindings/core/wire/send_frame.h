@@ -70,6 +70,8 @@ static inline size_t shmq_answer_ids_bytes(const struct shmq_answer *answer)
 {
     return (size_t)answer->count * (answer->address_bytes + 17u);
 }
+/* Write a number as text, 20 bytes at most; returns where it ends. */
+uint8_t *shmq_decimal_write(uint8_t *out, uint64_t value);
 /* Write the frame of an answer; returns its bytes, 0 when there is not enough room. */
 size_t shmq_answer_write(uint8_t *out, size_t room, enum shmq_codec codec, const struct shmq_piece *pieces,
                          uint32_t count, const struct shmq_answer *answer);

@@ -55,7 +55,7 @@ static bool item_text(struct batch *batch, PyObject *key, struct batch_item *ite
     values[CALL_KEY] = key == Py_None ? NULL : key;
     values[CALL_KEYS] = NULL;
     property_text_open(item->text);
-    if (!property_text_fill(batch->producer->state, values, item->text, &tag_hash)) {
+    if (!property_text_fill(batch->producer, values, item->text, &tag_hash)) {
         return false;
     }
     spec->properties = item->text->data;
@@ -164,7 +164,7 @@ static bool batch_prepare(struct batch *batch)
                    PyTuple_GET_SIZE(batch->bodies));
         return false;
     }
-    if (!call_route(self, call) || !property_text_fill(self->state, call->values, &batch->text, &batch->tag_hash)) {
+    if (!call_route(self, call) || !property_text_fill(self, call->values, &batch->text, &batch->tag_hash)) {
         return false;
     }
     batch->base = self->blank;

@@ -63,7 +63,8 @@ bool call_parse(struct core_state *state, const char *method, PyObject *second, 
 static bool is_of_arguments(void) /* ValueError: our own for an argument outside its range is one, too */
 {
     return PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_AttributeError) ||
-           PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_ValueError);
+           PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
+           PyErr_ExceptionMatches(PyExc_BufferError);
 }
 
 static PyObject *call_named(PyObject *const names[2], PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -92,7 +93,9 @@ PyObject *call_explain(PyProducer *self, PyObject *second_name, PyObject *const 
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyObject *named = call_named(names, args, nargs, kwnames);
-    PyObject *error = named ? PyObject_CallOneArg(self->explain, named) : NULL;
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyObject *own = value && !trace ? value : Py_None; /* what Python code has raised has a trace */
+    PyObject *error = named ? PyObject_CallFunctionObjArgs(self->explain, named, own, NULL) : NULL;
     Py_XDECREF(named);
     if (error && PyExceptionInstance_Check(error)) {
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);

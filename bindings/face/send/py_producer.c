@@ -14,7 +14,8 @@
 /* ---- routes ---------------------------------------------------------------------------------------- */
 static inline bool route_holds(const PyProducer *self, const struct route *route)
 {
-    struct shmq_topic *entry = &self->store->core.topics[route->index];
+    const struct shmq_store *core = &self->store->core;
+    struct shmq_topic *entry = &core->topics[route->index & core->topic_mask]; /* another name is another version */
     return atomic_load_explicit(&entry->version, memory_order_acquire) == route->version &&
            atomic_load_explicit(&entry->state, memory_order_relaxed) == SHMQ_TOPIC_LIVE;
 }
@@ -23,7 +24,7 @@ static inline bool route_holds(const PyProducer *self, const struct route *route
 static bool route_read(PyProducer *self, struct route *route, uint32_t index)
 {
     struct shmq_store *core = &self->store->core;
-    struct shmq_topic *entry = &core->topics[index];
+    struct shmq_topic *entry = &core->topics[index & core->topic_mask];
     uint32_t version, read_queues, write_queues, perm;
     bool same;
     int tries = 0;
@@ -36,7 +37,7 @@ static bool route_read(PyProducer *self, struct route *route, uint32_t index)
                entry->name_bytes == route->name_bytes && !memcmp(entry->name, route->name, route->name_bytes);
         atomic_thread_fence(memory_order_acquire);
     } while (atomic_load_explicit(&entry->version, memory_order_relaxed) != version && ++tries < ROUTE_READ_TRIES);
-    if (!same || tries == ROUTE_READ_TRIES) {
+    if (!same || tries == ROUTE_READ_TRIES || !shmq_topic_holds(core, index)) {
         return false;
     }
     uint32_t queue_count = read_queues > write_queues ? read_queues : write_queues;
@@ -85,7 +86,7 @@ static bool route_resolve(PyProducer *self, struct route *route)
     if (!store_check(self->store)) {
         return false;
     }
-    if (index >= 0 && (unsigned long)index < self->store->core.sizes.topic_max &&
+    if (index >= 0 && index < SHMQ_NONE && shmq_topic_place(&self->store->core, (uint32_t)index) &&
         route_read(self, route, (uint32_t)index)) {
         return true;
     }

@@ -186,6 +186,10 @@ static bool put_tag(struct core_state *state, PyObject *tag, struct property_tex
 static bool put_key(struct core_state *state, PyObject *key, struct property_text *text, bool *first)
 {
     struct piece piece;
+    if (!PyUnicode_Check(key)) { /* what an iterator gave is shown here or never */
+        PyErr_Format(PyExc_TypeError, "key is a str, not %.80R (%.100s)", key, Py_TYPE(key)->tp_name);
+        return false;
+    }
     if (!piece_of(key, "key", &piece) || !piece_check(state, &piece, "key", true)) {
         return false;
     }
@@ -199,13 +203,25 @@ static bool put_key(struct core_state *state, PyObject *key, struct property_tex
     return ok && text_put(state, text, piece.data, piece.bytes);
 }
 
+/* Nobody can ask an iterator again, so the error carries what it gave: whoever explains it looks there. */
+static void error_name_given(PyObject *given)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (value && PyObject_SetAttrString(value, "given", given) < 0) {
+        PyErr_Clear(); /* the error itself matters more */
+    }
+    PyErr_Restore(type, value, trace);
+}
+
 static bool put_keys(struct core_state *state, PyObject *key, PyObject *keys, struct property_text *text)
 {
     bool first = true;
     if (key && !put_key(state, key, text, &first)) {
         return false;
     }
-    if (keys && PyUnicode_Check(keys)) {
+    if (keys && (PyUnicode_Check(keys) || PyBytes_Check(keys))) { /* both can be iterated over, the empty one for nothing */
         core_raise(state, SHMQ_BAD_ARGUMENT, "keys takes several str; did you mean key=?");
         return false;
     }
@@ -218,6 +234,9 @@ static bool put_keys(struct core_state *state, PyObject *key, PyObject *keys, st
         }
         while ((item = PyIter_Next(each))) {
             bool ok = put_key(state, item, text, &first);
+            if (!ok) {
+                error_name_given(item);
+            }
             Py_DECREF(item);
             if (!ok) {
                 break;
@@ -273,10 +292,11 @@ static bool put_text(struct core_state *state, PyObject *raw, struct property_te
     return !text->bytes || text->data[text->bytes - 1] == VALUE_END || text_end(state, text, VALUE_END);
 }
 
-static bool put_properties(struct core_state *state, PyObject *properties, struct property_text *text,
+static bool put_properties(const PyProducer *producer, PyObject *properties, struct property_text *text,
                            int64_t *tag_hash)
 {
-    if (PyBytes_CheckExact(properties)) {
+    struct core_state *state = producer->state;
+    if (PyBytes_CheckExact(properties) && !producer->special) { /* a producer of our own parts */
         return put_text(state, properties, text, tag_hash);
     }
     PyObject *name, *value;
@@ -309,9 +329,10 @@ static bool put_properties(struct core_state *state, PyObject *properties, struc
     return !PyErr_Occurred();
 }
 
-bool property_text_fill(struct core_state *state, PyObject *const *values, struct property_text *text,
+bool property_text_fill(const PyProducer *producer, PyObject *const *values, struct property_text *text,
                         int64_t *tag_hash)
 {
+    struct core_state *state = producer->state;
     struct piece group;
     *tag_hash = 0;
     /* The tag comes first: a reader that filters looks for it. */
@@ -327,7 +348,7 @@ bool property_text_fill(struct core_state *state, PyObject *const *values, struc
         return false;
     }
     return !values[CALL_PROPERTIES] ||
-           put_properties(state, values[CALL_PROPERTIES], text, values[CALL_TAG] ? NULL : tag_hash);
+           put_properties(producer, values[CALL_PROPERTIES], text, values[CALL_TAG] ? NULL : tag_hash);
 }
 
 /* ---- reading --------------------------------------------------------------------------------------- */

@@ -175,12 +175,15 @@ static bool send_one(PyProducer *self, struct call *call, bool durable, struct s
     }
     struct shmq_spec spec = self->blank;
     property_text_open(&text);
-    if (!property_text_fill(self->state, call->values, &text, &tag_hash)) {
+    if (!property_text_fill(self, call->values, &text, &tag_hash)) {
         goto done;
     }
     if (call->values[CALL_FLAG]) {
-        unsigned long flag = PyLong_AsUnsignedLongMask(call->values[CALL_FLAG]);
-        if (flag == (unsigned long)-1 && PyErr_Occurred()) {
+        long flag = PyLong_AsLong(call->values[CALL_FLAG]);
+        if (flag < INT32_MIN || flag > (long)UINT32_MAX) {
+            PyErr_SetString(PyExc_OverflowError, "flag has more than 32 bits");
+        }
+        if (PyErr_Occurred()) {
             goto done;
         }
         spec.flag = (uint32_t)flag;

@@ -109,7 +109,7 @@ static bool slot_spec_fill(PySlot *self, struct property_text *text, struct shmq
                                     [CALL_GROUP] = self->group,
                                     [CALL_PROPERTIES] = self->properties};
     property_text_open(text);
-    if (!property_text_fill(self->state, values, text, tag_hash)) {
+    if (!property_text_fill(self->producer, values, text, tag_hash)) {
         return false;
     }
     *spec = self->producer->blank;

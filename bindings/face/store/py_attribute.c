@@ -15,7 +15,13 @@ LOG_WORD(log_end, end)
 LOG_WORD(described_end, described_end)
 LOG_WORD(log_begin, begin)
 LOG_WORD(durable_end, durable_end)
+LOG_WORD(confirmed_end, confirmed_end)
+LOG_WORD(in_sync_end, in_sync_end)
+LOG_WORD(in_sync_count, in_sync_count)
 LOG_WORD(allocated_end, allocated_end)
+LOG_WORD(epoch, epoch)
+LOG_WORD(lease_until_ns, lease_until_ns)
+LOG_WORD(standing, standing)
 LOG_WORD(keeper_beat_ns, keeper_beat_ns)
 LOG_WORD(table_version, table_version)
 
@@ -34,8 +40,8 @@ static PyObject *get_leader(PyStore *self, void *closure)
         return NULL;
     }
     const struct shmq_log *log = self->core.log;
-    const bool follows = atomic_load_explicit(&log->follows, memory_order_acquire) != 0;
-    return PyUnicode_DecodeASCII(log->leader, follows ? (Py_ssize_t)strnlen(log->leader, sizeof log->leader) : 0,
+    const bool has_one = atomic_load_explicit(&log->standing, memory_order_acquire) != SHMQ_WRITABLE;
+    return PyUnicode_DecodeASCII(log->leader, has_one ? (Py_ssize_t)strnlen(log->leader, sizeof log->leader) : 0,
                                  "replace");
 }
 
@@ -58,6 +64,12 @@ static PyObject *get_visible_end(PyStore *self, void *closure)
 {
     (void)closure;
     return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_visible_end(&self->core)) : NULL;
+}
+
+static PyObject *get_safe_end(PyStore *self, void *closure)
+{
+    (void)closure;
+    return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_safe_end(&self->core)) : NULL;
 }
 
 static PyObject *get_writable(PyStore *self, void *closure)
@@ -86,15 +98,15 @@ static PyObject *get_head(PyStore *self, void *closure)
     }
     const struct shmq_head *head = self->core.head;
     const struct shmq_sizes *sizes = &self->core.sizes;
-    return Py_BuildValue("{s:K,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:N,s:N,s:y#,s:N,s:N,s:N,s:N}",
+    return Py_BuildValue("{s:K,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:N,s:N,s:y#,s:N,s:N,s:N,s:N}",
                          "magic", (u64)SHMQ_MAGIC, "abi", head->abi, "mutex_bytes", head->mutex_bytes, "generation",
                          (u64)head->generation, "pid_namespace", (u64)head->pid_namespace, "control_bytes",
                          (u64)head->control_bytes, "units_bytes", (u64)head->units_bytes, "readers_bytes",
                          (u64)head->readers_bytes, "file_bytes", (u64)sizes->file_bytes, "topic_max", sizes->topic_max,
                          "queue_max", sizes->queue_max, "frame_max", sizes->frame_max, "client_max", sizes->client_max,
                          "group_max", sizes->group_max, "offset_max", sizes->offset_max, "queue_mask",
-                         self->core.queue_mask, "flush_sync",
-                         PyBool_FromLong(head->flush_sync != 0), "trusts_reads",
+                         self->core.queue_mask, "ack_rule", head->ack_rule, "flush_sync",
+                         PyBool_FromLong(head->ack_rule != SHMQ_ACK_END), "trusts_reads",
                          PyBool_FromLong(head->trusts_reads != 0), "store_host", (const char *)head->store_host,
                          (Py_ssize_t)sizeof head->store_host, "libc", text_of(head->libc, sizeof head->libc), "boot_id",
                          text_of(head->boot_id, sizeof head->boot_id), "broker_name",
@@ -110,11 +122,20 @@ PyGetSetDef store_getset[] = {
     {"log_end", (getter)get_log_end, NULL, "Commit point of every append.", NULL},
     {"log_begin", (getter)get_log_begin, NULL, "First byte retention has left.", NULL},
     {"durable_end", (getter)get_durable_end, NULL, "Bytes below it are on the disk.", NULL},
+    {"confirmed_end", (getter)get_confirmed_end, NULL, "Bytes below it are on the replicas' disks, too.", NULL},
+    {"in_sync_end", (getter)get_in_sync_end, NULL, "What every replica in sync has on its disk; all ones: none is needed.",
+     NULL},
+    {"in_sync_count", (getter)get_in_sync_count, NULL, "How many replicas are in sync.", NULL},
+    {"safe_end", (getter)get_safe_end, NULL, "What senders wait for: the confirmed or the durable end.", NULL},
     {"allocated_end", (getter)get_allocated_end, NULL, "All files below it exist and are reserved.", NULL},
     {"has_sync_topics", (getter)get_has_sync_topics, NULL, "Some topic is flushed synchronously, or was once.", NULL},
     {"visible_end", (getter)get_visible_end, NULL, "Readers see records that end at or below it.", NULL},
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},
-    {"leader", (getter)get_leader, NULL, "host:port of the master that this log follows, or empty.", NULL},
+    {"leader", (getter)get_leader, NULL, "host:port of the master instead of this broker, or empty.", NULL},
+    {"epoch", (getter)get_epoch, NULL, "Of the master whose records come now.", NULL},
+    {"lease_until_ns", (getter)get_lease_until_ns, NULL, "CLOCK_BOOTTIME until which records are taken; 0: without end.",
+     NULL},
+    {"standing", (getter)get_standing, NULL, "The reason where nothing else forbids records; 0 of a master.", NULL},
     {"retired", (getter)get_retired, NULL, "This generation was given up; attach again.", NULL},
     {"keeper_beat_ns", (getter)get_keeper_beat_ns, NULL, "CLOCK_MONOTONIC of the keeper's last round.", NULL},
     {"table_version", (getter)get_table_version, NULL, "Grows with each topic or group change.", NULL},

@@ -15,11 +15,12 @@ typedef struct {
 
 static PyObject *watch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"store", "descriptor", NULL};
+    static char *names[] = {"store", "descriptor", "ships", NULL};
     struct core_state *state = PyType_GetModuleState(type);
     PyObject *store;
-    int descriptor;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!i:DurableWatch", names, state->store_type, &store, &descriptor) ||
+    int descriptor, ships = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!i|$p:DurableWatch", names, state->store_type, &store, &descriptor,
+                                     &ships) ||
         !store_check_writable((PyStore *)store)) {
         return NULL;
     }
@@ -28,7 +29,7 @@ static PyObject *watch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     self->store = (PyStore *)Py_NewRef(store);
-    const int rc = shmq_durable_watch_start(&self->core, &self->store->core, descriptor);
+    const int rc = shmq_durable_watch_start(&self->core, &self->store->core, descriptor, ships);
     if (rc != 0) {
         Py_DECREF(self);
         errno = rc;
@@ -80,13 +81,13 @@ static void watch_dealloc(PyDurableWatch *self)
 }
 
 static PyMethodDef watch_methods[] = {
-    {"want", (PyCFunction)watch_want, METH_O, "Tell the descriptor when the log is on disk up to a position."},
+    {"want", (PyCFunction)watch_want, METH_O, "Tell the descriptor when the log is that far."},
     {"close", (PyCFunction)watch_close, METH_NOARGS, "End the thread; nothing is told after it."},
     {NULL},
 };
 
 static PyType_Slot watch_slots[] = {
-    {Py_tp_doc, "Tells an eventfd when the log is on disk up to the position that was wanted last."},
+    {Py_tp_doc, "Tells an eventfd when the log is safe, or with ships only long enough, up to the position wanted last."},
     {Py_tp_new, watch_new},
     {Py_tp_dealloc, watch_dealloc},
     {Py_tp_methods, watch_methods},

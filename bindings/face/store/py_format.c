@@ -63,10 +63,10 @@ static bool format_sizes(struct core_state *state, PyObject *format, struct shmq
     }
     options->frame_ready = (uint32_t)number;
     number = 0;
-    if (!format_number(state, format, "flush_sync", false, 1, &number)) {
+    if (!format_number(state, format, "ack_rule", false, SHMQ_ACK_CONFIRMED, &number)) {
         return false;
     }
-    options->flush_sync = number != 0;
+    options->ack_rule = (enum shmq_ack_rule)number;
     number = 0;
     if (!format_number(state, format, "trusts_reads", false, 1, &number)) {
         return false;

@@ -65,9 +65,17 @@ static PyObject *keeper_set_log_end(PyStorePart *part, PyObject *value)
     if (!store_check(self)) {
         return NULL;
     }
-    PyObject *none = position_store(value, &self->core.log->durable_end);
-    Py_XDECREF(none);
-    return none ? position_store(value, &self->core.log->end) : NULL;
+    /* What was recovered is confirmed: whoever read it before the restart may not miss it now. */
+    _Atomic uint64_t *const words[] = {&self->core.log->durable_end, &self->core.log->confirmed_end,
+                                       &self->core.log->in_sync_end};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        PyObject *none = position_store(value, words[i]);
+        if (!none) {
+            return NULL;
+        }
+        Py_DECREF(none);
+    }
+    return position_store(value, &self->core.log->end);
 }
 
 static PyObject *keeper_set_read_only(PyStorePart *part, PyObject *value)
@@ -376,6 +384,20 @@ static PyObject *keeper_queue_free(PyStorePart *part, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *keeper_topic_free(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    unsigned int topic, version;
+    if (!PyArg_ParseTuple(args, "II:topic_free", &topic, &version) || !store_check(self)) {
+        return NULL;
+    }
+    const enum shmq_status status = shmq_topic_free(&self->core, topic, version);
+    if (status != SHMQ_OK && status != SHMQ_WOULD_BLOCK && status != SHMQ_NO_TOPIC) {
+        return core_raise_status(self->state, status, "the entry of a deleted topic");
+    }
+    return PyBool_FromLong(status != SHMQ_WOULD_BLOCK);
+}
+
 PyMethodDef keeper_methods[] = {
     {"set_allocated_end", (PyCFunction)keeper_set_allocated_end, METH_O, "All files below it exist and are reserved."},
     {"give_back", (PyCFunction)keeper_give_back, METH_O, "Let the log's files end at a position, if writers may."},
@@ -398,6 +420,8 @@ PyMethodDef keeper_methods[] = {
      "End the lives of queues that no topic has: (queue, offset_max) of these and of those whose frames are still held."},
     {"queue_free", (PyCFunction)keeper_queue_free, METH_VARARGS,
      "Let others have the entry of a queue that is closed; its frames must be given back."},
+    {"topic_free", (PyCFunction)keeper_topic_free, METH_VARARGS,
+     "Let others have the entry of a topic that was deleted at a version; False while a queue of it is not free."},
     {"frames_grow", (PyCFunction)keeper_frames_grow, METH_O, "Reserve memory for that many more unit frames."},
     {"frames_release", (PyCFunction)keeper_frames_release, METH_VARARGS,
      "Give back full, persisted frames of a queue, of a closed one any; returns how many."},

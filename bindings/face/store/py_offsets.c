@@ -148,6 +148,13 @@ static PyObject *members_offset_get(PyStore *self, PyObject *value)
     return PyLong_FromLongLong(slot_holds(&slot) ? (long long)committed - 1 : -1);
 }
 
+void offset_commit(PyStore *self, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset)
+{
+    if (shmq_offset_commit(entry, queue, queue_offset + 1)) {
+        atomic_store_explicit(&entry->updated_ms, self->core.io->wall_ms(), memory_order_release);
+    }
+}
+
 static PyObject *members_offset_set(PyStore *self, PyObject *args)
 {
     PyObject *value;
@@ -157,9 +164,7 @@ static PyObject *members_offset_set(PyStore *self, PyObject *args)
         !slot_from(self, value, &slot)) {
         return NULL;
     }
-    if (shmq_offset_commit(slot.entry, slot.queue, offset + 1)) {
-        atomic_store_explicit(&slot.entry->updated_ms, self->core.io->wall_ms(), memory_order_release);
-    }
+    offset_commit(self, slot.entry, slot.queue, offset);
     Py_RETURN_NONE;
 }
 
@@ -171,6 +176,13 @@ static PyObject *members_offset_owner(PyStore *self, PyObject *value)
     }
     uint64_t owner = atomic_load_explicit(&slot.entry->owner, memory_order_acquire);
     return PyLong_FromLongLong(slot_holds(&slot) ? owner_of(self, owner) : -1);
+}
+
+bool offset_is_owned(PyStore *self, struct shmq_offset *entry, uint32_t queue)
+{
+    const struct slot slot = {.entry = entry, .queue = queue};
+    uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
+    return slot_holds(&slot) && owner_of(self, owner) >= 0;
 }
 
 static uint64_t own_word(PyStore *self)
@@ -349,18 +361,11 @@ bool owner_stays(const struct shmq_store *store, uint64_t word)
            atomic_load_explicit(&client->generation, memory_order_acquire) == (uint32_t)(word >> 32);
 }
 
-static PyObject *members_offset_show(PyStorePart *part, PyObject *args)
+void offset_tell_taken(PyStore *self, struct shmq_offset *entry, uint32_t queue, uint64_t taken)
 {
-    PyStore *self = part->store;
-    PyObject *value;
-    unsigned long long taken;
-    struct slot slot;
-    if (!PyArg_ParseTuple(args, "OK:offset_show", &value, &taken) || !slot_from(self, value, &slot)) {
-        return NULL;
-    }
-    struct shmq_offset *entry = slot.entry;
+    const struct slot slot = {.entry = entry, .queue = queue};
     if (!slot_holds(&slot)) {
-        Py_RETURN_NONE;
+        return;
     }
     uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
     bool is_local = (uint32_t)owner && !((uint32_t)owner & OWNER_LOCK_BIT);
@@ -370,8 +375,19 @@ static PyObject *members_offset_show(PyStorePart *part, PyObject *args)
                                                             memory_order_relaxed);
     }
     if (!is_local) {
-        atomic_store_explicit(&entry->taken, (uint64_t)taken, memory_order_relaxed);
+        atomic_store_explicit(&entry->taken, taken, memory_order_relaxed);
     }
+}
+
+static PyObject *members_offset_show(PyStorePart *part, PyObject *args)
+{
+    PyObject *value;
+    unsigned long long taken;
+    struct slot slot;
+    if (!PyArg_ParseTuple(args, "OK:offset_show", &value, &taken) || !slot_from(part->store, value, &slot)) {
+        return NULL;
+    }
+    offset_tell_taken(part->store, slot.entry, slot.queue, taken);
     Py_RETURN_NONE;
 }
 

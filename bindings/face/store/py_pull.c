@@ -229,17 +229,17 @@ static enum shmq_status wait_for_news(struct shmq_store *store, const struct shm
 static PyObject *log_wait_queues(PyStorePart *part, PyObject *args, PyObject *kwargs)
 {
     PyStore *self = part->store;
-    static char *names[] = {"queues", "offsets", "timeout", "durable_end", NULL};
-    PyObject *queues, *offsets, *durable = Py_None;
+    static char *names[] = {"queues", "offsets", "timeout", "safe_end", NULL};
+    PyObject *queues, *offsets, *safe = Py_None;
     double timeout;
     struct queue_list list = {.count = 0};
-    uint64_t durable_end = UINT64_MAX;
+    uint64_t safe_end = UINT64_MAX;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOd|$O:wait_queues", names, &queues, &offsets, &timeout,
-                                     &durable)) {
+                                     &safe)) {
         return NULL;
     }
     if (!queues_open(self, queues, offsets, &list) ||
-        (durable != Py_None && !count_from(self, durable, "durable_end", INT64_MAX, &durable_end)) ||
+        (safe != Py_None && !count_from(self, safe, "safe_end", INT64_MAX, &safe_end)) ||
         !store_check(self)) {
         PyMem_RawFree(list.offsets);
         return NULL;
@@ -247,7 +247,7 @@ static PyObject *log_wait_queues(PyStorePart *part, PyObject *args, PyObject *kw
     struct shmq_watch watch = {.queues = list.queues,
                                .offsets = list.offsets,
                                .count = list.count,
-                               .durable_end = durable_end,
+                               .safe_end = safe_end,
                                .interruptible = true,
                                .interrupts_seen = self->interrupts_seen};
     uint64_t deadline = deadline_after(self, timeout);

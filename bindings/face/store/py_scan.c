@@ -26,7 +26,7 @@ static bool scan_append(PyStore *self, PyObject *list, const struct scan *scan)
     PyObject *topic = PyBytes_FromStringAndSize(view->topic, (Py_ssize_t)view->topic_bytes);
     const int64_t numbers[] = {(int64_t)scan->position, view->record_bytes, 0, view->queue_id,
                                (int64_t)view->queue_offset, (int64_t)view->store_ms, record_tag_hash(view),
-                               view->sys_flag};
+                               view->sys_flag, (int64_t)view->prepared_position};
     return row_append(list, row_new(self->state, ROW_SCANNED, numbers, 2, topic));
 }
 

@@ -267,16 +267,15 @@ bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)
         if (last) {
             break;
         }
-    } while (status == SHMQ_TIMED_OUT);
+    } while (status == SHMQ_TIMED_OUT || status == SHMQ_UNCONFIRMED);
     if (status == SHMQ_OK) {
         return true;
     }
-    if (status == SHMQ_TIMED_OUT) {
+    if (status == SHMQ_TIMED_OUT || status == SHMQ_UNCONFIRMED) {
         core_raise(self->state, status,
-                   "the record is in the log up to position %llu, but the disk has it only up to %llu "
-                   "after %d ms",
-                   (unsigned long long)log_position,
-                   (unsigned long long)atomic_load_explicit(&self->core.log->durable_end, memory_order_acquire),
+                   "the record is in the log up to position %llu, but %s only up to %llu after %d ms",
+                   (unsigned long long)log_position, status == SHMQ_UNCONFIRMED ? "its slaves confirm it" : "the disk has it",
+                   (unsigned long long)shmq_safe_end(&self->core),
                    (int)(seconds * 1000));
     } else {
         core_raise_status(self->state, status, "waiting for the disk");

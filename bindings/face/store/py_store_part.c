@@ -32,7 +32,7 @@ static const struct part_kind {
      {pull_methods, scan_methods, together_methods}, NULL},
     {"shmq.bindings._core.StoreFigures", "Counters and states of a store, for whoever watches it.", false,
      {figure_methods, state_methods}, figure_getset},
-    {"shmq.bindings._core.ReplicaStore", "A log that follows a master's on another host.", true, {replica_methods}, NULL},
+    {"shmq.bindings._core.ReplicaStore", "A log that follows a master's on another host, or waits for its replicas.", true, {replica_methods}, NULL},
     {"shmq.bindings._core.ColumnReader", "Records of a store as Arrow columns.", false, {column_methods}, NULL},
 };
 enum { PART_COUNT = sizeof parts / sizeof *parts };

@@ -5,11 +5,11 @@
 
 static bool topic_check(PyStore *self, unsigned int index)
 {
-    uint32_t count = atomic_load_explicit(&self->core.log->topic_count, memory_order_acquire);
-    if (index < count && index < self->core.sizes.topic_max) {
+    const uint32_t count = atomic_load_explicit(&self->core.log->topic_count, memory_order_acquire);
+    if ((index & self->core.topic_mask) < count && shmq_topic_place(&self->core, index)) {
         return true;
     }
-    core_raise(self->state, SHMQ_NO_TOPIC, "topic index %u of %u", index, count);
+    core_raise(self->state, SHMQ_NO_TOPIC, "topic index %u, which no topic has: of %u entries", index, count);
     return false;
 }
 
@@ -109,7 +109,7 @@ static PyObject *queue_list(PyStore *self, uint32_t index, uint32_t count)
 
 static PyObject *topic_dict(PyStore *self, uint32_t index)
 {
-    struct shmq_topic *entry = &self->core.topics[index];
+    struct shmq_topic *entry = &self->core.topics[index & self->core.topic_mask];
     uint32_t state, version, read_queues, write_queues;
     for (int attempt = 0;; attempt++) {
         version = atomic_load_explicit(&entry->version, memory_order_acquire);
@@ -126,6 +126,10 @@ static PyObject *topic_dict(PyStore *self, uint32_t index)
     bytes = bytes < sizeof entry->name ? bytes : (uint32_t)sizeof entry->name;
     PyObject *name = PyUnicode_DecodeUTF8(entry->name, bytes, "replace");
     PyObject *queues = queue_list(self, index, count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max);
+    if (name && queues && !shmq_topic_holds(&self->core, index)) {
+        core_raise(self->state, SHMQ_NO_TOPIC, "topic index %u, whose entry is another topic's by now", index);
+        Py_CLEAR(name);
+    }
     if (name && queues) {
         return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:K,s:N,s:N}", "state", state, "version", version,
                              "read_queues", read_queues, "write_queues", write_queues, "perm", entry->perm, "flags",
@@ -147,21 +151,28 @@ static PyObject *tables_topic(PyStore *self, PyObject *args)
     return topic_dict(self, index);
 }
 
-static PyObject *tables_topics(PyStore *self, PyObject *unused)
+static PyObject *tables_topics(PyStore *self, PyObject *args)
 {
-    (void)unused;
-    if (!store_check(self)) {
+    int with_deleted = 0;
+    if (!PyArg_ParseTuple(args, "|p:topics", &with_deleted) || !store_check(self)) {
         return NULL;
     }
     uint32_t count = atomic_load_explicit(&self->core.log->topic_count, memory_order_acquire);
     count = count < self->core.sizes.topic_max ? count : self->core.sizes.topic_max;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
-        if (atomic_load_explicit(&self->core.topics[i].state, memory_order_acquire) != SHMQ_TOPIC_LIVE) {
+        const uint32_t index = atomic_load_explicit(&self->core.topics[i].number, memory_order_acquire);
+        const uint32_t state = atomic_load_explicit(&self->core.topics[i].state, memory_order_acquire);
+        if ((index & self->core.topic_mask) != i ||
+            (state != SHMQ_TOPIC_LIVE && !(with_deleted && state == SHMQ_TOPIC_DELETED))) {
             continue;
         }
-        PyObject *entry = topic_dict(self, i);
-        PyObject *number = PyLong_FromUnsignedLong(i);
+        PyObject *entry = topic_dict(self, index);
+        if (!entry && !shmq_topic_place(&self->core, index)) {
+            PyErr_Clear(); /* it went meanwhile */
+            continue;
+        }
+        PyObject *number = PyLong_FromUnsignedLong(index);
         if (!entry || !number || PyDict_SetItemString(entry, "index", number) < 0 || PyList_Append(list, entry) < 0) {
             Py_CLEAR(list);
         }
@@ -180,7 +191,7 @@ static PyObject *tables_set_topic_born(PyStorePart *part, PyObject *args)
         !topic_check(self, index)) {
         return NULL;
     }
-    self->core.topics[index].born_position = position;
+    self->core.topics[index & self->core.topic_mask].born_position = position;
     Py_RETURN_NONE;
 }
 
@@ -245,7 +256,8 @@ static PyObject *tables_set_store_host(PyStorePart *part, PyObject *args)
 PyMethodDef table_methods[] = {
     {"topic_find", (PyCFunction)tables_topic_find, METH_O, "Topic index, -1 when there is none."},
     {"topic", (PyCFunction)tables_topic, METH_VARARGS, "One topic entry as a dict."},
-    {"topics", (PyCFunction)tables_topics, METH_NOARGS, "Every live topic, its index added."},
+    {"topics", (PyCFunction)tables_topics, METH_VARARGS,
+     "Every live topic, its index added; also those that were deleted, until their entries are free."},
     {"queue", (PyCFunction)tables_queue, METH_VARARGS,
      "A QueueEntry: what the queue table says of one queue."},
     {"queue_index", (PyCFunction)tables_queue_index, METH_VARARGS, "Queue index of one queue id of a topic."},

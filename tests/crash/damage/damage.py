@@ -54,6 +54,13 @@ class Case:
             return None
         return whole.changed(self.name, self.at, data)
 
+    def makes_older(self, stores: Stores) -> bool:
+        """Whether the whole file is then as an older store had it, which nobody can see; a table may be one page."""
+        if self.how != "older" or self.name in _WHOLE_WHEN_OLDER:
+            return self.how in ("older", "file")
+        damaged = self.damaged(stores)
+        return self.is_table and damaged is not None and damaged.files[self.name] == stores.older.files[self.name]
+
     def hits(self, position: int, size: int) -> bool:
         """Whether the damage lies in a record of the log."""
         folder, _, name = self.name.partition("/")
@@ -153,7 +160,7 @@ def anomalies(case: Case, truth: Seen, seen: Seen, hit: set[tuple[str, int, int]
         now_at = seen.offsets.get(key, -1)
         if now_at > offset or (now_at != offset and not case.is_table):
             yield f"group moved: {key} from {offset} to {now_at}"
-    is_older = case.how == "file" or (case.how == "older" and case.name in _WHOLE_WHEN_OLDER)
+    is_older = case.makes_older(stores)
     if set(seen.verified) <= set(truth.verified) and not is_older:
         yield "not reported by store verify"
     if not seen.told and not is_older:

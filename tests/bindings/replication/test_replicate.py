@@ -110,6 +110,19 @@ def test_a_follower_becomes_its_master_whatever_the_pieces(sent: list[tuple[int,
         pair.assert_equal()
 
 
+def test_the_first_record_of_a_queue_waits_for_the_callers_judgement() -> None:
+    with Pair() as pair:
+        first = pair.send(queue_id=0)
+        pair.send(queue_id=0)
+        second = pair.send(queue_id=1)
+        data = pair.bytes_from(0)
+        assert pair.replica.replicate(data, 0, DELAYS, 10.0, 1)[:3] == (second, 2, _core.NO_QUEUE)
+        assert pair.replica.replicate(data[second:], second, DELAYS, 10.0, second)[3] == (b"orders", 1)
+        assert pair.replica.replicate(data[second:], second, DELAYS, 10.0, second + 1)[1:3] == (1, _core.OK)
+        assert first == 0
+        pair.assert_equal()
+
+
 def test_units_of_the_schedule_topic_say_due_times() -> None:
     with Pair() as pair:
         position = pair.send("SCHEDULE_TOPIC_XXXX", queue_id=1)
@@ -160,6 +173,8 @@ def test_a_full_disk_that_has_room_again_leaves_a_follower() -> None:
         data = pair.bytes_from(0)
         pair.slave.keeper.set_read_only(4)
         assert pair.replicate(data)[2] == _core.READ_ONLY
+        with raises_status(_core.NOT_MASTER, MASTER):
+            pair.slave.producer().send("orders", b"x")
         pair.slave.keeper.set_read_only(0)
         assert pair.slave.store.read_only == 6
         with raises_status(_core.NOT_MASTER):
@@ -267,7 +282,7 @@ def test_a_hole_whose_owner_still_writes_is_laid_out_again() -> None:
         assert hole is not None and _core.record_verify(hole)
 
 
-@pytest.mark.parametrize("leader", ["", "x" * 300])
+@pytest.mark.parametrize("leader", ["x" * 300])
 def test_a_master_has_a_name_that_fits(leader: str) -> None:
     with LiveStore() as live, raises_status(_core.BAD_ARGUMENT):
         _core.ReplicaStore(live.store).follow(leader)
