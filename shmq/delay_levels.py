@@ -17,6 +17,7 @@ DELAY = "DELAY"  # properties of a message that waits there: its level, and wher
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 SCHEDULE_GROUP = "CID_RMQ_SYS_SCHEDULE"  # its offsets on the schedule topic are the progress of delivery
+SCHEDULE_COPIES_GROUP = "CID_RMQ_SYS_SCHEDULE_COPIES"  # a log position, see daemon/broker/timers/copies.py
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

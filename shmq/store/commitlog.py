@@ -152,6 +152,23 @@ class CommitLogFiles:
                         f"no room to reserve the blocks of {path}: {error.strerror}", hint="free disk space"
                     ) from error
 
+    def is_blank(self) -> bool:
+        """Whether no file holds a byte other than zero."""
+        for start, size in self._pieces(self.begin, self.end):
+            with self._open(start) as descriptor:
+                base = start - start % self.file_bytes
+                for at, length in _data_ranges(descriptor, start - base, start - base + size):
+                    if not _is_zero(descriptor, at, length):
+                        return False
+        return True
+
+    def remove_all(self) -> None:
+        """Unlink every file of a log that nobody has mapped; from the last one on, so that what is left is a log."""
+        while self.positions:
+            self.path(self.positions[-1]).unlink(missing_ok=True)
+            sync_directory(self._layout.commitlog)
+            self.positions.pop()
+
     def remove_first(self) -> int:
         """Unlink the oldest file and return the new begin; never the last file."""
         assert len(self.positions) > 1, "the last file stays"
@@ -169,6 +186,28 @@ class CommitLogFiles:
         sync_directory(path.parent)
         self.positions.pop()
         return self.end
+
+    def remove_behind(self, position: int) -> None:
+        """Unlink every file behind that of a position, the last one first. Raises OSError."""
+        while self.positions and self.positions[-1] > position:
+            self.path(self.positions[-1]).unlink(missing_ok=True)
+            sync_directory(self._layout.commitlog)
+            self.positions.pop()
+
+    def renew(self, position: int, *, until: int) -> None:
+        """Replace the file of a position by a copy with another inode: its bytes up to `until`, behind it zeros.
+
+        Whoever has the old one mapped changes nothing of this log any more. Raises OSError.
+        """
+        base = position - position % self.file_bytes
+        temporary = self._layout.root / f".commitlog.{file_name(base)}.tmp"
+        with self._layout.new_file(temporary, self._layout.access.mode) as copy, self._open(base) as original:
+            os.posix_fallocate(copy, 0, self.file_bytes)
+            for start, size in list(_data_ranges(original, 0, until - base)):
+                for at in range(start, start + size, _CHUNK_BYTES):
+                    os.pwrite(copy, os.pread(original, min(_CHUNK_BYTES, start + size - at), at), at)
+        os.replace(temporary, self._layout.commitlog / file_name(base))
+        sync_directory(self._layout.commitlog)
 
     def modified_seconds(self, position: int) -> float:
         """Return the time of the last change of the file at a position, seconds since the epoch."""
@@ -277,3 +316,11 @@ def _zero(descriptor: int, at: int, size: int) -> int:
             os.pwrite(descriptor, _ZEROS[:length], begin)
             changed += length
     return changed
+
+
+def _is_zero(descriptor: int, at: int, size: int) -> bool:
+    for begin in range(at, at + size, _CHUNK_BYTES):
+        length = min(_CHUNK_BYTES, at + size - begin)
+        if os.pread(descriptor, length, begin) != _ZEROS[:length]:
+            return False
+    return True

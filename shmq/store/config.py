@@ -5,7 +5,8 @@
     config/topics.json             topicConfigTable         name -> perm, readQueueNums, writeQueueNums, topicSysFlag …
     config/subscriptionGroup.json  subscriptionGroupTable   name -> retryMaxTimes …
     config/consumerOffset.json     offsetTable              "topic@group" -> queue id -> offset
-    config/delayOffset.json        offsetTable              level -> offset in the schedule topic's queue
+    config/delayOffset.json        offsetTable              level -> offset in the schedule topic's queue;
+                                   copiesFrom: log position, see daemon/broker/timers/copies.py
     config/timerProgress.json      timerProgress            group -> word, of the timer topic's queue
     config/lostMessages.json       lost                     "topic@group" -> queue id -> [count, seconds]
     config/shmq.json               topics: name -> kind, flush, born;  deleted: name -> log position of the deletion
@@ -27,15 +28,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shmq.delay_levels import SCHEDULE_GROUP
+from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP
 from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
 from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
 from shmq.store.seal import SEAL_KEY, is_sealed, sealed
-from shmq.store.table_entries import DELAY_KEY, TIMER_KEYS, LossTable, OffsetTable, TableEntries, Tables, timer_fault
+from shmq.store.table_entries import (
+    COPIES_FROM,
+    DELAY_KEY,
+    MARK_KEYS,
+    TIMER_KEYS,
+    LossTable,
+    OffsetTable,
+    TableEntries,
+    Tables,
+    timer_fault,
+)
 from shmq.store.table_entries import TopicRecord as TopicRecord
-from shmq.timing import TIMER_GROUPS
+from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUPS
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
@@ -55,7 +66,7 @@ _TABLE_OF = {
     LOSSES: "lost",
 }
 
-OWN_GROUPS = frozenset((SCHEDULE_GROUP, *TIMER_GROUPS))
+OWN_GROUPS = frozenset((SCHEDULE_GROUP, SCHEDULE_COPIES_GROUP, *TIMER_GROUPS, TIMER_COPIES_GROUP))
 """Groups that are progress of the broker's own: in no list of groups, and in files of their own."""
 FLUSH_MOST = 2
 
@@ -92,7 +103,7 @@ class ConfigFiles:
             topics=entries.topics(self._table(TOPICS), self._table(OWN)),
             groups=entries.groups(self._table(GROUPS)),
             offsets=entries.offsets(self._table(OFFSETS))
-            | entries.delays(self._table(DELAYS))
+            | entries.delays(self._table(DELAYS), self._raw[DELAYS].get(COPIES_FROM))
             | entries.timers(self._table(TIMERS)),
             deleted=entries.deleted(self._raw[OWN].get("deleted", {})),
             losses=entries.losses(self._table(LOSSES)),
@@ -172,12 +183,31 @@ class ConfigFiles:
             StoreError: the disk refused.
         """
         words = {group: offsets.get((topic, group), {}).get(0, 0) for topic, group in TIMER_KEYS}
-        changed = any(words.values()) and self._write(TIMERS, {_TABLE_OF[TIMERS]: words}, versioned=False)
+        delay_mark, timer_mark = (offsets.get(key, {}).get(0) for key in MARK_KEYS)
+        is_known = any(words.values()) or bool(timer_mark)
+        if is_known and timer_mark is not None:
+            words[TIMER_COPIES_GROUP] = timer_mark
+        changed = is_known and self._write(TIMERS, {_TABLE_OF[TIMERS]: words}, versioned=False)
         levels = offsets.get(DELAY_KEY)
         table = {str(queue_id + 1): offset for queue_id, offset in sorted((levels or {}).items())}
-        if levels is not None and self._write(DELAYS, {_TABLE_OF[DELAYS]: table}, versioned=False):
+        content = {_TABLE_OF[DELAYS]: table} | ({COPIES_FROM: delay_mark} if delay_mark is not None else {})
+        if levels is not None and self._write(DELAYS, content, versioned=False):
             changed = True
         return changed
+
+    def forget_progress(self, first_copy: int) -> None:
+        """Call no delayed or timed message delivered: copies that the progress tells of are about to be cut off.
+
+        Args:
+            first_copy: a record border, above 0, below which no copy lies: from there on the next start looks for those
+                that are left.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        levels = self.load().offsets.get(DELAY_KEY, {})
+        forgotten: OffsetTable = {key: {0: 0} for key in TIMER_KEYS} | {key: {0: first_copy} for key in MARK_KEYS}
+        self.save_delays(forgotten | {DELAY_KEY: dict.fromkeys(levels, 0)})
 
     def save_offsets(self, offsets: OffsetTable) -> bool:
         """Write consumerOffset.json if it changed; True when it did. The progress of delayed messages is not in it.

@@ -14,7 +14,7 @@ RocketMQ's own `checkpoint` holds times, which a clock can falsify, and is never
 
 Rules: (1) a mark is written only after the sync it speaks of has returned;
 (2) the two slots alternate in different blocks, so a torn write destroys at most the newer mark;
-(3) neither position ever moves back while the store exists;
+(3) neither position ever moves back while the store exists, unless the log is cut (lineage/cutting.py);
 (4) after a sync that failed the same slot is written again, so the next sync is not believed for pages given up.
 """
 
@@ -108,12 +108,33 @@ class DurableMark:
             if self._current is not None and mark == previous:
                 return False
             mark = mark._replace(sequence=previous.sequence + 1)
-            if self._descriptor < 0:
-                self._open()
-            os.pwrite(self._descriptor, _pack(mark), (mark.sequence % 2) * _SLOT_STRIDE)
-            os.fdatasync(self._descriptor)
-            self._current = mark
+            self._write(mark)
             return True
+
+    def _write(self, mark: Mark) -> None:
+        if self._descriptor < 0:
+            self._open()
+        os.pwrite(self._descriptor, _pack(mark), (mark.sequence % 2) * _SLOT_STRIDE)
+        os.fdatasync(self._descriptor)
+        self._current = mark
+
+    def set_back(self, log_end: int) -> None:
+        """Write a mark that says of nothing behind a position of the log that it is on the disk. Raises OSError.
+
+        Raises:
+            CorruptionError: there is a mark, and it cannot be read.
+        """
+        self.load()
+        with self._lock:
+            before = self._current
+            if before is None or (before.durable_end <= log_end and before.dispatched <= log_end):
+                return
+            mark = before._replace(
+                durable_end=min(before.durable_end, log_end),
+                dispatched=min(before.dispatched, log_end),
+                sequence=before.sequence + 1,
+            )
+            self._write(mark)
 
     def close(self) -> None:
         """Close the file; the mark stays."""

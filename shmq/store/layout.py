@@ -10,6 +10,10 @@
     <root>/shmq.scrub  shmq.scrub.now                     what the scrubber found (scrub_state.py); likewise
     <root>/shmq.index                                     how far the index goes (index/mark.py); likewise
     <root>/shmq.index.sums/<17 digits>                    checksums of the index files (index/sums.py); likewise
+    <root>/shmq.begin                                     where a new slave's log is to begin (lineage/); likewise
+    <root>/epochFileCheckpoint                            who wrote which part of the log; RocketMQ's text
+    <root>/shmq.identity  shmq.role                       whose copy it is, and its broker's role (lineage/)
+    <root>/shmq.cut  tails/                               where the log is to be cut, and what was (lineage/)
     <root>/quarantine/                                    copies of damaged records (quarantine.py); likewise
 
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.
@@ -49,6 +53,13 @@ class StoreLayout:
         self.scrub_state = root / "shmq.scrub"
         self.scrub_request = root / "shmq.scrub.now"
         self.index_mark = root / "shmq.index"
+        self.beginning = root / "shmq.begin"
+        self.epochs = root / "epochFileCheckpoint"
+        self.identity = root / "shmq.identity"
+        self.role = root / "shmq.role"
+        self.cut = root / "shmq.cut"
+        self.follows = root / "shmq.follows"  # empty; the log's files were renewed since this broker was a master
+        self.tails = root / "tails"  # made with the first one
         self.index_sums = root / "shmq.index.sums"  # made with its first file
 
     def prepare(self) -> None:

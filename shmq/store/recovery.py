@@ -26,8 +26,8 @@ from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.checkpoint import (
     Checkpoint,
     believed_checkpoint,
+    change_checkpoint,
     checkpoint_fault,
-    read_checkpoint,
     write_checkpoint,
 )
 from shmq.store.commitlog import CommitLogFiles
@@ -278,15 +278,24 @@ def _without_sums(files: ConsumeQueueFiles, dispatch: Dispatch, begin: int, star
 
 
 def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int) -> None:
-    before = read_checkpoint(layout)
-    after = Checkpoint(
-        physic_ms=max(before.physic_ms, store_ms),
-        logics_ms=max(before.logics_ms, store_ms),
-        index_ms=before.index_ms,
-        flushed=log_end,
-        confirmed=log_end,
+    # Also where it says so already: an earlier sync of it may have failed.
+    change_checkpoint(
+        layout,
+        lambda known: Checkpoint(
+            physic_ms=max(known.physic_ms, store_ms),
+            logics_ms=max(known.logics_ms, store_ms),
+            index_ms=known.index_ms,
+            flushed=log_end,
+            confirmed=log_end,
+        ),
     )
-    write_checkpoint(layout, after)  # also where it says so already: an earlier sync of it may have failed
+
+
+def _end_lives(tables: Tables, log_end: int) -> None:
+    """A topic begins, or was deleted, at the log's end at the latest: what lay behind it was lost, or cut off."""
+    for record in tables.topics.values():
+        record.born = min(record.born, log_end)
+    tables.deleted.update({name: min(at, log_end) for name, at in tables.deleted.items()})
 
 
 def _fill(
@@ -299,6 +308,7 @@ def _fill(
     log: Log,
 ) -> LiveTables:
     broker_tables = BrokerTables(store)
+    _end_lives(tables, store.log_end)
     live = fill_tables(broker_tables, tables, bounds, default_queues=default_queues, log=log)
     for (topic, queue_id), bound in bounds.items():
         queue = store.queue_index(store.topic_find(topic), queue_id)

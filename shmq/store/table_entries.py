@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
-from shmq.timing import TIMER_GROUPS, TIMER_TOPIC
+from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
 KIND_NAMES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 DELAY_KEY = (SCHEDULE_TOPIC, SCHEDULE_GROUP)
+MARK_KEYS = (SCHEDULE_TOPIC, SCHEDULE_COPIES_GROUP), (TIMER_TOPIC, TIMER_COPIES_GROUP)
+COPIES_FROM = "copiesFrom"  # beside RocketMQ's table of levels
 TIMER_KEYS = tuple((TIMER_TOPIC, group) for group in TIMER_GROUPS)
 
 OffsetTable = dict[tuple[str, str], dict[int, int]]
@@ -130,19 +132,26 @@ class TableEntries:
             }
         return found
 
-    def delays(self, table: dict[str, Any]) -> OffsetTable:
-        """Read delayOffset.json."""
+    def delays(self, table: dict[str, Any], mark: Any = None) -> OffsetTable:
+        """Read delayOffset.json, and the mark of copies in it, which RocketMQ does not write."""
         name = "delayOffset.json"
         levels = {
             int(level) - 1: offset
             for level, offset in table.items()
             if self._is_number(name, "level", level) and int(level) and self._is_word(name, f"level {level}", offset)
         }
-        return {DELAY_KEY: levels} if levels else {}
+        found: OffsetTable = {DELAY_KEY: levels} if levels else {}
+        if levels and mark is not None and self._is_word(name, COPIES_FROM, mark):
+            found[MARK_KEYS[0]] = {0: mark}
+        return found
 
     def timers(self, words: dict[str, Any]) -> OffsetTable:
         """Read timerProgress.json, which has no fault."""
-        return {(TIMER_TOPIC, group): {0: int(words[group])} for group in TIMER_GROUPS if words}
+        found = {(TIMER_TOPIC, group): {0: int(words[group])} for group in TIMER_GROUPS if words}
+        mark = words.get(TIMER_COPIES_GROUP)  # older files have none
+        if mark is not None and self._is_word("timerProgress.json", TIMER_COPIES_GROUP, mark):
+            found[MARK_KEYS[1]] = {0: mark}
+        return found
 
     def losses(self, table: dict[str, Any]) -> LossTable:
         """Read lostMessages.json."""

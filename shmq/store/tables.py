@@ -10,24 +10,54 @@ it again from its records.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from shmq.shm.core import BrokerTables, CoreError, KeeperStore, Store, StoreFigures
+from shmq.delay_levels import SCHEDULE_COPIES_GROUP
+from shmq.shm.core import BrokerTables, KeeperStore, Store, StoreFigures
 from shmq.store.config import FLUSH_MOST, OWN_GROUPS, Log
 from shmq.store.consumequeue import Queue
 from shmq.store.group_settings import encode_settings, stored_settings
 from shmq.store.rebuild import QueueBounds
-from shmq.store.table_entries import LossTable, OffsetTable, Tables, TopicRecord
-from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP
+from shmq.store.table_entries import DELAY_KEY, MARK_KEYS, TIMER_KEYS, LossTable, OffsetTable, Tables, TopicRecord
+from shmq.timing import TIMER_AT_GROUP, TIMER_COPIES_GROUP, TIMER_DUE_GROUP
 
 TOPIC_LIVE = 1  # enum shmq_topic_state
 NO_TOPIC = 0xFFFFFFFF  # topic index of a queue whose topic was deleted
-NO_OFFSET_GROUPS = (TIMER_DUE_GROUP, TIMER_AT_GROUP)  # what stands there for a queue is no offset of it
+NO_OFFSET_GROUPS = (TIMER_DUE_GROUP, TIMER_AT_GROUP, TIMER_COPIES_GROUP, SCHEDULE_COPIES_GROUP)
+"""Groups for which no offset of a queue stands there, but a time, or a position of the log."""
+_POSITION_GROUPS = (TIMER_COPIES_GROUP, SCHEDULE_COPIES_GROUP)
 _GROUP_SHIFT, _QUEUE_MASK = 32, 0xFFFFFFFF  # of the second word of `StoreFigures.offset_counts`
 _SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_")
+
+
+class LoweredOffset(NamedTuple):
+    """An offset of a group that was set back."""
+
+    topic: str
+    group: str
+    was: int
+    now: int
+
+
+def lower_offsets(store: Store) -> list[LoweredOffset]:
+    """Set back what tells of messages that are not here and never will be: they were the old master's."""
+    names, topics = dict(store.groups()), _queue_names(store)
+    lowered = []
+    for entry in store.offsets():
+        group = names.get(entry.group, "")
+        is_time = group in NO_OFFSET_GROUPS and group not in _POSITION_GROUPS
+        if entry.queue not in topics or is_time:
+            continue
+        most = store.log_end if group in _POSITION_GROUPS else store.queue(entry.queue)[1]
+        if entry.committed > most:
+            store.offset_set(entry.slot, most)
+            lowered.append(LoweredOffset(topics[entry.queue], group, entry.committed, most))
+    return lowered
+
+
+def _queue_names(store: Store) -> dict[int, str]:
+    return {queue: topic["name"] for topic in store.topics() for queue in topic["queues"]}
 
 
 @dataclass
@@ -36,16 +66,31 @@ class LiveTables:
 
     tables: Tables
     unplaced: OffsetTable = field(default_factory=dict)
+    buried: dict[int, int] = field(default_factory=dict)
+    """Deleted topics that `collect_topics` saw with no queue left to write to: number -> version."""
+    unburied: set[str] = field(default_factory=set)
+    """Those of which a queue was open: what is still written there is behind their tombstones."""
 
     def collect_topics(self, store: Store) -> tuple[dict[str, TopicRecord], dict[str, int]]:
-        """Return the topics shared memory holds now, and the tombstones of those that went."""
+        """Return the topics shared memory holds now, and the tombstones of those that went.
+
+        A tombstone is the log's end at a time when no queue of the topic was open any more: no start makes the topic
+        anew from records below it. Where one was open, the tombstone is moved the next time.
+        """
         known = self.tables.topics
         found: dict[str, TopicRecord] = {}
         gone = set(known)
-        for topic in all_topics(store):
+        self.buried, again, self.unburied = {}, self.unburied, set()
+        lives: dict[str, int] = {}
+        for topic in store.topics(True):
             name = topic["name"]
             if topic["state"] != TOPIC_LIVE:
                 gone.add(name)
+                lives[name] = topic["born_position"]
+                if any(store.queue(queue).topic != NO_TOPIC for queue in topic["queues"]):
+                    self.unburied.add(name)
+                else:
+                    self.buried[topic["index"]] = topic["version"]
                 continue
             found[name] = TopicRecord(
                 name=name,
@@ -60,8 +105,9 @@ class LiveTables:
             )
         log_begin, log_end = store.log_begin, store.log_end
         deleted = {name: at for name, at in self.tables.deleted.items() if name not in found and at > log_begin}
-        for name in gone - found.keys() - deleted.keys():
-            deleted[name] = log_end
+        for name in gone - found.keys():
+            if name not in deleted or name in again or deleted[name] <= lives.get(name, -1):
+                deleted[name] = log_end
         return found, deleted
 
     def collect_groups(self, store: Store) -> dict[str, dict[str, Any]]:
@@ -92,6 +138,8 @@ class LiveTables:
                     continue
                 queue = store.queue_index(index, queue_id)
                 offset_max = store.queue(queue)[1]
+                if group in _POSITION_GROUPS:
+                    offset = min(offset, store.log_end)  # of copies that were lost, or cut off
                 if group in NO_OFFSET_GROUPS:
                     offset_max = max(offset_max, offset)
                 if offset > offset_max:
@@ -122,10 +170,11 @@ class LiveTables:
         if not lost:
             return {}
         groups, found = dict(store.groups()), LossTable()
+        topics = {topic["index"]: str(topic["name"]) for topic in store.topics()}
         for group, queue, count, seconds in lost:
             topic, queue_id = store.queue(queue)[3:5]
-            if group in groups:
-                found.setdefault((store.topic(topic)["name"], groups[group]), {})[queue_id] = count, seconds
+            if group in groups and topic in topics:
+                found.setdefault((topics[topic], groups[group]), {})[queue_id] = count, seconds
         return found
 
     def _group(self, store: Store, broker_tables: BrokerTables, name: str) -> int:
@@ -156,15 +205,24 @@ class LiveTables:
             queues[place[1]] = after - 1
         return found
 
+    def collect_progress(self, store: Store, figures: StoreFigures) -> OffsetTable:
+        """Return the committed offsets as `collect_offsets` does, with the marks of copies for a file.
 
-def all_topics(store: Store) -> Iterator[dict[str, Any]]:
-    """Every topic entry of shared memory, those of deleted topics too."""
-    for index in itertools.count():
-        try:
-            topic = store.topic(index)
-        except CoreError:
-            return
-        yield topic
+        A mark of 0 says that the other words tell of every copy: so did those read after it of all that was in the log
+        before it was read. Therefore the order here is end, marks, words.
+        """
+        end = store.log_end
+        groups = {name for _, name in store.groups()}
+        marks = OffsetTable()
+        if any(group in groups for _, group in MARK_KEYS):
+            before = self.collect_offsets(store, figures)
+            marks = {key: before[key] for key in MARK_KEYS if key in before}
+        offsets = self.collect_offsets(store, figures)
+        for mark_key, key in zip(MARK_KEYS, (DELAY_KEY, TIMER_KEYS[0]), strict=True):
+            offsets.pop(mark_key, None)
+            if key in offsets:
+                offsets[mark_key] = {0: marks.get(mark_key, {}).get(0, 0) or end}
+        return offsets
 
 
 def fill_tables(

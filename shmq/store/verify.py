@@ -112,9 +112,14 @@ def verify_store(root: Path, *, bytes_max: int | None = None, samples: int = 256
 
 
 class LogFiles:
-    """The files of a log, for reading."""
+    """The files of a log, for reading.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        begin: log position in the first file where the log begins; that of a tail is where it was cut off.
+    """
+
+    def __init__(self, directory: Path, *, begin: int = 0) -> None:
+        self._begin = begin
         self.directory = directory
         sizes = {}
         for entry in os.scandir(directory):
@@ -134,7 +139,7 @@ class LogFiles:
 
     @property
     def begin(self) -> int:
-        return self.positions[0] if self.positions else 0
+        return max(self._begin, self.positions[0]) if self.positions else 0
 
     def read(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes, not crossing the end of a file; none where there is no file."""
@@ -221,7 +226,7 @@ class RecordWalk:
         result, log = self._result, self._log
         budget_end = None if bytes_max is None else log.begin + bytes_max
         for first in log.positions:
-            at, file_end = first, first + log.file_bytes
+            at, file_end = max(first, log.begin), first + log.file_bytes
             while at < file_end:
                 if budget_end is not None and at >= budget_end:
                     return

@@ -10,6 +10,7 @@ from shmq.errors import CorruptionError
 from shmq.shm.access import Access
 from shmq.store.config import ConfigFiles, TopicRecord
 from shmq.store.layout import StoreLayout
+from shmq.store.table_entries import DELAY_KEY, MARK_KEYS
 from shmq.timing import TIMER_GROUPS, TIMER_TOPIC
 
 
@@ -207,3 +208,13 @@ def test_entries_that_are_not_what_they_should_be_are_left_out(directory: Direct
     assert tables.offsets == {("T", "g"): {0: 5}}
     assert (list(tables.topics), tables.topics["B"].read_queues) == (["B"], 8)
     assert directory.events == ["config.entry_ignored"] * 7
+
+
+def test_forgotten_progress_calls_nothing_delivered_and_says_where_copies_are_looked_for(directory: Directory) -> None:
+    words = {(TIMER_TOPIC, group): {0: 7} for group in TIMER_GROUPS}
+    config = directory.open()
+    assert config.save_delays({DELAY_KEY: {0: 5, 3: 9}, **words, **{key: {0: 4000} for key in MARK_KEYS}})
+    config.forget_progress(212)
+    found = directory.open().load().offsets
+    assert found[DELAY_KEY] == {0: 0, 3: 0}
+    assert all(found[key] == {0: 0} for key in words) and all(found[key] == {0: 212} for key in MARK_KEYS)

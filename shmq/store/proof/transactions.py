@@ -14,9 +14,11 @@ A half below the log's begin, or in damage of the log, proves nothing.
 
 from __future__ import annotations
 
+from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.protocol import transaction
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.record import StoredRecord
+from shmq.timing import TIMER_TOPIC
 
 
 class TransactionProof:
@@ -35,6 +37,9 @@ class TransactionProof:
         self._ids: dict[int, str] = {}  # queue offset of a half -> its transaction
         self._half_end = -1  # queue offset behind the last half; -1: none was seen
         self._settled: set[int] = set()
+        self._waiting: set[int] = (
+            set()
+        )  # what copies of committed messages name instead: daemon/broker/timers/copies.py
         self._committed: list[tuple[int, int]] = []  # log positions of message and half
 
     @property
@@ -58,12 +63,14 @@ class TransactionProof:
         elif record.topic == transaction.OP_TOPIC:
             self._add_op(record)
         elif record.kind == transaction.COMMIT:
+            if record.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+                self._waiting.add(record.position + 1)
             self._committed.append((record.position, record.fields["prepared_position"]))
 
     def finish(self, damages: Damages) -> None:
         """Say which messages and halves do not belong together."""
         for position, half in self._committed:
-            if half < self._log_begin or damages.holds(half):
+            if half < self._log_begin or half in self._waiting or damages.holds(half):
                 continue
             where = f"byte {position}"
             if half not in self._halves:

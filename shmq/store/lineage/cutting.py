@@ -1,0 +1,203 @@
+"""Cutting a log that is not its master's from some place on, and giving its last files other inodes.
+
+    shmq.cut                     {"position", "id", "epoch"}: where the log is to be cut; there from the moment when
+                                 that is decided until it is done
+    tails/<position>-<id>/       what was cut off, as log files with zeros where nothing of it is
+        <20 digits>              a log file; the first one begins with zeros up to the position
+        shmq.tail                {"begin", "end", "epoch", "at_ms"}
+
+Who appended through segments that were given up, and was stopped in the middle, may wake up years later and store the
+rest of its record. It stores into the file that it has mapped. So the file of the end, and every one behind it, are
+replaced by copies: that memory is nobody's log then. Copying is what makes demotion take a second for each GiB.
+
+    renewed    the files from the durable mark on are copied; nothing is cut
+    cut        the tail is copied aside · files behind go, the last one first · the file of the cut is replaced by a
+               copy up to there · the durable mark falls, what was derived from the log goes · the wish goes
+
+Rules: (1) each step may be done twice, and the wish goes last, so a crash in any step is repaired by beginning again;
+(2) nothing is cut off before it is on the disk elsewhere; (3) nobody appends meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from shmq.errors import CorruptionError, StoreError
+from shmq.store.atomic import sync_directory, write_atomically
+from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from shmq.store.commitlog import CommitLogFiles
+from shmq.store.durable import DurableMark
+from shmq.store.layout import StoreLayout, file_name
+from shmq.store.lineage.epochs import cut_epochs, load_epochs, store_epochs
+from shmq.store.seal import sealed, unsealed
+
+TAIL_FACTS = "shmq.tail"
+_CHUNK_BYTES = 1 << 20
+
+
+class Cut(NamedTuple):
+    """Where a log is to be cut; `id` tells this wish from another for the same place."""
+
+    position: int
+    id: str
+    epoch: int
+
+
+class Tail(NamedTuple):
+    """What was cut off once."""
+
+    path: Path
+    begin: int
+    end: int
+    epoch: int  # of the master that has other records there
+    at_ms: int
+
+
+def wish_cut(layout: StoreLayout, position: int, epoch: int) -> None:
+    """Have the next cold start cut the log. Raises StoreError."""
+    content = sealed(json.dumps({"position": position, "id": os.urandom(4).hex(), "epoch": epoch}).encode())
+    try:
+        write_atomically(layout.cut, content, mode=layout.access.mode, gid=layout.access.gid)
+    except OSError as error:
+        raise StoreError(f"{layout.cut} cannot be written: {error.strerror}") from error
+
+
+def is_cut_wished(layout: StoreLayout) -> bool:
+    """Whether the next call of `cut_as_wished` cuts."""
+    return layout.cut.exists()
+
+
+def cut_as_wished(layout: StoreLayout, commitlog: CommitLogFiles, mark: DurableMark) -> Cut | None:
+    """Cut the log where it is to be cut; return where that was, None when nothing was wished.
+
+    Raises:
+        ShmqError: the wish cannot be believed, the log does not reach there, or the disk refuses.
+    """
+    cut = _wished(layout)
+    if cut is None:
+        return None
+    commitlog.remove_temporaries()
+    commitlog.load()
+    try:
+        if commitlog.positions and commitlog.begin <= cut.position < commitlog.end:
+            _keep_tail(layout, commitlog, cut)
+            commitlog.remove_behind(cut.position)
+            commitlog.renew(cut.position, until=cut.position)
+        _forget_derived(layout)
+        mark.set_back(cut.position)
+        store_epochs(layout, cut_epochs(load_epochs(layout), cut.position))
+        layout.cut.unlink(missing_ok=True)
+        sync_directory(layout.root)
+    except OSError as error:
+        raise StoreError(f"the log cannot be cut at {cut.position}: {error}") from error
+    return cut
+
+
+def renew_end(commitlog: CommitLogFiles, mark: DurableMark) -> int:
+    """Give the files at the log's end other inodes; return how many. Raises ShmqError."""
+    commitlog.remove_temporaries()
+    commitlog.load()
+    known = mark.load()
+    begin = max(commitlog.begin, known.durable_end if known else 0)
+    positions = [position for position in commitlog.positions if position + commitlog.file_bytes > begin]
+    try:
+        for position in positions:
+            commitlog.renew(position, until=position + commitlog.file_bytes)
+    except OSError as error:
+        raise StoreError(f"the end of the log cannot be copied: {error}") from error
+    return len(positions)
+
+
+def tails(layout: StoreLayout) -> list[Tail]:
+    """Return what was cut off, the newest last."""
+    found = []
+    for facts in sorted(layout.tails.glob(f"*/{TAIL_FACTS}")):
+        try:
+            values = unsealed(facts.read_bytes())
+            found.append(Tail(facts.parent, *(int(values[name]) for name in ("begin", "end", "epoch", "at_ms"))))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CorruptionError(facts, 0, f"it does not say what was cut off: {error}") from error
+    return sorted(found, key=lambda tail: (tail.at_ms, tail.path.name))
+
+
+def _wished(layout: StoreLayout) -> Cut | None:
+    try:
+        values = unsealed(layout.cut.read_bytes())
+        return Cut(int(values["position"]), str(values["id"]), int(values["epoch"]))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{layout.cut} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(
+            layout.cut, 0, f"it does not say where to cut: {error}", hint=f"rm {layout.cut}"
+        ) from error
+
+
+def _keep_tail(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut) -> None:
+    kept = layout.tails / f"{file_name(cut.position)}-{cut.id}"
+    if kept.exists():
+        return
+    if layout.make_directory(layout.tails):
+        sync_directory(layout.root)
+    making = layout.tails / f".{kept.name}.tmp"
+    shutil.rmtree(making, ignore_errors=True)
+    layout.make_directory(making)
+    end = cut.position
+    for start, data in _pieces(commitlog, cut.position):
+        end = max(end, start + len(data.rstrip(b"\0")))
+        _put(making / file_name(start - start % commitlog.file_bytes), start % commitlog.file_bytes, data)
+    if end == cut.position:
+        shutil.rmtree(making)
+        return
+    for path in making.iterdir():
+        with open(path, "r+b") as file:
+            file.truncate(commitlog.file_bytes)
+            os.fchown(file.fileno(), -1, layout.access.gid)
+            os.fchmod(file.fileno(), layout.access.mode)
+            os.fsync(file.fileno())
+    facts = {"begin": cut.position, "end": end, "epoch": cut.epoch, "at_ms": time.time_ns() // 1_000_000}
+    write_atomically(
+        making / TAIL_FACTS, sealed(json.dumps(facts).encode()), mode=layout.access.mode, gid=layout.access.gid
+    )
+    os.rename(making, kept)
+    sync_directory(layout.tails)
+
+
+def _pieces(commitlog: CommitLogFiles, position: int) -> Iterator[tuple[int, bytes]]:
+    """What is not zero behind a position, in pieces."""
+    for base in commitlog.positions:
+        if base + commitlog.file_bytes <= position:
+            continue
+        for start, size in commitlog.data_ranges(max(base, position)):
+            for at in range(start, start + size, _CHUNK_BYTES):
+                data = commitlog.read(at, min(_CHUNK_BYTES, start + size - at))
+                if data.strip(b"\0"):
+                    yield at, data
+
+
+def _put(path: Path, at: int, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.pwrite(descriptor, data, at)
+    finally:
+        os.close(descriptor)
+
+
+def _forget_derived(layout: StoreLayout) -> None:
+    """Units, index and times tell of records that are cut off; recovery makes them again from the log."""
+    os.close(os.open(layout.abort, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    for path in (layout.unit_sums, layout.index_mark, layout.scrub_state):
+        path.unlink(missing_ok=True)
+    for directory in (layout.index, layout.index_sums):
+        shutil.rmtree(directory, ignore_errors=True)
+    known = read_checkpoint(layout)
+    if known.flushed:
+        write_checkpoint(layout, Checkpoint(known.physic_ms, known.logics_ms))
+    sync_directory(layout.root)

@@ -1,0 +1,163 @@
+"""Who wrote which part of the log: a master's epochs, and where two logs part.
+
+    <root>/epochFileCheckpoint, and .bak     RocketMQ's text, as its own brokers with a controller keep it
+
+    2              entries
+    1834096128     CRC-32 of the lines below, without its highest bit; 0: not said
+    0-0            epoch - log position where it begins
+    1-81920
+
+An epoch is one time of one master; each switch begins the next one where the new master's log ends. So two logs that
+have the same epoch from the same position on are the same bytes up to where the shorter of the two leaves that epoch:
+one master wrote both. Behind it they part, and the one that is not the master's is cut there.
+
+A log that was never switched has no file, and one epoch, 0 from 0.
+
+Rules: (1) a file is replaced as a whole, the one before stays as `.bak`, and what has neither the right number of lines
+nor the right CRC is not believed; (2) an epoch is on the disk before a record of it is in the log.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shmq.errors import CorruptionError, StoreError
+from shmq.store.atomic import write_atomically
+from shmq.store.layout import StoreLayout
+
+EPOCHS_MAX = 4096
+_CRC_MASK = 0x7FFFFFFF
+_LINE = re.compile(r"([0-9]{1,18})-([0-9]{1,19})")
+
+
+class Epoch(NamedTuple):
+    """One time of one master, and the log position where it begins."""
+
+    number: int
+    start: int
+
+
+Epochs = tuple[Epoch, ...]
+FIRST: Epochs = (Epoch(0, 0),)
+
+
+def check_epochs(epochs: Sequence[Epoch]) -> Epochs:
+    """Return epochs that can be those of one log.
+
+    Raises:
+        ValueError: they cannot; its text says why.
+    """
+    if not 0 < len(epochs) <= EPOCHS_MAX:
+        raise ValueError(f"there are {len(epochs)} epochs, 1 to {EPOCHS_MAX} are possible")
+    for before, after in itertools.pairwise(epochs):
+        if after.number <= before.number or after.start < before.start:
+            raise ValueError(
+                f"epoch {after.number} from {after.start} follows epoch {before.number} from {before.start}"
+            )
+    if epochs[0].number < 0 or epochs[0].start < 0:
+        raise ValueError(f"epoch {epochs[0].number} begins at {epochs[0].start}")
+    return tuple(epochs)
+
+
+def common_end(mine: Sequence[Epoch], my_end: int, theirs: Sequence[Epoch], their_end: int) -> tuple[Epoch, int] | None:
+    """Return the newest epoch of both logs, and up to where they are the same; None when they never were one.
+
+    Args:
+        my_end: log position where that log ends; `their_end` likewise.
+    """
+    known = dict(_spans(theirs, their_end))
+    for epoch, end in reversed(_spans(mine, my_end)):
+        if epoch in known:
+            return epoch, min(end, known[epoch])
+    return None
+
+
+def with_epoch(epochs: Sequence[Epoch], epoch: Epoch) -> Epochs:
+    """Return the epochs of a log that goes on with this one; what begins at its place or behind goes.
+
+    Raises:
+        ValueError: it is no newer one.
+    """
+    kept = [known for known in epochs if known.start < epoch.start or known == epochs[0]]
+    if epoch in epochs:
+        return tuple(epochs)
+    return check_epochs([*kept, epoch]) if kept[-1].number < epoch.number else _refuse(kept[-1], epoch)
+
+
+def cut_epochs(epochs: Sequence[Epoch], log_end: int) -> Epochs:
+    """Return the epochs of a log that was cut; the first one stays."""
+    return (epochs[0], *(epoch for epoch in epochs[1:] if epoch.start < log_end))
+
+
+def load_epochs(layout: StoreLayout) -> Epochs:
+    """Return the epochs of a store's log.
+
+    Raises:
+        CorruptionError: there are files, and none can be believed.
+        StoreError: they cannot be read.
+    """
+    path, reason = layout.epochs, ""
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            return parse_epochs(candidate.read_bytes())
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"{candidate} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            reason = reason or str(error)
+    if reason:
+        raise CorruptionError(path, 0, reason, hint="copy the file of another broker of this name, or empty this store")
+    return FIRST
+
+
+def store_epochs(layout: StoreLayout, epochs: Sequence[Epoch]) -> None:
+    """Write the epochs of a store's log, and have them on the disk.
+
+    Raises:
+        StoreError: the disk refuses.
+    """
+    try:
+        content = epochs_text(check_epochs(epochs)).encode()
+        write_atomically(layout.epochs, content, mode=layout.access.mode, gid=layout.access.gid, backup=True)
+    except OSError as error:
+        raise StoreError(f"{layout.epochs} cannot be written: {error.strerror}") from error
+
+
+def epochs_text(epochs: Sequence[Epoch]) -> str:
+    """Return the file's text."""
+    lines = "".join(f"{epoch.number}-{epoch.start}\n" for epoch in epochs)
+    return f"{len(epochs)}\n{zlib.crc32(lines.encode()) & _CRC_MASK}\n{lines}"
+
+
+def parse_epochs(content: bytes) -> Epochs:
+    """Read what `epochs_text` or a RocketMQ broker wrote.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    count, _, rest = content.decode("ascii").partition("\n")
+    lines = rest.split("\n")
+    if not count.isdecimal() or len(lines) < 2 or lines[-1]:
+        raise ValueError("it is no list of epochs")
+    if lines[0].isdecimal():  # RocketMQ 5.0 writes none
+        crc, lines = int(lines[0]), lines[1:]
+        if crc and crc != zlib.crc32("\n".join(lines).encode()) & _CRC_MASK:
+            raise ValueError("its checksum is wrong")
+    found = [_LINE.fullmatch(line) for line in lines[:-1]]
+    if len(found) != int(count):
+        raise ValueError(f"it has {len(found)} epochs and says {count}")
+    return check_epochs([Epoch(int(match[1]), int(match[2])) for match in found if match is not None])
+
+
+def _spans(epochs: Sequence[Epoch], log_end: int) -> list[tuple[Epoch, int]]:
+    ends = [min(epoch.start, log_end) for epoch in epochs[1:]]
+    return list(zip(epochs, [*ends, log_end], strict=True))
+
+
+def _refuse(known: Epoch, epoch: Epoch) -> Epochs:
+    raise ValueError(f"epoch {epoch.number} from {epoch.start} is none that follows {known.number} from {known.start}")

@@ -1,0 +1,106 @@
+"""Epochs: the file's text, its two generations, and where two logs part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmq.errors import CorruptionError
+from shmq.shm.access import Access
+from shmq.store.layout import StoreLayout
+from shmq.store.lineage.epochs import (
+    FIRST,
+    Epoch,
+    common_end,
+    cut_epochs,
+    epochs_text,
+    load_epochs,
+    parse_epochs,
+    store_epochs,
+    with_epoch,
+)
+
+SWITCHED = (Epoch(0, 0), Epoch(1, 4096), Epoch(4, 9000))
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> StoreLayout:
+    return StoreLayout(tmp_path, Access(-1))
+
+
+def test_a_log_that_was_never_switched_has_one_epoch_and_no_file(layout: StoreLayout) -> None:
+    assert load_epochs(layout) == FIRST
+    assert not layout.epochs.exists()
+
+
+def test_the_text_is_rocketmqs() -> None:
+    text = epochs_text(SWITCHED)
+    assert text.splitlines()[2:] == ["0-0", "1-4096", "4-9000"]
+    assert parse_epochs(text.encode()) == SWITCHED
+    assert parse_epochs(b"2\n0-0\n1-4096\n") == SWITCHED[:2]  # RocketMQ 5.0
+    assert parse_epochs(b"2\n0\n0-0\n1-4096\n") == SWITCHED[:2]  # a later one that was told not to check
+
+
+def test_a_damaged_file_is_read_from_its_backup(layout: StoreLayout) -> None:
+    store_epochs(layout, SWITCHED[:2])
+    store_epochs(layout, SWITCHED)
+    layout.epochs.write_bytes(layout.epochs.read_bytes().replace(b"9000", b"9001"))
+    assert load_epochs(layout) == SWITCHED[:2]
+    layout.epochs.with_name(layout.epochs.name + ".bak").write_bytes(b"")
+    with pytest.raises(CorruptionError, match="checksum"):
+        load_epochs(layout)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"1\n", b"x\n0-0\n", b"2\n0\n0-0\n", b"2\n0\n1-0\n0-4\n", b"2\n0\n0-9\n1-4\n", b"1\n0\n0-0", b"0\n0\n"],
+)
+def test_what_is_no_list_of_epochs_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse_epochs(text)
+
+
+@pytest.mark.parametrize(
+    ("mine", "my_end", "theirs", "their_end", "found"),
+    [
+        (SWITCHED, 9500, SWITCHED, 9200, (SWITCHED[2], 9200)),
+        # The old master went on in epoch 1 when epoch 4 began.
+        (SWITCHED[:2], 9500, SWITCHED, 9200, (SWITCHED[1], 9000)),
+        # Two were promoted behind epoch 1: what they stored since is not the other's.
+        ((*SWITCHED[:2], Epoch(2, 8000)), 9500, SWITCHED, 9200, (SWITCHED[1], 8000)),
+        # The same number from another place is another master's.
+        ((Epoch(0, 0), Epoch(1, 5000)), 9500, SWITCHED[:2], 9200, (SWITCHED[0], 4096)),
+        ((Epoch(7, 0),), 10, SWITCHED, 10, None),
+        (FIRST, 0, SWITCHED, 9200, (SWITCHED[0], 0)),
+    ],
+)
+def test_logs_part_where_their_newest_common_epoch_ends(
+    mine: tuple[Epoch, ...], my_end: int, theirs: tuple[Epoch, ...], their_end: int, found: tuple[Epoch, int] | None
+) -> None:
+    assert common_end(mine, my_end, theirs, their_end) == found
+    assert common_end(theirs, their_end, mine, my_end) == found
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 50)), max_size=6), st.integers(0, 60), st.integers(0, 60))
+def test_no_byte_that_differs_is_called_common(steps: list[tuple[int, int]], cut: int, grown: int) -> None:
+    """One log, a copy of it that stops somewhere, and each goes on with an epoch of its own."""
+    epochs: tuple[Epoch, ...] = FIRST
+    end = 0
+    for newer, more in steps:
+        end += more
+        epochs = with_epoch(epochs, Epoch(epochs[-1].number + newer, end))
+    common = min(cut, end)
+    copy = with_epoch(cut_epochs(epochs, common), Epoch(epochs[-1].number + 100, common))
+    parts = common_end(copy, common + grown, epochs, end)
+    assert parts is not None
+    assert parts[1] <= common
+
+
+def test_an_epoch_that_is_none_newer_is_refused() -> None:
+    with pytest.raises(ValueError, match="follows"):
+        with_epoch(SWITCHED, Epoch(3, 9500))
+    assert with_epoch(SWITCHED, SWITCHED[2]) == SWITCHED
+    assert with_epoch(SWITCHED, Epoch(5, 9000)) == (*SWITCHED[:2], Epoch(5, 9000))
