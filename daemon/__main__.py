@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, USAGE, exit_code_of
-from shmq.daemon.options import Options
+from shmq.daemon.options import COMMAND_LINE, Options
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
 from shmq.version import __version__
@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-format", choices=("text", "json"))
     _add_network(serve)
     serve.add_argument("--options", dest="options_json", help="all settings as one JSON object")
+    serve.add_argument("--origins", type=json.loads, help="where settings come from, as a JSON object (command line)")
     serve.add_argument("--check", action="store_true", help="say the settings, or what is wrong with them, as JSON")
     serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
     serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
@@ -74,10 +75,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_network(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--no-tcp", dest="tcp", action="store_false", default=None)
-    serve.add_argument("--role", dest="replication_role", choices=("master", "slave"))
+    serve.add_argument("--role", dest="replication_role", choices=("master", "sync-master", "slave"))
+    serve.add_argument("--in-sync-min", type=int)
     for name in ("master", "master-ha"):
         serve.add_argument(f"--{name}", metavar="HOST:PORT")
     serve.add_argument("--ha-allow", metavar="CIDR;CIDR")
+    serve.add_argument("--ha-secret-file", metavar="FILE")
+    serve.add_argument("--etcd", metavar="URL;URL")
+    serve.add_argument("--etcd-ca", metavar="FILE")
+    serve.add_argument("--etcd-cert", metavar="FILE")
+    serve.add_argument("--etcd-key", metavar="FILE")
     for name in ("listen", "nameserver-listen", "advertise", "metrics", "ha-listen"):
         serve.add_argument(f"--{name}", metavar="HOST:PORT")
     serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
@@ -122,26 +129,41 @@ def _options_of(arguments: argparse.Namespace) -> Options:
         given["role"] = arguments.replication_role
     else:
         given.pop("role", None)
+    if not options.origins:
+        given.setdefault("origins", dict.fromkeys(given, COMMAND_LINE))
     return options.replaced(**given)
 
 
 def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
+    from shmq.daemon.switched import as_switched
+
     tether.watch()
     log = EventLog(f"{role}-{number}" if number else role, options.log_format)
     log.own_everything()
+    try:
+        switched = as_switched(options, forgets=role == "keeper")
+    except ShmqError as error:
+        log(f"{role}.failed", reason=str(error), hint=error.hint)
+        tether.failed(error)
+        return exit_code_of(error)
+    options = switched.options
     if role == "keeper":
         from shmq.daemon.keeper.process import run_keeper
 
-        return run_keeper(options, tether, log)
+        return run_keeper(options, tether, log, epoch=switched.epoch)
     tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
     if role == "exporter":
         from shmq.daemon.exporter import run_exporter
 
         return run_exporter(options.place, options, tether=tether, log=log)
     if role == "replication":
+        if options.etcd:
+            from shmq.daemon.ha.elected.process import run_elected
+
+            return run_elected(options.place, switched, tether=tether, log=log)
         from shmq.daemon.ha.process import run_replication
 
-        return run_replication(options.place, options, tether=tether, log=log)
+        return run_replication(options.place, switched, tether=tether, log=log)
     if number:
         from shmq.daemon.bridge.worker_server import run_worker
 

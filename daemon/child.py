@@ -31,6 +31,7 @@ class Child:
         exit_descriptor: readable when the child has ended.
         message: what it said, {} before or when it said nothing usable.
         is_heard: whether the message is final.
+        generation: of the segments that there were when it was started, 0 before the first.
     """
 
     def __init__(self, role: str, options: Options, *, alive_descriptor: int, lock_descriptor: int) -> None:
@@ -60,6 +61,7 @@ class Child:
         self._began = time.monotonic()
         self._heard = b""
         self.is_heard = False
+        self.generation = 0
 
     @property
     def pid(self) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields, replace
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _CHOICES = {
     "when_full": ("refuse", "delete-consumed", "delete-oldest"),
     "log_format": ("text", "json"),
     "tls_mode": ("disabled", "permissive", "enforcing"),
-    "role": ("master", "slave"),
+    "role": ("master", "sync-master", "slave"),
 }
 
 # name: (least, most); most keeps every product of the segment layout far from overflow
@@ -47,9 +48,11 @@ _RANGES = {
     "unit_memory_bytes": (4 << 20, 1 << 36),
     "populate_bytes": (0, 1 << 30),
     "bridges": (1, 64),
+    "in_sync_min": (1, 2),
     "tcp_connections_max": (0, 65536),
     "address_connections_max": (0, 65536),
 }
+COMMAND_LINE = "command line"  # where a setting comes from
 _PORT_MAX = 65535
 _HOUR_MAX = 23
 _LEADER_BYTES_MAX = 263  # what has room in the segments: SHMQ_LEADER_BYTES_MAX
@@ -118,11 +121,20 @@ class Options:
         insecure: listen beyond loopback without access control.
         acl: path of a plain_acl.yml.
         metrics: HOST:PORT of the exporter, "" for none.
-        role: "slave" copies the log of `master` and takes no messages itself.
+        role: "slave" copies the log of `master` and takes no messages itself; "sync-master" acknowledges and shows what
+            its slaves in sync have on their disks.
+        in_sync_min: disks that have to have a message of such a master, its own among them; with fewer it takes none.
         master: HOST:PORT of the master's broker.
         master_ha: HOST:PORT where it ships its log; "" is the port behind that of its broker, as in RocketMQ.
         ha_listen: HOST:PORT where slaves on other hosts get the log, "" for nowhere.
-        ha_allow: "CIDR;CIDR", beside loopback the addresses of those slaves.
+        ha_allow: "CIDR;CIDR", beside loopback the addresses of those slaves; with a secret, of stock peers only.
+        ha_secret_file: path of a secret that both ends of a link prove to know, "" for none.
+        etcd: "URL;URL" of the etcd over which the brokers of this name elect their master; then `role` says what the
+            elected one is.
+        etcd_ca: certificates (PEM) that vouch for it; "" takes those of the system.
+        etcd_cert, etcd_key: what this broker shows it.
+        group_role: the role that was configured, of an elected broker; as_switched tells it.
+        origins: where settings come from that are no defaults, by their names here: a file's path, or "command line".
     """
 
     broker_name: str = DEFAULT_BROKER_NAME
@@ -171,10 +183,18 @@ class Options:
     tls_mode: str = "disabled"
     metrics: str = ""
     role: str = "master"
+    in_sync_min: int = 1
     master: str = ""
     master_ha: str = ""
     ha_listen: str = ""
     ha_allow: str = ""
+    ha_secret_file: str = ""
+    etcd: str = ""
+    etcd_ca: str = ""
+    etcd_cert: str = ""
+    etcd_key: str = ""
+    group_role: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_broker_name(self.broker_name)
@@ -210,7 +230,8 @@ class Options:
             )
         self._check_network()
         self._check_role()
-        for name in ("runtime_dir", "store", "acl", "tls_cert", "tls_key", "nameserver_ca"):
+        files = ("acl", "tls_cert", "tls_key", "nameserver_ca", "etcd_ca", "etcd_cert", "etcd_key", "ha_secret_file")
+        for name in ("runtime_dir", "store", *files):
             if getattr(self, name) and not Path(getattr(self, name)).is_absolute():
                 raise UsageError(f"{name} is {getattr(self, name)!r}, an absolute path is needed")
 
@@ -235,14 +256,23 @@ class Options:
     def _check_role(self) -> None:
         if self.ha_listen:
             parse_address(self.ha_listen, name="ha_listen")
-        elif self.ha_allow:
+        elif self.ha_allow and not self.ha_secret_file:
+            # With a secret a slave names stock masters so; it keeps its settings when it is promoted.
             raise UsageError("ha_allow is for slaves, and none can connect", hint="--ha-listen HOST:PORT")
         parse_networks(self.ha_allow)
-        if self.is_slave != bool(self.master):
+        if self.is_sync_master and not self.ha_listen:
+            raise UsageError("a sync-master waits for its slaves, and none can connect", hint="--ha-listen HOST:PORT")
+        if self.etcd:
+            self._check_election()
+        elif self.etcd_ca or self.etcd_cert or self.etcd_key:
+            raise UsageError("certificates for etcd are for who elects over it", hint="--etcd URL")
+        if self.in_sync_min > 1 and not self.confirms:
+            raise UsageError("in_sync_min is for a master whose slaves confirm", hint="--role sync-master")
+        if self.is_slave != bool(self.master) and not self.group_role:
             raise UsageError(
                 "a slave has a master, and a master has none", hint="--role slave --master HOST:PORT belong together"
             )
-        if self.is_slave:
+        if self.master:
             parse_address(self.master, name="master")
             if len(self.master) > _LEADER_BYTES_MAX or not self.master.isascii():
                 raise UsageError(f"master is {self.master[:64]!a}…, at most {_LEADER_BYTES_MAX} ASCII characters fit")
@@ -251,10 +281,49 @@ class Options:
             if not self.is_slave:
                 raise UsageError("master_ha is for a slave", hint="--role slave --master HOST:PORT")
 
+    def _check_election(self) -> None:
+        """Who is elected is reached by the others at addresses that are known beforehand."""
+        if not self.group_role and (self.is_slave or self.master or self.master_ha):
+            raise UsageError(
+                "who elects is not told which broker is the master", hint="--etcd URL without --role slave and --master"
+            )
+        if not (self.tcp and self.ha_listen):
+            raise UsageError("the other brokers could not connect", hint="--ha-listen HOST:PORT, and no --no-tcp")
+        if bool(self.etcd_cert) != bool(self.etcd_key):
+            raise UsageError("etcd_cert and etcd_key belong together", hint="--etcd-cert FILE --etcd-key FILE")
+        for name, text in (("listen", self.listen), ("ha_listen", self.ha_listen)):
+            if not parse_address(text, name=name)[1]:
+                raise UsageError(
+                    f"{name} is {text!r}, and the other brokers have to know the port", hint=f"{name} HOST:PORT"
+                )
+        if not self.advertise and ip_address(self._host_text).is_unspecified:
+            raise UsageError(f"listen is {self.listen!r}, which no other host reaches", hint="--advertise HOST")
+
+    @property
+    def _host_text(self) -> str:
+        """The host of `listen` as an address; a name is none that means every interface."""
+        host = parse_address(self.listen)[0]
+        return host if host.replace(".", "").isdecimal() or ":" in host else "127.0.0.1"
+
+    @property
+    def etcd_endpoints(self) -> tuple[str, ...]:
+        """The members of etcd."""
+        return tuple(part.strip() for part in self.etcd.replace(",", ";").split(";") if part.strip())
+
+    @property
+    def confirms(self) -> bool:
+        """Whether this log's masters acknowledge, and show, what their slaves in sync have on their disks."""
+        return self.is_sync_master or self.group_role == "sync-master"
+
     @property
     def is_slave(self) -> bool:
         """Whether this broker copies the log of another."""
         return self.role == "slave"
+
+    @property
+    def is_sync_master(self) -> bool:
+        """Whether what this broker acknowledges is on its slaves' disks, too."""
+        return self.role == "sync-master"
 
     @property
     def master_ha_address(self) -> tuple[str, int]:
@@ -298,7 +367,7 @@ class Options:
     @property
     def flush_sync(self) -> bool:
         """Whether nothing is acknowledged before it is on disk."""
-        return self.flush == "sync"
+        return self.flush == "sync" or self.confirms
 
     @property
     def trusts_reads(self) -> bool:

@@ -26,7 +26,7 @@ from shmq.errors import ShmqError
 
 def rehearse(options: Options) -> dict[str, Any] | None:
     """Return why the servers could not start, as a child would say it; None when nothing speaks against it."""
-    if not options.tcp and not options.metrics and not options.ha_listen:
+    if not options.tcp and not options.metrics and not options.replicates:
         return None
     reading, writing = os.pipe()
     child = os.fork()
@@ -75,6 +75,10 @@ def open_once(options: Options) -> None:
             listen(options.listen, "listen")
             if not options.nameserver_addresses:
                 listen(options.nameserver_listen, "nameserver_listen")
+        if options.ha_secret_file:
+            from shmq.daemon.ha.trust import open_trust
+
+            open_trust(options)
         if options.ha_listen:
             listen(options.ha_listen, "ha_listen")
         if options.metrics:

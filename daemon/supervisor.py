@@ -4,9 +4,11 @@ Log files and segments belong to the keeper; the supervisor only removes segment
 
     start                  guard (locks) · rehearsal · keeper · instance.json · bridge · the other bridges ·
                            announcement
+    a child ends in order  again at once: a switch, new segments
     a child dies           again at once, then after 0.1, 0.2 … 5 s; ten good seconds forgive
     keeper: new segments   instance.json, bridge started again: clients attach to the new ones
-    SIGTERM, SIGINT        bridge · keeper (retires the segments, saves) · segments, socket, instance.json removed
+    SIGTERM, SIGINT        an elected broker hands over · bridge · keeper (retires the segments, saves) · segments,
+                           socket, instance.json removed
     a second signal        children are killed; the next start recovers
     SIGKILL of itself      children leave within a second; segments and clients stay; the next supervisor goes on
 
@@ -20,7 +22,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -28,12 +30,13 @@ from shmq.daemon.announcement import Announcer, tcp_facts
 from shmq.daemon.child import Child
 from shmq.daemon.descriptors import check_descriptor_limit
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
+from shmq.daemon.exit_code import DONE, TEMPORARY, UNEXPECTED, exit_code_of
 from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
 from shmq.daemon.rehearsal import rehearse
 from shmq.daemon.service_manager import ServiceManager
+from shmq.daemon.switched import stand_back
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses
@@ -49,6 +52,9 @@ _BACKOFF_SECONDS = 0.1
 _BACKOFF_SECONDS_MAX = 5.0
 _FORGIVEN_SECONDS = 10.0
 _LOCK_SECONDS = 2.0
+# A child that has served ends so when its role was switched or the segments were given up: that is no death.
+_IN_ORDER = (DONE, TEMPORARY)
+_SWITCHED_SECONDS = 0.5
 
 
 def restart_pause(deaths: int) -> float:
@@ -99,6 +105,7 @@ class Supervisor:
             check_descriptor_limit()
             with self._catching_signals():
                 self._guard = Guard.take(self._options, self._log)
+                stand_back(self._options)
                 self._failure = rehearse(self._options)
                 # Whatever happens to us, the writing end closes with us, and the children leave.
                 self._alive = os.pipe()
@@ -161,6 +168,7 @@ class Supervisor:
     def _spawn(self, role: str) -> None:
         assert self._guard is not None
         child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptor=self._guard.descriptor)
+        child.generation = self._instance.generation if self._instance is not None else 0
         self._children[role] = child
         self._selector.register(child.ready_descriptor, selectors.EVENT_READ, lambda: self._on_message(child))
         self._selector.register(child.exit_descriptor, selectors.EVENT_READ, lambda: self._on_exit(child))
@@ -174,7 +182,7 @@ class Supervisor:
         message = child.message
         if "ready" in message:
             self._on_ready(child, message["ready"])
-        elif "error" in message and not self._served:
+        elif "error" in message and self._ends_the_start(child):
             self._failure = {
                 "message": str(message["error"]),
                 "kind": str(message.get("kind", "")),
@@ -231,7 +239,7 @@ class Supervisor:
         self._forget(child)
         if self._failure is not None or self._signals:
             return
-        if not self._served and status > 0:
+        if self._ends_the_start(child) and status > 0:
             self._failure = {
                 "message": f"the {child.role} ended with status {status}; its log lines say why",
                 "kind": "",
@@ -239,10 +247,31 @@ class Supervisor:
                 "exit_code": status,
             }
             return
-        self._deaths[child.role] = 0 if child.age_seconds > _FORGIVEN_SECONDS else self._deaths[child.role] + 1
-        pause = restart_pause(self._deaths[child.role])
+        pause = 0.0
+        if not (status in _IN_ORDER and child.is_heard and child.age_seconds > _SWITCHED_SECONDS):
+            self._deaths[child.role] = 0 if child.age_seconds > _FORGIVEN_SECONDS else self._deaths[child.role] + 1
+            pause = restart_pause(self._deaths[child.role])
         self._log("child.ended", role=child.role, pid=child.pid, status=status, restart_seconds=pause)
         self._due[child.role] = time.monotonic() + pause
+
+    def _ends_the_start(self, child: Child) -> bool:
+        """Whether a failure of this child ends the start; not when its segments were given up meanwhile."""
+        if self._served or child.role == "keeper":
+            return not self._served
+        return self._instance is not None and child.generation == self._instance.generation and not self._is_given_up()
+
+    def _is_given_up(self) -> bool:
+        """Whether the keeper makes new segments, because the log of a slave has to begin elsewhere."""
+        keeper = self._children.get("keeper")
+        if self._instance is None or keeper is None or not keeper.is_heard:
+            return True
+        with contextlib.suppress(ShmqError):
+            store = open_store(self._instance, writable=False, observing=True)
+            try:
+                return store.retired
+            finally:
+                store.close()
+        return False
 
     def _forget(self, child: Child) -> None:
         for descriptor in (child.ready_descriptor, child.exit_descriptor):
@@ -265,29 +294,39 @@ class Supervisor:
         """Stop the children in order and remove what they leave; False when something was not saved."""
         self._log("broker.stopping")
         self._manager.stopping()
-        retired = saved = True
         servers = (*self._besides, *self._workers, "bridge")
-        for role in servers:
-            if role in self._children:
-                self._children[role].ask_to_stop()
-        for role in (*servers, "keeper"):
-            child = self._children.get(role)
-            if child is None:
-                saved = retired = role != "keeper" or self._instance is None
-                continue
-            child.ask_to_stop()
-            seconds = _STOP_SECONDS["keeper" if role == "keeper" else "bridge"]
-            status = child.wait(seconds)
-            if status is None:
-                self._log("child.killed", role=role, pid=child.pid, reason=f"did not stop in {seconds} s")
-                child.kill()
-                status = -signal.SIGKILL
-            self._forget(child)
-            if role == "keeper":
-                saved, retired = status == DONE, status in (DONE, UNEXPECTED)
+        # Who is elected hands over first: its successor asks the bridge for what it lacks.
+        first = ("replication",) if self._options.etcd else ()
+        self._end_all(first)
+        self._end_all(role for role in servers if role not in first)
+        keeper = self._end("keeper") if "keeper" in self._children else None
+        if keeper is None:
+            saved = retired = self._instance is None
+        else:
+            saved, retired = keeper == DONE, keeper in (DONE, UNEXPECTED)
         self._remove(retired=retired)
         self._log("broker.stopped", saved=saved)
         return saved
+
+    def _end_all(self, roles: Iterable[str]) -> None:
+        living = [role for role in roles if role in self._children]
+        for role in living:
+            self._children[role].ask_to_stop()
+        for role in living:
+            self._end(role)
+
+    def _end(self, role: str) -> int:
+        """Have a child end, by force when it does not; return its status."""
+        child = self._children[role]
+        child.ask_to_stop()
+        seconds = _STOP_SECONDS["keeper" if role == "keeper" else "bridge"]
+        status = child.wait(seconds)
+        if status is None:
+            self._log("child.killed", role=role, pid=child.pid, reason=f"did not stop in {seconds} s")
+            child.kill()
+            status = -signal.SIGKILL
+        self._forget(child)
+        return status
 
     def _remove(self, *, retired: bool) -> None:
         instance = self._instance
@@ -302,8 +341,8 @@ class Supervisor:
                 store.close()
         unlink_segments(instance)
         place = self._place
-        told = (place.addresses_path, place.metrics_path, place.ha_path)
-        files = (place.instance_path, place.socket_path, place.roster_path, *told)
+        told = (place.addresses_path, place.metrics_path, place.ha_path, place.links_path)
+        files = (place.instance_path, place.socket_path, place.switch_path, place.roster_path, *told)
         for path in files:
             path.unlink(missing_ok=True)
         remove_unfinished(self._place.runtime_dir)

@@ -27,6 +27,8 @@ from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import Logic
 from shmq.daemon.bridge.next_turn import NextTurn, Settling
+from shmq.daemon.bridge.pull_path import PULLS, Pulled, PullPath
+from shmq.daemon.bridge.refusals import refuse_code, refuse_connection, refuse_header
 from shmq.daemon.bridge.route_waits import Registration, RouteWaits
 from shmq.daemon.bridge.send_path import Held, Origin, SendPath, Served
 from shmq.daemon.bridge.send_wait import SENDS, too_late
@@ -37,7 +39,7 @@ from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
 from shmq.daemon.broker.sends.header import refuse_long_send
-from shmq.errors import ConnectError, ShmqError
+from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
@@ -71,6 +73,7 @@ class Bridge:
         limits: BridgeLimits,
         security: Security | None = None,
         sends: SendPath | None = None,
+        pulls: PullPath | None = None,
         upstreams: Upstreams | None = None,
         figures: BridgeFigures | None = None,
     ) -> None:
@@ -81,9 +84,11 @@ class Bridge:
         self._reception = Reception(limits, self.security.tls)
         self._logic = logic
         self._sends = sends
+        self._pulls = pulls
         self._upstreams = upstreams
         self._held = HeldAnswers(sends.flush_timeout if sends is not None else 0.0)
         self._want: Callable[[int], None] | None = None
+        self._outcome: Callable[[int], Response] = lambda end: Response.SUCCESS
         self._figures = figures or BridgeFigures(LooseCounters())
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
@@ -250,10 +255,10 @@ class Bridge:
         try:
             command = decode_header(frame)
         except HeaderTooLarge as error:
-            self._refuse_header(connection, error)
+            refuse_header(connection, error)
             return
         if connection.refusal:
-            self._tell_refused(connection, command)
+            refuse_connection(connection, command)
             return
         if frame.skipped_bytes:
             refusal = refuse_long_send(command, frame.skipped_bytes, self.limits.frame_bytes_max)
@@ -261,7 +266,7 @@ class Bridge:
                 connection.reply(refusal)
             return
         if command.code in connection.refused and not command.is_reply:
-            self._refuse(connection, command)
+            refuse_code(connection, command)
             return
         if waited_seconds > self.limits.send_wait_max and command.code in SENDS and not command.is_reply:
             self._refuse_late(connection, command, waited_seconds)
@@ -285,6 +290,8 @@ class Bridge:
         if is_unknown and self._logic.is_attached(connection.connection_id):
             connection.attached()
         self._carry_out(effects)
+        if self._pulls is not None and connection.remote is not None and command.code in PULLS:
+            self._pulls.see(frame, command, effects)
         is_local = connection.peer is not None
         self._figures.served(connection.connection_id, command, effects, began_ns, is_local=is_local)
 
@@ -306,8 +313,22 @@ class Bridge:
             return None
         count = served.frame_count - (served.held.frame_count if served.held is not None else 0)
         if count:
-            self._figures.plain_sends(code_of(data), count, began_ns)
+            self._figures.plain(code_of(data), count, began_ns)
         return served
+
+    def serve_pulls(self, connection: BridgeConnection, data: bytes) -> Pulled | None:
+        """Answer the plain pulls at the front of what a connection sent; the answers are the caller's to write."""
+        if self._pulls is None or connection.refused or not self._pulls.is_open:
+            return None
+        began_ns = time.monotonic_ns()
+        try:
+            pulled = self._pulls.serve(data, self.limits)
+        except ShmqError as error:
+            self.log("pulls.failed", reason=str(error))
+            return None
+        if pulled.answers:
+            self._figures.plain(pulled.code, len(pulled.answers), began_ns)
+        return pulled
 
     def hold(self, connection: BridgeConnection, held: Held, data: bytes) -> None:
         """Keep answers until the disk has what they acknowledge."""
@@ -322,28 +343,6 @@ class Bridge:
         self.log("send.late", about="send", reason=answer.remark)
         if not command.is_oneway:
             connection.reply(answer)
-
-    def _refuse_header(self, connection: BridgeConnection, error: HeaderTooLarge) -> None:
-        """Answer what no message is too long for; nobody waits for the answer to an answer."""
-        if error.command.is_reply:
-            raise error
-        if not error.command.is_oneway:
-            connection.reply(error.command.reply(Response.MESSAGE_ILLEGAL, remark=f"the request is illegal: {error}"))
-
-    def _tell_refused(self, connection: BridgeConnection, command: Command) -> None:
-        error = ConnectError(
-            f"the broker has no room for another connection: {connection.refusal}",
-            hint="close connections that are not needed; one connection serves a whole process",
-        )
-        error.code = Response.SYSTEM_BUSY
-        if not command.is_oneway and not command.is_reply:
-            connection.reply(failure_reply(command, error))
-        connection.close(connection.refusal)
-
-    def _refuse(self, connection: BridgeConnection, command: Command) -> None:
-        if not command.is_oneway:
-            remark = f" request type {command.code} not supported"
-            connection.reply(command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
 
     def lost(self, connection: BridgeConnection, reason: str) -> None:
         """The connection is gone: its client has left, unless it is the bridge that leaves."""
@@ -371,26 +370,28 @@ class Bridge:
         """Queues (by index) may have new visible messages."""
         self._guarded("an arrival", lambda: self._logic.arrived(queues, self._now_ms()))
 
-    def call_to_want(self, want: Callable[[int], None]) -> None:
-        """Have `want` called with a log position that answers wait for; `flushed` is expected when the disk has it."""
-        self._want = want
+    def call_to_want(self, want: Callable[[int], None], outcome: Callable[[int], Response]) -> None:
+        """Have `want` called with a log position that answers wait for; `flushed` is expected when that is safe.
+
+        `outcome` says by which code; it is asked again when one has waited too long.
+        """
+        self._want, self._outcome = want, outcome
 
     def flushed(self, durable_end: int) -> None:
         """Everything below this log position is on disk."""
         if self._held.wanted_end is not None:
-            self._release(self._held.take_durable(durable_end), is_durable=True)
+            self._release(self._held.take_durable(durable_end), self._outcome(durable_end))
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
     def flush_failed(self) -> None:
         """What is not on disk by now never will be."""
-        self._release(self._held.take_all(), is_durable=False)
+        self._release(self._held.take_all(), Response.FLUSH_DISK_TIMEOUT)
 
-    def _release(self, entries: Sequence[Entry], *, is_durable: bool) -> None:
-        send(entries, is_durable=is_durable)
-        answer = Response.SUCCESS if is_durable else Response.FLUSH_DISK_TIMEOUT
+    def _release(self, entries: Sequence[Entry], code: Response) -> None:
+        send(entries, code)
         for entry in entries:
-            self._figures.plain_sends(entry.code, entry.held.frame_count, entry.began_ns, answer=answer)
-        if is_durable and entries:
+            self._figures.plain(entry.code, entry.held.frame_count, entry.began_ns, answer=code)
+        if code in (Response.SUCCESS, Response.SLAVE_NOT_AVAILABLE) and entries:
             self.arrived(tuple({queue: None for entry in entries for queue in entry.held.queues}))
         end = self._held.wanted_end
         if end is not None and self._want is not None:
@@ -438,7 +439,7 @@ class Bridge:
     def _reply(self, effect: Reply) -> None:
         connection = self._connections.get(effect.connection_id)
         if connection is not None:
-            connection.reply(effect.command)
+            connection.reply(effect.command, effect.shared)
             self._figures.answered(effect)
 
     def wait_for_routes(self, registration: Registration) -> None:
@@ -457,7 +458,8 @@ class Bridge:
             connection.check_time(now)
         if self._route_waits is not None:
             self._route_waits.look()
-        self._release(self._held.take_late(now), is_durable=False)
+        if late := self._held.take_late(now):
+            self._release(late, self._outcome(late[-1].held.end))
         self._guarded("a tick", lambda: self._logic.tick(self._now_ms()))
 
     def _wake_in(self, after_ms: int) -> None:

@@ -12,7 +12,7 @@ turn.
     closed     the broker has forgotten it
 
 Invariants:
- 1. At most `commands_per_turn` commands of one connection are served before the loop turns.
+ 1. At most `commands_per_turn` commands of one connection are served before the loop turns, and as many plain pulls.
  2. Unfinished frames plus unread replies are bounded for each connection and, in `Budget`, for all together.
  3. Notices that a peer is too slow to read are folded: one for each group is enough.
 """
@@ -30,6 +30,7 @@ from typing import Protocol, cast
 
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.pull_path import Pulled
 from shmq.daemon.bridge.send_path import Held, Origin, Served
 from shmq.daemon.bridge.send_wait import ReadTimes
 from shmq.daemon.broker.requests import Address, Peer
@@ -39,6 +40,7 @@ from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.frame import Frame, FrameDecoder
 from shmq.protocol.header import encode_command
+from shmq.protocol.shared_reply import SharedReply
 
 _LINGER = Struct("ii")  # struct linger: on, seconds
 _FOLDED = frozenset({Request.NOTIFY_CONSUMER_IDS_CHANGED, Request.GROUP_CHANGED})
@@ -78,6 +80,9 @@ class Host(Protocol):
 
     def serve_sends(self, connection: BridgeConnection, data: bytes, origin: Origin) -> Served | None:
         """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
+
+    def serve_pulls(self, connection: BridgeConnection, data: bytes) -> Pulled | None:
+        """Answer the plain pulls at the front of what a connection sent; the answers are the caller's to write."""
 
     def stored(self, queues: Sequence[int]) -> None:
         """Queues (by index) have new messages; who waits for them is served behind the answers written so far."""
@@ -171,12 +176,12 @@ class BridgeConnection(asyncio.Protocol):
         if self._closing_since is not None:
             return
         self.has_spoken = True
-        if self.peer is None:
-            self._host.busy_poll.arrived()
         if self._origin is not None:
-            data = self._serve_sends(data, self._origin)
+            data = self._serve_plain(data, self._origin)
             if not data:
                 return
+        if self.peer is None:
+            self._host.busy_poll.arrived()
         now = self._host.now()
         if self._frame_since is None:
             self._frame_since = now
@@ -214,10 +219,10 @@ class BridgeConnection(asyncio.Protocol):
         else:
             self._host.unproven.held_bytes -= self._charged_bytes
 
-    def reply(self, command: Command) -> None:
+    def reply(self, command: Command, shared: SharedReply | None = None) -> None:
         """Send an answer, of now or of a request that was held; one that cannot be encoded says so."""
         try:
-            data = encode_command(command)
+            data = encode_command(command) if shared is None else shared.frame(command)
         except ShmqError as error:
             data = encode_command(failure_reply(command, error))
         self.write(data)
@@ -299,18 +304,38 @@ class BridgeConnection(asyncio.Protocol):
 
     # -- inside
 
-    def _serve_sends(self, data: bytes, origin: Origin) -> bytes:
-        """Serve the plain sends in front; return the bytes that are left for everybody's way."""
+    def _serve_plain(self, data: bytes, origin: Origin) -> bytes:
+        """Serve the plain sends and pulls in front; return the bytes that are left for everybody's way."""
         if 0 < (missing := self._decoder.missing_bytes) < len(data):
             # A frame that came in two pieces; what follows it may be plain again.
             self._feed(data[:missing], self._host.now())
             self._pump()
             data = data[missing:]
-        if not self._decoder.is_between_frames or self._is_writing_paused or self._closing_since is not None:
+        if self._is_open_for_plain:
+            data = self._serve_sends(data, origin)
+        if data and self._is_open_for_plain:
+            data = self._serve_pulls(data)
+        return data
+
+    @property
+    def _is_open_for_plain(self) -> bool:
+        return self._decoder.is_between_frames and not self._is_writing_paused and self._closing_since is None
+
+    def _serve_pulls(self, data: bytes) -> bytes:
+        # No reason to keep the loop awake: who got a batch of messages has something to do before it asks for more.
+        pulled = self._host.serve_pulls(self, data)
+        if pulled is None or not pulled.answers:
             return data
+        self._frame_since = None
+        for answer in pulled.answers:
+            self.write(answer)
+        return data[pulled.end :]
+
+    def _serve_sends(self, data: bytes, origin: Origin) -> bytes:
         served = self._host.serve_sends(self, data, origin)
         if served is None or not served.frame_count:
             return data
+        self._host.busy_poll.arrived()
         self._idle_since = self._host.now()
         self._frame_since = None
         if served.answers:

@@ -4,7 +4,7 @@ Every figure is written into counters in shared memory, where the exporter reads
 
     a request's turn ── handler ── reply        served: rocketmq_rpc_latency, shmq_request_latency by class
     … no reply, not oneway                      held: noted, counted with is_long_polling when its reply is sent
-    plain sends, many in one call               each took as long as the call
+    plain sends or pulls, many in one call      each took as long as the call
 
 Invariant: what is noted of held requests is bounded by what the logic holds; a connection takes its own along.
 """
@@ -108,11 +108,11 @@ class BridgeFigures:
         """A connection is gone, and what it waits for."""
         self._held_count -= len(self._held.pop(connection_id, ()))
 
-    def plain_sends(self, code: int, count: int, began_ns: int, *, answer: int = Response.SUCCESS) -> None:
-        """Take note of plain sends that were stored and answered together."""
+    def plain(self, code: int, count: int, began_ns: int, *, answer: int = Response.SUCCESS) -> None:
+        """Take note of plain sends or pulls that were served together."""
         spent_ns = time.monotonic_ns() - began_ns
         self._histogram((code, answer, False, False, False)).observe(spent_ns, count)
-        self._class("send")[0].observe(spent_ns, count)
+        self._class(class_of(code))[0].observe(spent_ns, count)
 
     def _observe(
         self,

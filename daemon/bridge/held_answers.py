@@ -5,7 +5,8 @@ only, all that came of that call is one entry here. Nothing is done for a messag
 
     hold ──▶ entries, each log position above that of the one before ──▶ release, up to the durable end: one pass,
                                                                          one write for a connection
-                 │ after the timeout, or once a flush has failed: the same answers, but FLUSH_DISK_TIMEOUT
+                 │ after the timeout, or once a flush has failed: the same answers, but FLUSH_DISK_TIMEOUT,
+                 │ or FLUSH_SLAVE_TIMEOUT where the disk has it and the slaves have not
                  └ the connection is gone: its answers are written to nobody
 
 Invariants:
@@ -84,19 +85,19 @@ class HeldAnswers:
         return taken
 
 
-def send(entries: Iterable[Entry], *, is_durable: bool) -> None:
-    """Send the answers of some entries, those of one connection together."""
+def send(entries: Iterable[Entry], code: Response) -> None:
+    """Send the answers of some entries with this code, those of one connection together."""
     by_waiter: dict[Waiter, list[bytes]] = {}
     for entry in entries:
         by_waiter.setdefault(entry.waiter, []).append(entry.held.answers)
     for waiter, parts in by_waiter.items():
         answers = parts[0] if len(parts) == 1 else b"".join(parts)
-        waiter.released(answers if is_durable else b"".join(_late(answers)), len(answers))
+        waiter.released(answers if code == Response.SUCCESS else b"".join(_with_code(answers, code)), len(answers))
 
 
-def _late(answers: bytes) -> Iterator[bytes]:
-    """The same answers, saying that the message is stored but was not on disk in time."""
+def _with_code(answers: bytes, code: Response) -> Iterator[bytes]:
+    """The same answers, saying that the message is stored but was not safe in time, or that no slave has it."""
     decoder = FrameDecoder()
     decoder.feed(answers)
     while (frame := decoder.take()) is not None:
-        yield encode_command(replace(decode_header(frame), code=Response.FLUSH_DISK_TIMEOUT))
+        yield encode_command(replace(decode_header(frame), code=code))

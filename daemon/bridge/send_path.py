@@ -17,10 +17,9 @@ Invariant: an answer is, to the byte, the one the broker would have given. So th
 at more than the message: with accounts.
 """
 
-import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
+from shmq.daemon.bridge.pull_path import cut
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.broker.records.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.requests import Address
@@ -114,13 +113,7 @@ def answer_pieces(codec: Codec) -> tuple[bytes | int, ...]:
     header = encode_command(answer)[_PREFIX_BYTES:]
     if codec == Codec.JSON:
         tokens = {str(_OPAQUE).encode(): _OPAQUE_TEXT}
-        return _cut(header, tokens | {mark.encode(): kind for kind, mark in marks.items()})
+        return cut(header, tokens | {mark.encode(): kind for kind, mark in marks.items()})
     ext_bytes = sum(6 + len(key) + len(value) for key, value in answer.ext.items())
     tokens = {_OPAQUE.to_bytes(4): _OPAQUE_INT, ext_bytes.to_bytes(4): _BYTES_THAT_FOLLOW}
-    return _cut(header, tokens | {len(mark).to_bytes(4) + mark.encode(): _SIZED + kind for kind, mark in marks.items()})
-
-
-def _cut(header: bytes, tokens: Mapping[bytes, int]) -> tuple[bytes | int, ...]:
-    assert all(header.count(token) == 1 for token in tokens), header
-    parts = re.split(b"(" + b"|".join(map(re.escape, tokens)) + b")", header)
-    return tuple(tokens.get(part, part) for part in parts if part)
+    return cut(header, tokens | {len(mark).to_bytes(4) + mark.encode(): _SIZED + kind for kind, mark in marks.items()})

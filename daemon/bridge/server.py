@@ -17,6 +17,7 @@ from dataclasses import replace
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.limits import BridgeLimits, limits_of
+from shmq.daemon.bridge.pull_path import PullPath
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.sockets.unix_listener import Listener
 from shmq.daemon.bridge.store.index import StoreIndex
@@ -105,14 +106,15 @@ async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, t
         limits=around.limits,
         security=around.security,
         sends=around.sends,
+        pulls=PullPath(around.store, broker.plans, around.security.admission),
         figures=around.figures,
     )
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)
+        watch_log(around, bridge, broker, open_things)  # local members wait here too: for a pop, for the disk
         name_service = None
         if around.listeners:
-            watch_log(around, bridge, broker, open_things)
             name_service = await _listen_for_clients(around, bridge, nameserver_before, open_things)
         _listen_for_processes(around, bridge, open_things)
         tether.ready()

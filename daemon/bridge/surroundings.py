@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.figures import BridgeFigures
@@ -22,7 +22,7 @@ from shmq.daemon.bridge.send_path import SendPath
 from shmq.daemon.bridge.sockets.security import Security, open_security
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.durable_news import DurableNews
-from shmq.daemon.bridge.store.log import StoreLog
+from shmq.daemon.bridge.store.log import StoreLog, outcome_of
 from shmq.daemon.bridge.store.log_watch import LogWatch
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.log import Wanted
@@ -36,7 +36,7 @@ from shmq.daemon.options import Options, parse_address
 from shmq.errors import SegmentError
 from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
-from shmq.shm.core import READ_ONLY_FLUSH_FAILED, BrokerLog, BrokerTables, Store, process_start
+from shmq.shm.core import ACK_CONFIRMED, READ_ONLY_FLUSH_FAILED, BrokerLog, BrokerTables, Store, process_start
 from shmq.shm.counters import BRIDGE
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.place import Place
@@ -125,7 +125,10 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
     advertised = None
     if options.advertise and listeners:
         advertised = Address(*parse_address(options.advertise, name="advertise", port=listeners[0].address.port))
+    in_force, origins = _in_force(options)
     return BrokerSettings(
+        options=in_force,
+        origins=origins,
         broker_name=instance.broker_name,
         version=__version__,
         abi=instance.abi,
@@ -133,9 +136,10 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         pid_namespace=instance.pid_namespace,
         instance=instance.to_object(),
         auto_create=options.auto_create and not options.is_slave,
-        master=options.master,
+        is_slave=options.is_slave,
         default_queues=options.default_queues,
         wait_durable=bool(store.head["flush_sync"]),
+        confirms=store.head["ack_rule"] == ACK_CONFIRMED,
         delay_levels=options.delay_levels,
         timer_max_delay_seconds=options.timer_max_delay_seconds,
         retention_hours=options.retention_hours,
@@ -146,6 +150,21 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         serves_tcp=bool(listeners),
         advertised=advertised,
     )
+
+
+def _in_force(options: Options) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what the options have come to, and where it comes from."""
+    in_force, origins = asdict(options), dict(options.origins)
+    del in_force["origins"]
+    in_force |= {"store": str(options.store_path), "runtime_dir": str(options.place.runtime_dir)}
+    by_role = {
+        "flush": "sync" if options.flush_sync else "async",
+        "auto_create": options.auto_create and not options.is_slave,
+    }
+    for name, value in by_role.items():
+        if in_force[name] != value:
+            in_force[name], origins[name] = value, f"the role {options.role}"
+    return in_force, origins
 
 
 def _set_store_host(store: Store, settings: BrokerSettings, listeners: list[TcpListener]) -> None:
@@ -166,7 +185,7 @@ def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things:
 
     def news(queues: Sequence[int]) -> None:
         bridge.arrived(queues)
-        bridge.flushed(store.durable_end)
+        bridge.flushed(store.safe_end)
         bridge.settle()
 
     watch = LogWatch(
@@ -178,12 +197,12 @@ def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things:
     open_things.callback(watch.close)
     disk = DurableNews(store, lambda: _tell_of_disk(store, bridge))
     open_things.callback(disk.close)
-    bridge.call_to_want(disk.want)
+    bridge.call_to_want(disk.want, lambda end: outcome_of(store, end))
     bridge.call_when_settled(lambda: watch.publish(logic.wanted), version=lambda: logic.wanted_version)
 
 
 def _tell_of_disk(store: Store, bridge: Bridge) -> None:
-    bridge.flushed(store.durable_end)
+    bridge.flushed(store.safe_end)
     if store.read_only == READ_ONLY_FLUSH_FAILED:
         bridge.flush_failed()
 

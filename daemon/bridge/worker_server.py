@@ -12,6 +12,7 @@ from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.group_link import GroupLink
 from shmq.daemon.bridge.limits import BridgeLimits, limits_of
+from shmq.daemon.bridge.pull_path import PullPath
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.surroundings import (
     UMASK,
@@ -75,6 +76,7 @@ async def _serve(around: Surroundings, tether: Tether) -> int:
         limits=around.limits,
         security=around.security,
         sends=around.sends,
+        pulls=PullPath(around.store, logic.plans, around.security.admission),
         upstreams=upstreams,
         figures=around.figures,
     )

@@ -79,7 +79,7 @@ class Broker(Dispatch):
     ) -> None:
         super().__init__(admission)
         self._log = log
-        self._is_slave = bool(settings.master)
+        self._is_slave = settings.is_slave
         self._registry = GroupRegistry(settings)
         self._groups = GroupSettings(tables)
         self._client_ids = ClientIds()
@@ -216,6 +216,11 @@ class Broker(Dispatch):
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
         return of_all(self._parts, lambda part: part.flushed(durable_end, now_ms))
+
+    @property
+    def plans(self) -> Pulls:
+        """Who knows what pulls get."""
+        return self._pulls
 
     @property
     def wanted(self) -> Wanted:

@@ -3,17 +3,19 @@
 Effects of one call are carried out in the order of the list. An effect for a connection that is gone is dropped.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shmq.protocol.command import Command
+from shmq.protocol.shared_reply import SharedReply
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a request of this connection."""
+    """Answer a request of this connection; `shared` where others get the same answer to theirs."""
 
     connection_id: int
     command: Command
+    shared: SharedReply | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.errors import BrokerBusy, ShmqError
+from shmq.protocol.codes import Response
 from shmq.shm.core import Filter
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
@@ -147,7 +148,18 @@ class Log(Protocol):
 
     @property
     def durable_end(self) -> int:
-        """Log position below which everything is on disk."""
+        """Log position below which everything is as safe as this broker promises: on disk, or on its replicas', too."""
+
+    def outcome(self, end: int) -> Response:
+        """Return RocketMQ's code for a message that ends at a log position and waits to be safe.
+
+        SUCCESS when it is; SLAVE_NOT_AVAILABLE when it is on this disk only, though this broker has slaves confirm;
+        else FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT, which say what it waits for.
+        """
+
+    @property
+    def end(self) -> int:
+        """Log position where the next record goes, or a little before it."""
 
     @property
     def passed_over(self) -> int:
@@ -247,6 +259,12 @@ class Log(Protocol):
         """Walk that many records from a log position on, which has to be the start of one.
 
         Returns where to go on, None at the end, and the halves' log positions that committed messages name.
+        """
+
+    def copies(self, log_position: int, end: int, count: int) -> tuple[int | None, Sequence[tuple[int, int]]]:
+        """Walk as `committed` does, up to a position.
+
+        Returns where to go on, and the log position of each record that names another, with the name.
         """
 
 

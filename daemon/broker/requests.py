@@ -13,6 +13,7 @@ from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
+from shmq.protocol.shared_reply import SharedReply
 
 _CODES = "_served_codes"
 
@@ -122,6 +123,7 @@ class Answer:
     asks: Sequence[Ask] = ()
     held: bool = False  # no reply now: the answers to `asks` make it, with `later`
     effects: Sequence[Effect] = ()  # carried out after the reply
+    shared: SharedReply | None = None  # others get the same answer
 
 
 Handler = Callable[[Call], Answer | None]
@@ -135,7 +137,7 @@ name) counts what is on disk only."""
 def reply_to(call: Call, answer: Answer) -> Reply:
     """Return the answer as the effect that sends it."""
     reply = call.command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
-    return Reply(call.connection.connection_id, reply)
+    return Reply(call.connection.connection_id, reply, answer.shared)
 
 
 def later(call: Call, answer: Answer) -> list[Effect]:

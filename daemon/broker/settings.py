@@ -25,11 +25,14 @@ class BrokerSettings:
     abi: int
     generation: int
     pid_namespace: int  # inode number; robust locks are only safe between processes of one namespace
+    options: Mapping[str, Any] = field(default_factory=dict)  # all settings in force at the start
+    origins: Mapping[str, str] = field(default_factory=dict)  # where those come from that are no defaults
     instance: Mapping[str, Any] = field(default_factory=dict)  # the JSON object a client maps the segments by
     auto_create: bool = True
-    master: str = ""  # of a slave: host and port of its master
+    is_slave: bool = False  # it stores nothing of its own, whether it knows its master or nobody is elected yet
     default_queues: int = DEFAULT_QUEUES
     wait_durable: bool = False
+    confirms: bool = False  # slaves have to have what is acknowledged
     cluster: str = "DefaultCluster"
     store_identity: str = ""  # equal for two processes that see the same store, and only for them
     delay_levels: str = DEFAULT_DELAY_LEVELS  # RocketMQ's messageDelayLevel

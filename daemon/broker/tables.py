@@ -45,6 +45,7 @@ class StoreFacts(NamedTuple):
     appended: int
     appended_bytes: int
     refused: int
+    epoch: int = 0  # of the master whose records come now
 
 
 class DiskRoom(NamedTuple):

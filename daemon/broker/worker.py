@@ -63,6 +63,11 @@ class WorkerLogic(Dispatch):
         self._otherwise = _forward
 
     @property
+    def plans(self) -> Pulls:
+        """Who knows what pulls get."""
+        return self._pulls
+
+    @property
     def wanted(self) -> Wanted:
         """What has to happen to the log for somebody here; whoever asks watches it from now on."""
         return Wanted(self._pulls.waits.watch(), self._sends.wanted_end)

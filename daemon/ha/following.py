@@ -1,37 +1,96 @@
 """A slave's thread: the stream from its master into this host's log, and the master's tables into ours.
 
     tables copied -> connected -> frames -> FollowerLink -> the core takes whole records -> reports
-         ^                                                      |
-         +---- every 10 s, and when a record is of a topic or queue that is not here
+         ^                            |                         |
+         |                            +---- an empty log, and the master's begins elsewhere: the segments are given up,
+         |                                  and the keeper makes new ones with a log that begins there
+         |                       +---- a log that parts from the master's: cut by the keeper, likewise
+         +---- every 10 s, offsets every second, and when a record is of a topic or queue that is not here
 
 Whatever fails, the connection is closed and made again a second later, and goes on at the log end. A reason is told
 once.
 
-Rules: (1) only this thread moves the log end of a slave; (2) a slave that cannot go on says why and changes nothing.
+Rules: (1) only this thread moves the log end of a slave; (2) a slave that cannot go on says why and changes nothing;
+(3) whatever is changed beside the log is changed while the master is followed (`MasterTables.changing`): its answer may
+come when this host leads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from struct import pack
+from typing import NamedTuple
+
+import msgspec
 
 from shmq.daemon.event_log import EventLog
+from shmq.daemon.ha.election.effects import Message
+from shmq.daemon.ha.election.message_codec import message_bytes, read_message
+from shmq.daemon.ha.flush_news import FlushNews
 from shmq.daemon.ha.follower import FollowerLink
+from shmq.daemon.ha.handshake import Claim
+from shmq.daemon.ha.log_file import LogFile
+from shmq.daemon.ha.master_state import MasterState
 from shmq.daemon.ha.master_tables import MasterTables
-from shmq.daemon.ha.stream import FROM_BEGINNING
+from shmq.daemon.ha.meeting import START_AGAIN, LastRecord, Side, State
+from shmq.daemon.ha.proving import prove_to_master
+from shmq.daemon.ha.trust import NOBODY_PROVES, Trust
 from shmq.delay_levels import DelayLevels
-from shmq.errors import CorruptionError, ShmqError, StoreError
-from shmq.shm.core import LOG_FULL, NO_QUEUE, NO_TOPIC, OK, ReplicaStore, Store
+from shmq.errors import CorruptionError, ProtocolError, ShmqError, StoreError
+from shmq.shm.core import (
+    ACK_CONFIRMED,
+    LOG_FULL,
+    NO_QUEUE,
+    NO_TOPIC,
+    OK,
+    READ_ONLY,
+    READ_ONLY_REASONS,
+    KeeperStore,
+    ReplicaStore,
+    Store,
+)
+from shmq.shm.unit import Unit, units_of
+from shmq.store.layout import StoreLayout
+from shmq.store.lineage.beginning import wish_beginning
+from shmq.store.lineage.cutting import wish_cut
+from shmq.store.lineage.epochs import check_epochs, load_epochs, store_epochs
+from shmq.store.lineage.standing import Identity, store_identity
 
 _AGAIN_SECONDS = 1.0
+_ELECTED_AGAIN_SECONDS = 0.2  # the leader is about to serve
 _CONNECT_SECONDS = 5.0
+_CONFIRM_SECONDS = 0.2
+_SLOW_FLUSH_MS, _SLOW_MS = 100, 1_000
 _LOOK_SECONDS = 0.2
 _WAIT_SECONDS = 0.005  # for a file that the keeper makes
 _LOCK_SECONDS = 1.0
 _TABLES_MS = 10_000
+_OFFSETS_MS = 1_000  # what was read since is read again where the master dies
 _READ_BYTES = 1 << 20
+_UNREACHABLE = (
+    "look whether the master runs and listens there, whether it names this host in --ha-allow, and whether a firewall"
+    " stands between; this slave tries again every second"
+)
+
+
+class Elected(NamedTuple):
+    """Whom an election wants to be followed, and who is told of it; any thread is called.
+
+    Attributes:
+        store, epoch: of the leader.
+        joined: this log is a part of the leader's, on the disk too.
+        heard: the leader says something of the election.
+    """
+
+    store: str
+    epoch: int
+    joined: Callable[[], None]
+    heard: Callable[[Message], None]
 
 
 class Following:
@@ -41,6 +100,10 @@ class Following:
         master: host and port where the master ships its log.
         store: mapped writable, and told to follow.
         tables: the master's.
+        layout: of the store directory.
+        me: who this slave is; of its log `store` says the rest.
+        elected: where the master was elected.
+        trust: whom this host follows.
     """
 
     def __init__(
@@ -49,79 +112,318 @@ class Following:
         store: Store,
         tables: MasterTables,
         levels: DelayLevels,
-        stopping: threading.Event,
+        layout: StoreLayout,
         log: EventLog,
+        *,
+        me: Side,
+        elected: Elected | None = None,
+        trust: Trust = NOBODY_PROVES,
     ) -> None:
+        self._trust = trust
+        self._elected = elected
+        self._speaking = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._flushes: FlushNews | None = None
+        self._says: deque[Message | None] = deque()
+        self._confirmed = 0
+        self._slow_until_ms = 0
         self._master = master
+        self._me = me
         self._store = store
+        self._layout = layout
         self._replica = ReplicaStore(store)
         self._tables = tables
         self._delays = pack(f"={levels.count}Q", *(levels.delay_ms(level + 1) for level in range(levels.count)))
-        self._stopping = stopping
+        self.stopping = threading.Event()
         self._log = log
-        self._wants_all = True
-        self._tables_ms = 0
+        self._is_stock = False  # the master, as it has just said itself: it is not greeted again
+        self._judged_end = 1  # below it each first record of a queue was looked at
+        self._known_until = 0  # below it the tables say when each topic was made for the last time
+        self._tables_ms = self._offsets_ms = 0
         self._complaint = ""
+        self._is_joined = False
+        self.state = MasterState(_text(master))
+
+    @property
+    def epoch(self) -> int:
+        """The newest that this slave has heard of."""
+        return self._me.epoch
+
+    def note_known_pops(self) -> None:
+        """Note for who leads after this behind which pops the progress was not told."""
+        self._tables.note_known_pops()
+
+    def stop(self) -> None:
+        """Let `run` return; any thread may call.
+
+        From when this returns the master is told nothing, and nothing here changes on its account but, while the core
+        follows, the log.
+        """
+        self.stopping.set()
+        self._tables.end()
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # ends a send that waits
+        with self._speaking:
+            pass
+
+    def say(self, message: Message | None) -> None:
+        """Tell the leader something of the election, None: how far this log is; any thread may call."""
+        with self._speaking:
+            if self._flushes is not None:
+                self._says.append(message)
+                self._flushes.ring()
 
     def run(self) -> None:
         """Follow until told to stop."""
-        while not self._stopping.is_set() and not self._store.retired:
-            try:
-                reason = self._follow()
-            except (OSError, ShmqError) as error:
-                reason = str(error)
-            if reason != self._complaint and not self._stopping.is_set():
+        while not self.stopping.is_set() and not self._store.retired:
+            reason, cure = self._attempt()
+            self.state.lost(reason, cure, _now_ms())
+            if reason != self._complaint and not self.stopping.is_set():
                 self._complaint = reason
-                self._log("ha.master_lost", master=_text(self._master), reason=reason, log_end=self._store.log_end)
-            self._stopping.wait(_AGAIN_SECONDS)
+                self._log(
+                    "ha.master_lost", master=_text(self._master), reason=reason, hint=cure, log_end=self._store.log_end
+                )
+            self.stopping.wait(_AGAIN_SECONDS if self._elected is None else _ELECTED_AGAIN_SECONDS)
 
-    def _follow(self) -> str:
-        """Follow over one connection; return why it is over."""
-        self._copy_tables()
-        end = self._store.log_end
-        link = FollowerLink(end, _now_ms(), is_empty=end == 0, wants_all=self._wants_all)
+    def _attempt(self) -> tuple[str, str]:
+        """Follow over one connection; return why it is over, and what can be done about it."""
+        try:
+            return self._follow()
+        except CorruptionError as error:
+            return str(error), error.hint or START_AGAIN
+        except ShmqError as error:
+            return str(error), error.hint
+        except OSError as error:
+            return f"{_text(self._master)}: {error}", _UNREACHABLE
+
+    def _follow(self) -> tuple[str, str]:
+        if not self._trust.secret:
+            self._copy_tables()
         with socket.create_connection(self._master, _CONNECT_SECONDS) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            proven = self._prove(connection)
+            if self._trust.secret:  # nothing of a master is believed before
+                self._copy_tables()
+            return self._follow_over(connection, proven)
+
+    def _prove(self, connection: socket.socket) -> Claim | None:
+        """Have the master prove who it is, where it has to; raises ProtocolError."""
+        host = connection.getpeername()[0]
+        refuses_plain = self._trust.refuses_plain(host)
+        is_stock, self._is_stock = self._is_stock, False
+        if not self._trust.secret or (is_stock and refuses_plain is None and self._elected is None):
+            self._is_stock = is_stock
+            return None
+        proven = prove_to_master(connection, self._trust, self._me, is_ended=self.stopping.is_set)
+        if proven is None:
+            self._is_stock = self._elected is None
+            raise ProtocolError("the master is a stock RocketMQ broker; it is asked again, as its own slaves ask")
+        return proven
+
+    def _follow_over(self, connection: socket.socket, proven: Claim | None) -> tuple[str, str]:
+        end = self._store.log_end
+        link = FollowerLink(
+            end,
+            _now_ms(),
+            is_empty=self._is_empty(end),
+            flushed=self._store.durable_end,
+            me=msgspec.structs.replace(self._me, begin=self._store.log_begin),
+            greets=not self._is_stock,
+            last=self._last_record(end),
+            expects=None if self._elected is None else self._elected[:2],
+            proven=proven,
+        )
+        self._is_stock = False  # for this connection: the next master of this address may be another one
+        self._is_joined = False
+        with contextlib.closing(FlushNews(self._store)) as flushes:
             self._log("ha.master_connected", master=_text(self._master), log_end=end)
-            while not self._stopping.is_set() and not self._store.retired and not link.closed:
-                self._turn(connection, link)
-        if link.begins_at == FROM_BEGINNING:
-            self._wants_all = False  # RocketMQ's own master took our question for a position
-        elif link.begins_at is not None:
+            with self._known(connection, flushes):
+                while not self.stopping.is_set() and not self._store.retired and not link.closed:
+                    self._turn(connection, flushes, link)
+                with contextlib.suppress(OSError):  # a master that was replaced has to know it
+                    self._send(connection, link)
+        self._is_stock = link.is_stock and not link.is_met
+        if link.begins_at is not None:
+            with self._tables.changing():
+                self._begin_at(link.begins_at, is_stock=link.is_stock)
+        if link.cut_at is not None and link.master is not None:
+            with self._tables.changing():
+                self._cut_at(link.cut_at, link.master.epoch)
+        if link.state is not None and link.state is not State.FOLLOWING:
+            return f"{link.state}: {link.closed}", link.cure
+        return link.closed, link.cure
+
+    @contextlib.contextmanager
+    def _known(self, connection: socket.socket, flushes: FlushNews) -> Iterator[None]:
+        """Let other threads end a connection, and speak over it, while it lasts."""
+        with self._speaking:
+            self._connection, self._flushes = connection, flushes
+            self._says.clear()
+        try:
+            yield
+        finally:
+            with self._speaking:
+                self._connection = self._flushes = None
+
+    def _send(self, connection: socket.socket, link: FollowerLink) -> None:
+        with self._speaking:
+            if (out := link.take()) and not (self.stopping.is_set() and self._elected is not None):
+                connection.settimeout(_CONNECT_SECONDS)
+                connection.sendall(out)
+
+    def _speak(self, link: FollowerLink) -> None:
+        """Say what the election wants said."""
+        while self._says:
+            message = self._says.popleft()
+            if message is None:
+                link.report(_now_ms())
+            else:
+                link.say(message_bytes(message))
+
+    def _hear(self, link: FollowerLink, elected: Elected) -> None:
+        """Tell the election what was heard, and readers what is confirmed."""
+        messages, link.messages = link.messages, []
+        for message in messages:
+            elected.heard(read_message(message))
+        if (
+            link.confirmed > self._confirmed
+            and self._store.head["ack_rule"] == ACK_CONFIRMED
+            and self._replica.confirm(link.confirmed, 0, _CONFIRM_SECONDS) is not None
+        ):
+            self._confirmed = link.confirmed
+
+    def _last_record(self, log_end: int) -> LastRecord | None:
+        """The last record that is in a queue; None where there is none."""
+        last = Unit(-1, 0, 0)
+        for topic in self._store.topics():
+            for queue in topic["queues"]:
+                place = self._store.queue(queue)
+                if place.offset_max > place.offset_min:
+                    units = units_of(self._store.units_stored(queue, place.offset_max - 1, 1))
+                    last = max(last, *units)
+        if not self._store.log_begin <= last.log_position < log_end:
+            return None
+        file = LogFile(self._layout.root, int(self._store.head["file_bytes"]))
+        try:
+            return LastRecord(last.log_position, file.read(last.log_position, last.record_bytes))
+        finally:
+            file.close()
+
+    def _is_empty(self, log_end: int) -> bool:
+        """Whether no record ever was in this log: one whose files retention has taken has queues that go on."""
+        if log_end != self._store.log_begin:
+            return False
+        queues = (queue for topic in self._store.topics() for queue in topic["queues"])
+        return log_end == 0 or not any(self._store.queue(queue).offset_max for queue in queues)
+
+    def _begin_at(self, position: int, *, is_stock: bool) -> None:
+        """Have the log of this host, which is empty, begin where the master's does."""
+        if is_stock:
             raise StoreError(
-                f"{link.closed}: its first log files are gone, and an empty slave can only begin at 0",
+                f"the master ships its log from {position} to an empty slave, which is its last file: what lies before"
+                " it would be missing here",
                 hint="copy the master's store directory to this host while that is stopped, then start this slave",
             )
-        return link.closed
+        file_bytes = int(self._store.head["file_bytes"])
+        if position % file_bytes:
+            raise StoreError(
+                f"the master's log begins at {position}, which is no multiple of this slave's file size {file_bytes}",
+                hint="start this slave with the master's --file-size",
+            )
+        wish_beginning(self._layout, position)
+        self._log("ha.begins", master=_text(self._master), log_position=position)
+        KeeperStore(self._store).set_retired()  # the keeper ends, and comes again
 
-    def _turn(self, connection: socket.socket, link: FollowerLink) -> None:
-        if out := link.take():
-            connection.settimeout(_CONNECT_SECONDS)
-            connection.sendall(out)
-        if not link.is_full:
-            connection.settimeout(_LOOK_SECONDS)
-            try:
-                data = connection.recv(_READ_BYTES)
-                if not data:
-                    link.closed = "the master closed the connection"
-                link.feed(data, _now_ms())
-                self._complaint = ""
-            except TimeoutError:
-                pass
+    def _cut_at(self, position: int, epoch: int) -> None:
+        """Have the log of this host cut where it parts from the master's; what is cut off is kept."""
+        wish_cut(self._layout, position, epoch)
+        self._log(
+            "ha.parted",
+            master=_text(self._master),
+            log_position=position,
+            bytes=self._store.log_end - position,
+            epoch=epoch,
+        )
+        KeeperStore(self._store).set_retired()  # as above
+
+    def _join(self, master: Side | None) -> None:
+        """Take over which log this is, and whose epochs; before a byte of it. A stock master says neither."""
+        if self._is_joined or master is None:
+            return
+        self._is_joined = True
+        log = master.log or self._me.log
+        if (log, master.in_sync_min) != (self._me.log, self._me.in_sync_min):
+            store_identity(self._layout, Identity(self._me.store, log, master.in_sync_min))
+        epochs = check_epochs(master.epochs)
+        if epochs != load_epochs(self._layout):
+            store_epochs(self._layout, epochs)
+        self._me = msgspec.structs.replace(self._me, log=log, epochs=epochs, in_sync_min=master.in_sync_min)
+        if self._elected is not None:
+            self._elected.joined()
+
+    def _turn(self, connection: socket.socket, flushes: FlushNews, link: FollowerLink) -> None:
+        self._speak(link)
+        self._send(connection, link)
+        if flushes.wait(None if link.is_full else connection):
+            data = connection.recv(_READ_BYTES)
+            if not data:
+                link.closed = "the master closed the connection"
+            link.feed(data, _now_ms())
+            self._complaint = "" if not link.closed else self._complaint
+            if link.is_met and not link.closed:
+                if link.is_proven:
+                    with self._tables.changing():
+                        self._join(link.master)
+                self.state.heard(is_stock=link.is_stock, now_ms=_now_ms())
         self._apply(link)
+        if self._elected is not None:
+            self._hear(link, self._elected)
+        self._tables.settle(self._store.log_end)
+        if link.is_prompt and self._store.durable_end < self._store.log_end:
+            self._flush(flushes)
+        link.flushed(self._store.durable_end, _now_ms())
         link.tick(_now_ms())
-        if _now_ms() - self._tables_ms >= _TABLES_MS:
-            self._copy_tables()
+        self.state.reached(self._store.log_end, link.master_end, _now_ms())
+        self._look_at_tables()
+
+    def _look_at_tables(self) -> None:
+        """Copy what is due; a master whose broker ends or starts again just now goes on shipping, and may hand over."""
+        with contextlib.suppress(OSError):
+            if _now_ms() - self._tables_ms >= _TABLES_MS:
+                self._copy_tables()
+            elif _now_ms() - self._offsets_ms >= _OFFSETS_MS:
+                self._offsets_ms = _now_ms()
+                self._tables.copy_offsets()
+
+    def _flush(self, flushes: FlushNews) -> None:
+        """Have on the disk what was taken.
+
+        Where this host shows only what is confirmed, `flushes` waits for that, which comes later. So this thread
+        flushes by itself, unless that takes so long that nothing would be heard of it.
+        """
+        if self._store.head["ack_rule"] == ACK_CONFIRMED and _now_ms() >= self._slow_until_ms:
+            began_ms = _now_ms()
+            KeeperStore(self._store).flush()
+            if _now_ms() - began_ms > _SLOW_FLUSH_MS:
+                self._slow_until_ms = _now_ms() + _SLOW_MS
+        else:
+            flushes.want(self._store.log_end)
 
     def _apply(self, link: FollowerLink) -> None:
         """Let the core take what it can; what is missing for the rest is made."""
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             position, data = link.pending()
+            received = len(data)
             with data:
                 if not data:
                     return
                 try:
-                    end, _, stop, missing = self._replica.replicate(data, position, self._delays, _LOCK_SECONDS)
+                    judged_end = self._judged_end if self._tables.tells_lives else 0
+                    end, _, stop, missing = self._replica.replicate(
+                        data, position, self._delays, _LOCK_SECONDS, judged_end, link.epoch
+                    )
                 except CorruptionError:
                     link.applied(self._store.log_end, _now_ms())
                     raise
@@ -129,20 +431,57 @@ class Following:
             if stop == OK and end == position:
                 return
             if stop in (NO_TOPIC, NO_QUEUE) and missing is not None:
-                self._make_known(*missing)
+                self._make_known(*missing, log_end=end, received_end=position + received)
             elif stop != OK:
-                self._stopping.wait(_WAIT_SECONDS if stop == LOG_FULL else _LOOK_SECONDS)
+                self.state.waits(*self._obstacle(stop), _now_ms())
+                self.stopping.wait(_WAIT_SECONDS if stop == LOG_FULL else _LOOK_SECONDS)
                 return
 
-    def _make_known(self, topic: bytes, queue_id: int) -> None:
+    def _obstacle(self, stop: int) -> tuple[str, str]:
+        """Why the core takes no more records just now, and what can be done about it."""
+        if stop == LOG_FULL:
+            return (
+                "the keeper makes no new log file: the disk is full, or it does not answer",
+                "make room on this slave's disk, and look at the broker's log; the slave then goes on by itself",
+            )
+        if stop == READ_ONLY:
+            why = READ_ONLY_REASONS.get(self._store.read_only, "")
+            return f"this slave's store takes nothing: {why}", "see what shmq health says of its store"
+        return "another process holds this slave's append lock", "see what shmq health says of the lock"
+
+    def _make_known(self, topic: bytes, queue_id: int, *, log_end: int, received_end: int) -> None:
+        """Make the queue of the record at the log end, or, where it is the first of a new life, the whole topic anew.
+
+        Args:
+            received_end: the master had this much in its log before it is asked now.
+        """
         name = topic.decode(errors="replace")
-        self._copy_tables()
-        index = self._store.topic_find(name)
-        if index < 0 or len(self._store.topic(index)["queues"]) <= queue_id:
+        if log_end >= self._known_until or len(self._queues(name)) <= queue_id:
+            self._copy_tables()
+            self._known_until = received_end
+        self._judged_end = log_end + 1
+        queues = self._queues(name)
+        if len(queues) <= queue_id:
             self._tables.make_topic(name, queue_id + 1)
+        elif self._store.queue(queues[queue_id]).offset_max or self._tables.is_of_another_life(
+            name, log_end, self._firsts(queues)
+        ):
+            self._tables.make_again(name)
+            self._log("ha.topic_made_again", topic=name, log_position=log_end)
+
+    def _queues(self, topic: str) -> list[int]:
+        index = self._store.topic_find(topic)
+        return list(self._store.topic(index)["queues"]) if index >= 0 else []
+
+    def _firsts(self, queues: list[int]) -> Iterator[int]:
+        """Log positions of the first messages of queues."""
+        for queue in queues:
+            first = self._store.queue(queue).offset_min
+            for unit in units_of(self._store.units_stored(queue, first, 1)):
+                yield unit.log_position
 
     def _copy_tables(self) -> None:
-        self._tables_ms = _now_ms()
+        self._tables_ms = self._offsets_ms = _now_ms()
         self._tables.copy()
 
 

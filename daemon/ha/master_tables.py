@@ -1,15 +1,20 @@
 """What a slave copies beside the log: topics, groups and offsets, asked for by RocketMQ's own codes.
 
-    21   every topic             made or changed here, never deleted
+    21   every topic             made or changed here; deleted, and made again where it was made again there, by the
+                                 places in the log where each begins, which only a master of ours tells
     201  every group             made, with its settings
     43   offsets of groups       raised here, never set back
     45   progress of delays      raised, as offsets of the group that reads the schedule topic
 
-An answer says how things are now, not at which place of the log they became so: an offset may be ahead of the messages
-that are here, and is then reached by them a moment later.
+An answer says how things are now, not at which place of the log they became so: an offset may be ahead of what is
+here. Of a consumer that pops it tells of checkpoints in the log, and progress of delayed and timed messages tells of
+copies: who believed it without them would lose a message when the master is gone. A master of ours says where its log
+ended then, and what it said is believed once that is here. Of a stock one it is believed at once, and a promotion sets
+an offset back to the end of its queue (`shmq.store.tables.lower_offsets`).
 
-Invariants: (1) nothing is deleted or set back here on account of an answer; (2) whatever a master answers, the outcome
-is a change of these tables, or a ShmqError or OSError that says why not.
+Invariants: (1) no group is deleted and no offset set back here on account of an answer; (2) whatever a master
+answers, the outcome is a change of these tables, or a ShmqError or OSError that says why not; (3) when `end` returns
+nothing is changed any more, however late an answer comes: this host may lead then, and its topics be its own.
 """
 
 from __future__ import annotations
@@ -17,17 +22,22 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import Any
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
-from shmq.errors import InvalidName, ProtocolError, RemoteError, UsageError
+from shmq.daemon.ha.known_pops import note_known_pops
+from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.errors import InvalidName, ProtocolError, RemoteError, SegmentFull, UsageError
 from shmq.message import QUEUES_MAX, check_group, check_topic
 from shmq.protocol.acl import KeyPair, key_pair_of, sign
 from shmq.protocol.body import (
+    BORN_POSITIONS,
+    LOG_END,
     SubscriptionGroupTable,
     TopicConfig,
     TopicTable,
@@ -53,6 +63,15 @@ class _DelayTable(msgspec.Struct):
     offsetTable: dict[int, int] = {}
 
 
+class _Held(NamedTuple):
+    """Progress that tells of records which may not be here yet."""
+
+    stamp: int  # where the master's log ended when it was told
+    offsets: dict[str, dict[int, int]]
+    delays: dict[int, int]
+    asked_end: int  # of this log, before it was asked for
+
+
 class MasterTables:
     """The tables of one master, and how they get into ours.
 
@@ -66,26 +85,103 @@ class MasterTables:
         self._tables = tables
         self._groups = GroupSettings(tables)
         self._keys: KeyPair = key_pair_of(os.environ)
+        self._held: _Held | None = None
+        self._turn = threading.Lock()
+        self._is_over = False
+        self._known_end = -1  # of the log: what is below it the offsets here tell of
+        self._born: dict[str, int] | None = None  # by topic, where it begins in the log; None: the master does not say
+
+    @property
+    def tells_lives(self) -> bool:
+        """Whether the master says where its topics begin."""
+        return self._born is not None
+
+    def end(self) -> None:
+        """Change nothing any more from when this returns; any thread may call."""
+        with self._turn:
+            self._is_over = True
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Change this host on account of the master; `end` waits for it.
+
+        Raises:
+            UsageError: the master is not followed any more.
+        """
+        with self._turn:
+            if self._is_over:
+                raise UsageError("this host does not follow {}:{} any more".format(*self._master))
+            yield
 
     def copy(self) -> None:
         """Ask for everything, and take it over.
 
         Raises:
             OSError: the master cannot be reached.
-            ShmqError: it refuses, says what cannot be, or there is no room for it.
+            ShmqError: it refuses, says what cannot be, or there is no room for it; or it is not followed any more.
         """
         with socket.create_connection(self._master, _ANSWER_SECONDS) as connection:
-            topics = decode_body(self._ask(connection, Request.GET_ALL_TOPIC_CONFIG), TopicTable)
+            ext = {BORN_POSITIONS: "true"}
+            topics = decode_body(self._ask(connection, Request.GET_ALL_TOPIC_CONFIG, ext), TopicTable)
+            body = self._ask(connection, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+            groups = decode_body(body, SubscriptionGroupTable).subscriptionGroupTable.values()
+            held = self._ask_offsets(connection)
+        with self.changing():
+            self._born = topics.bornPositions if isinstance(topics.bornPositions, dict) else None
             for topic in topics.topicConfigTable.values():
                 self._put_topic(topic)
-            body = self._ask(connection, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            for group in decode_body(body, SubscriptionGroupTable).subscriptionGroupTable.values():
+            for group in groups:
                 check_group(group.groupName)
                 self._groups.check(group)
                 self._groups.put(group)
-            self._put_offsets(self._offsets(connection, Request.GET_ALL_CONSUMER_OFFSET, _OffsetTable).offsetTable)
-            delays = self._offsets(connection, Request.GET_ALL_DELAY_OFFSET, _DelayTable).offsetTable
-            self._put_delays(delays)
+            self._hold(held)
+
+    def copy_offsets(self) -> None:
+        """Ask for what changes with every message that is read, and take it over; raises what `copy` raises."""
+        with socket.create_connection(self._master, _ANSWER_SECONDS) as connection:
+            held = self._ask_offsets(connection)
+        with self.changing():
+            self._hold(held)
+
+    def _ask_offsets(self, connection: socket.socket) -> _Held:
+        end = self._tables.facts().log_end
+        delays = self._offsets(connection, Request.GET_ALL_DELAY_OFFSET, _DelayTable)[0].offsetTable
+        found, ext = self._offsets(connection, Request.GET_ALL_CONSUMER_OFFSET, _OffsetTable, {LOG_END: "true"})
+        stamp = ext.get(LOG_END, "")
+        return _Held(int(stamp) if stamp.isascii() and stamp.isdecimal() else 0, found.offsetTable, delays, end)
+
+    def _hold(self, held: _Held) -> None:
+        """Believe it now or later; what was said before comes first, or a slave that is always behind got none."""
+        log_end = self._tables.facts().log_end
+        self._settle(log_end)
+        if self._held is None or held.stamp < self._held.stamp:  # the master's log may have lost its end
+            self._held = held
+            self._settle(log_end)
+
+    def settle(self, log_end: int) -> None:
+        """Believe what the master's progress tells of, once that is here."""
+        if self._held is not None and log_end >= self._held.stamp:
+            with self.changing():
+                self._settle(log_end)
+
+    def _settle(self, log_end: int) -> None:
+        held = self._held
+        if held is not None and log_end >= held.stamp:
+            self._held = None
+            self._put_offsets(held.offsets)
+            self._put_delays(held.delays, held.asked_end)
+            self._known_end = max(self._known_end, held.stamp or held.asked_end)
+
+    @property
+    def known_end(self) -> int:
+        """Up to where in the log the progress of groups is told here; -1: none was told yet."""
+        return self._known_end
+
+    def note_known_pops(self) -> None:
+        """Note for who leads with these tables behind which pops the progress was not told."""
+        if self._known_end >= 0:
+            with contextlib.suppress(SegmentFull):  # else some messages are read twice
+                note_known_pops(self._tables, self._known_end)
 
     def make_topic(self, name: str, queues: int) -> None:
         """Make what a record is of and the master has no more: it was deleted there, and its records are still to come.
@@ -93,9 +189,44 @@ class MasterTables:
         Raises:
             ShmqError: no name of a topic, too many queues, or no room.
         """
-        topic = self._tables.topic(name)
-        most = max(queues, topic.read_queues if topic else 0)
-        self._put_topic(TopicConfig(name, most, most, topic.perm if topic else 6))
+        with self.changing():
+            topic = self._tables.topic(name)
+            most = max(queues, topic.read_queues if topic else 0)
+            self._put_topic(TopicConfig(name, most, most, topic.perm if topic else 6))
+
+    def is_of_another_life(self, name: str, log_position: int, firsts: Iterable[int]) -> bool:
+        """Whether a topic here was deleted on the master before a record that is the first of its queue.
+
+        Args:
+            log_position: of that record.
+            firsts: log positions of the first messages of the topic's queues here.
+        """
+        born = self._born.get(name) if self._born is not None else None
+        if born is None or born > log_position:
+            return False  # that life is over, too
+        return any(first < born for first in firsts)
+
+    def make_again(self, name: str) -> None:
+        """Delete a topic, and make it with the same settings and empty queues.
+
+        Raises:
+            ShmqError: there is no room.
+        """
+        with self.changing():
+            topic = self._tables.topic(name)
+            if topic is None:
+                return
+            self._tables.topic_delete(name)
+            self._tables.topic_put(
+                name,
+                read_queues=topic.read_queues,
+                write_queues=topic.write_queues,
+                perm=topic.perm,
+                flags=topic.flags,
+                kind=topic.kind,
+            )
+            if topic.flush:
+                self._tables.topic_set_flush(name, topic.flush)
 
     def _put_topic(self, config: TopicConfig) -> None:
         check_topic(config.topicName)
@@ -135,24 +266,32 @@ class MasterTables:
                 if 0 <= queue_id < len(topic.queues):
                     self._raise(group, topic.queues[queue_id], offset)
 
-    def _put_delays(self, table: dict[int, int]) -> None:
+    def _put_delays(self, table: dict[int, int], log_end: int) -> None:
         topic = self._tables.topic(SCHEDULE_TOPIC)
         for level, offset in table.items():
             if topic is not None and 0 < level <= len(topic.queues):
                 self._raise(SCHEDULE_GROUP, topic.queues[level - 1], offset)
+        if topic is not None and topic.queues and table:
+            # The answer tells of every copy that had come here before it was asked for.
+            self._raise(SCHEDULE_COPIES_GROUP, topic.queues[0], log_end)
 
     def _raise(self, group: str, queue: int, offset: int) -> None:
         slot = self._tables.offset_put(self._tables.group_put(group), queue)
         if offset > self._tables.committed(slot):
             self._tables.set_committed(slot, offset)
 
-    def _offsets(self, connection: socket.socket, code: Request, kind: type[Any]) -> Any:
-        body = self._ask(connection, code)
+    def _offsets(
+        self, connection: socket.socket, code: Request, kind: type[Any], ext: Mapping[str, str] | None = None
+    ) -> tuple[Any, Mapping[str, str]]:
+        reply = self._reply(connection, code, ext)
         # Maps with numbers for keys: RocketMQ writes them without quotes, whatever their length.
-        return decode_body(body or b"{}", kind, dialect_bytes_max=_BODY_BYTES_MAX)
+        return decode_body(reply.body or b"{}", kind, dialect_bytes_max=_BODY_BYTES_MAX), reply.ext
 
-    def _ask(self, connection: socket.socket, code: Request) -> bytes:
-        ext: dict[str, str] = {}
+    def _ask(self, connection: socket.socket, code: Request, ext: Mapping[str, str] | None = None) -> bytes:
+        return self._reply(connection, code, ext).body
+
+    def _reply(self, connection: socket.socket, code: Request, ext: Mapping[str, str] | None = None) -> Command:
+        ext = dict(ext or {})
         if self._keys.access_key:
             ext = sign(ext, b"", **self._keys._asdict())
         connection.sendall(encode_command(Command(code, opaque=int(code), ext=ext)))
@@ -167,7 +306,7 @@ class MasterTables:
             elif reply.is_reply and reply.opaque == int(code):
                 if reply.code != Response.SUCCESS:
                     raise RemoteError(reply.code, reply.remark or "")
-                return reply.body
+                return reply
 
 
 def _kind_of(attributes: str) -> TopicKind:

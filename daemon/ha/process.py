@@ -1,6 +1,7 @@
 """The process of a broker that has to do with another host: it ships the log to slaves, or copies a master's, or both.
 
     --ha-listen     slaves connect there, and get the log: shipping.py
+    --role sync-master   what they have on their disks is what is acknowledged: confirming.py, in_sync.py
     --role slave    a thread gets the log of the master: following.py
 
 Rules: (1) what waits here for another host holds nobody up, because appends do not know that there are slaves;
@@ -13,6 +14,10 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
+from functools import partial
+
+import msgspec
 
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
@@ -20,56 +25,80 @@ from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.bridge.surroundings import UMASK
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, exit_code_of
+from shmq.daemon.ha.confirming import Confirming
 from shmq.daemon.ha.following import Following
+from shmq.daemon.ha.growth import Growth
 from shmq.daemon.ha.leader import LogSpan
 from shmq.daemon.ha.master_tables import MasterTables
+from shmq.daemon.ha.meeting import Side
+from shmq.daemon.ha.replicas import Replicas
 from shmq.daemon.ha.shipping import Shipping
-from shmq.daemon.options import Options, parse_address, parse_networks
+from shmq.daemon.ha.switch_socket import SwitchSocket
+from shmq.daemon.ha.switching import Switching, finish_promotion
+from shmq.daemon.ha.telling import Telling
+from shmq.daemon.ha.trust import Trust, is_open_unproven, open_trust
+from shmq.daemon.options import Options, parse_address
+from shmq.daemon.switched import Switched
 from shmq.daemon.tether import Tether
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.shm.access import access_rights
-from shmq.shm.addresses import read_addresses, write_addresses
-from shmq.shm.core import Store
+from shmq.shm.addresses import HA_ADDRESS, read_addresses, write_addresses
+from shmq.shm.core import ReplicaStore, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import open_store
+from shmq.store.layout import StoreLayout
+from shmq.store.lineage.epochs import load_epochs
+from shmq.store.lineage.standing import own_identity
 
-HA = "ha"  # the name of our address
 _LOOK_SECONDS = 0.5
+_ANSWER_SECONDS = 0.05  # for the answer to a switch to leave
 _STOP_SECONDS = 3.0  # the supervisor waits five
 
 
-def run_replication(place: Place, options: Options, *, tether: Tether, log: EventLog) -> int:
-    """Ship, follow, or both, until SIGTERM; return the exit status."""
+def run_replication(place: Place, switched: Switched, *, tether: Tether, log: EventLog) -> int:
+    """Ship, follow, or both, until SIGTERM or a switch; return the exit status."""
     os.umask(UMASK)
+    options = switched.options
+    layout = StoreLayout(options.store_path, access_rights())
     with contextlib.ExitStack() as open_things:
         try:
-            listener = _listener(options, read_addresses(place.ha_path).get(HA, "")) if options.ha_listen else None
+            listener = (
+                open_listener(options, read_addresses(place.ha_path).get(HA_ADDRESS, "")) if options.ha_listen else None
+            )
             if listener is not None:
                 open_things.callback(listener.close)
-            instance, store = _open(place, open_things, is_slave=options.is_slave)
-            following = _following(options, instance, store, open_things, log) if options.is_slave else None
+            trust = open_trust(options)
+            instance, store = open_segments(place, open_things)
+            if switched.epoch and not store.retired:
+                finish_promotion(layout, store, switched.epoch, confirms=options.is_sync_master)  # mostly it was
+            me = own_side(options, layout, store)
+            following = _Follower(options, instance, store, me, layout, log, trust) if options.is_slave else None
+            if following is not None:
+                open_things.callback(following.end)
         except ShmqError as error:
             log("ha.failed", reason=str(error), hint=error.hint)
             tether.failed(error)
             return exit_code_of(error)
-        return run_loop(_serve(place, options, listener, store, following, tether, log), log)
+        return run_loop(_serve(place, switched, listener, store, me, layout, following, tether, log, trust), log)
 
 
-def _open(place: Place, open_things: contextlib.ExitStack, *, is_slave: bool) -> tuple[Instance, Store]:
+def open_segments(place: Place, open_things: contextlib.ExitStack) -> tuple[Instance, Store]:
+    """Map the broker's segments until `open_things` are closed; raises ShmqError."""
     instance = read_instance(place.instance_path)
     if instance is None:
         raise BrokerNotRunning(f"{place.instance_path} names no segments", hint="start the broker: shmq serve")
-    store = open_store(instance, writable=is_slave, uid=os.geteuid(), observing=not is_slave)
+    store = open_store(instance, writable=True, uid=os.geteuid())
     open_things.callback(store.close)
     attach_presence(instance)
     open_things.callback(detach_presence, instance)
     return instance, store
 
 
-def _listener(options: Options, address_before: str) -> TcpListener:
+def open_listener(options: Options, address_before: str) -> TcpListener:
+    """Listen for slaves, at the port of before where any will do; raises ShmqError."""
     host, port = parse_address(options.ha_listen, name="ha_listen")
     if port == 0 and address_before:
         with contextlib.suppress(ShmqError):
@@ -77,66 +106,174 @@ def _listener(options: Options, address_before: str) -> TcpListener:
     return TcpListener(host, port)
 
 
-def _following(
-    options: Options, instance: Instance, store: Store, open_things: contextlib.ExitStack, log: EventLog
-) -> threading.Thread:
+def warn_of_unproven(options: Options, log: EventLog) -> None:
+    """Say it where slaves on other hosts can connect without proving who they are."""
+    if is_open_unproven(options):
+        log(
+            "ha.unproven",
+            address=options.ha_listen,
+            reason="no slave and no master proves who it is on this link",
+            hint="--ha-secret-file FILE on both hosts",
+        )
+
+
+def own_side(options: Options, layout: StoreLayout, store: Store) -> Side:
+    """Who this broker is, as others are told."""
+    in_sync_min = options.in_sync_min if options.confirms else 0
+    is_told = options.is_slave and not options.etcd
+    identity = own_identity(layout, makes_log=not options.is_slave, in_sync_min=None if is_told else in_sync_min)
+    return Side(
+        cluster=options.cluster,
+        broker=options.broker_name,
+        store=identity.store,
+        log=identity.log,
+        file_bytes=int(store.head["file_bytes"]),
+        epochs=load_epochs(layout),
+        in_sync_min=identity.inSyncMin,
+    )
+
+
+class _Follower:
     """The thread that follows; not started yet. It is told to stop, and waited for, before the store is closed."""
-    stopping = threading.Event()
-    tables = MasterTables(parse_address(options.master, name="master"), StoreTables(store, instance, access_rights()))
-    levels = DelayLevels(options.delay_levels)
-    following = Following(options.master_ha_address, store, tables, levels, stopping, log)
-    thread = threading.Thread(target=following.run, name="following", daemon=True)
 
-    def stop() -> None:
-        stopping.set()
-        if thread.ident is not None:
-            thread.join(_STOP_SECONDS)
-        if thread.is_alive():
+    def __init__(
+        self,
+        options: Options,
+        instance: Instance,
+        store: Store,
+        me: Side,
+        layout: StoreLayout,
+        log: EventLog,
+        trust: Trust,
+    ) -> None:
+        address, own = parse_address(options.master, name="master"), StoreTables(store, instance, access_rights())
+        self._tables = MasterTables(address, own)
+        self.last_tables = MasterTables(address, own)  # for when nobody follows any more
+        levels = DelayLevels(options.delay_levels)
+        self.following = Following(
+            options.master_ha_address, store, self._tables, levels, layout, log, me=me, trust=trust
+        )
+        self.thread = threading.Thread(target=self.following.run, name="following", daemon=True)
+
+    def stop(self) -> None:
+        """Let it end; what it still has in hand the core refuses once the log is a master's."""
+        self.following.stopping.set()
+        if self.thread.ident is not None:
+            self.thread.join(_STOP_SECONDS)
+        self._tables.end()  # it may wait for a master that stands still, and be answered later
+
+    def note_known_pops(self) -> None:
+        """Note for who leads after this behind which pops the progress was not told."""
+        max(self._tables, self.last_tables, key=lambda tables: tables.known_end).note_known_pops()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it ended, and nobody has told it to."""
+        return not self.thread.is_alive() and not self.following.stopping.is_set()
+
+    def end(self) -> None:
+        """Before the store is closed."""
+        self.stop()
+        if self.thread.is_alive():
             os._exit(DONE)  # it waits for the master, and would find the store closed
-
-    open_things.callback(stop)
-    return thread
 
 
 async def _serve(
     place: Place,
-    options: Options,
+    switched: Switched,
     listener: TcpListener | None,
     store: Store,
-    following: threading.Thread | None,
+    me: Side,
+    layout: StoreLayout,
+    follower: _Follower | None,
     tether: Tether,
     log: EventLog,
+    trust: Trust,
 ) -> int:
-    stop = stop_event(tether.stopping)
+    stop, options = stop_event(tether.stopping), switched.options
+    state = follower.following.state if follower is not None else None
+    replicas: Replicas | None = None
+    switching = Switching(
+        place,
+        switched,
+        layout,
+        store,
+        log,
+        stop_following=follower.stop if follower is not None else _nothing,
+        copy_offsets=follower.last_tables.copy_offsets if follower is not None else _nothing,
+        note_known_pops=follower.note_known_pops if follower is not None else _nothing,
+        master=state,
+        slowest_slave=lambda: replicas.slowest() if replicas is not None else None,
+        ended=partial(_soon, asyncio.get_running_loop(), stop),
+        trust=trust,
+        me=me,
+    )
+    commands = SwitchSocket(place, switching)
     serving: asyncio.Task[None] | None = None
     if listener is not None:
-        serving = asyncio.create_task(_shipping(options, store, log).serve(listener.socket))
+        growth = Growth(store, is_prompt=options.is_sync_master)
+        shipping = _shipping(options, store, growth, me, log, trust)
+        replicas = shipping.replicas
+        serving = asyncio.create_task(shipping.serve(listener.socket))
         access = access_rights()
-        write_addresses(place.ha_path, {HA: str(listener.address)}, mode=access.read_mode, gid=access.gid)
+        write_addresses(place.ha_path, {HA_ADDRESS: str(listener.address)}, mode=access.read_mode, gid=access.gid)
         log("ha.listens", address=str(listener.address))
-    if following is not None:
-        following.start()
+    epoch = (lambda: follower.following.epoch) if follower is not None else (lambda: me.epoch)
+    telling = Telling(place.links_path, access_rights(), lambda: options.role, epoch, replicas, lambda: state, log)
+    await commands.open()
+    if follower is not None:
+        follower.thread.start()
+    telling.tell(store, _now_ms())
     tether.ready()
     try:
         while not stop.is_set() and not store.retired and (serving is None or not serving.done()):
-            if following is not None and not following.is_alive():
+            if follower is not None and follower.is_dead:
                 break
             log.tick()
+            telling.tell(store, _now_ms())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
     finally:
+        await commands.close()
         if serving is not None:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
+            growth.close()
     return DONE
 
 
-def _shipping(options: Options, store: Store, log: EventLog) -> Shipping:
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _soon(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """End, once the answer to a switch has left; from any thread."""
+    loop.call_soon_threadsafe(loop.call_later, _ANSWER_SECONDS, stop.set)
+
+
+def _nothing() -> None:
+    """Nobody follows."""
+
+
+def _shipping(options: Options, store: Store, growth: Growth, me: Side, log: EventLog, trust: Trust) -> Shipping:
+    warn_of_unproven(options, log)
     file_bytes = int(store.head["file_bytes"])
+    layout = StoreLayout(options.store_path, access_rights())
 
     def span() -> LogSpan:
         # The end first: what retention takes meanwhile makes the span shorter, never longer than it is.
         end = store.log_end
-        return LogSpan(store.log_begin, end, file_bytes)
+        return LogSpan(store.log_begin, end, file_bytes, store.confirmed_end)
 
-    return Shipping(span, options.store_path, parse_networks(options.ha_allow), log)
+    def side() -> Side:
+        if options.is_slave:  # its epochs are its master's
+            return msgspec.structs.replace(me, epochs=load_epochs(layout))
+        return msgspec.structs.replace(me, leads=store.standing == 0)
+
+    def replaced(epoch: int) -> None:
+        if store.standing == 0:
+            ReplicaStore(store).fence_off("", 0.0)
+            log("ha.replaced", epoch=epoch, reason="a slave follows a newer master; nothing is stored here any more")
+
+    confirming = Confirming(store, options.in_sync_min, log) if options.is_sync_master else None
+    return Shipping(span, growth, options.store_path, trust, log, counting=confirming, me=side, replaced=replaced)

@@ -2,71 +2,69 @@
 
     slave ──report──▶ LeaderLink ──next_shipment──▶ header, and the part of the log file behind it ──▶ slave
 
-What is to be shipped and why a slave is given up is decided in leader.py. The log end is looked at every few
-milliseconds while a slave is connected, and not at all while none is: an append does not know that there are slaves.
+What is to be shipped and why a slave is given up is decided in leader.py; when it is looked for, in growth.py. Where
+slaves confirm, what they have on their disks goes on to confirming.py.
 
-Rules: (1) nobody on this port proves who he is, so only addresses that are named may connect, and loopback; (2) bytes
-above the log end are never read from a file.
+Rules: (1) who proves no secret may connect only from addresses that are named (trust.py); (2) until it has, a peer
+takes no slave's place; (3) bytes above the log end are never read from a file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from shmq.daemon.bridge.sockets.tcp_listener import address_of
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.ha.leader import LeaderLink, LogSpan, Shipment
+from shmq.daemon.ha.growth import Growth
+from shmq.daemon.ha.handshake import NONCE_BYTES, Claim, MasterHandshake
+from shmq.daemon.ha.leader import NOBODY, LeaderLink, LogSpan, Shipment
+from shmq.daemon.ha.log_file import LogFile
+from shmq.daemon.ha.meeting import Side, State
+from shmq.daemon.ha.replicas import Replicas
+from shmq.daemon.ha.stream import SILENCE_MS_MAX, pack_refusal
+from shmq.daemon.ha.trust import Trust
 
 SLAVES_MAX = 16
-_LOOK_SECONDS = 0.005  # how old a record may become before it is shipped
+# A slave of ours speaks at once. A stock one may wait 5 s before it does, so where one may come it has longer.
+PROVING_MS_MAX = 5_000
+STRANGERS_MAX, STRANGERS_OF_ADDRESS_MAX = 64, 8
 _TICK_SECONDS = 1.0
 _READ_BYTES = 4096
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+class Counting(Protocol):
+    """Who counts the slaves that have what is acknowledged; each call comes from the event loop.
 
-def is_allowed(host: str, networks: Sequence[Network]) -> bool:
-    """Return whether a slave at this address may have the log: loopback, and whoever is named."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return address.is_loopback or any(address in network for network in networks)
+    Attributes:
+        is_prompt: it waits for what they have on their disks.
+        tells_confirmed: they show what is confirmed, and nothing else.
+    """
 
+    is_prompt: bool
+    tells_confirmed: bool
 
-class LogFile:
-    """Parts of the log, read from its files; one of them is open at a time."""
+    async def serve(self) -> None:
+        """Do what has to be done now and then, until cancelled."""
 
-    def __init__(self, store_path: Path, file_bytes: int) -> None:
-        self._folder = store_path / "commitlog"
-        self._file_bytes = file_bytes
-        self._base = -1
-        self._descriptor = -1
+    def report(self, link: LeaderLink, address: str, flushed: int) -> None:
+        """A slave says what is on its disk."""
 
-    def read(self, position: int, size_bytes: int) -> bytes:
-        """Return bytes of one file. Raises OSError."""
-        base = position - position % self._file_bytes
-        if base != self._base:
-            self.close()
-            self._descriptor = os.open(self._folder / f"{base:020d}", os.O_RDONLY | os.O_CLOEXEC)
-            self._base = base
-        data = os.pread(self._descriptor, size_bytes, position - base)
-        if len(data) != size_bytes:
-            raise OSError(f"the log file at {base} ends after {position - base + len(data)} bytes")
-        return data
+    def heard(self, link: LeaderLink, message: bytes) -> None:
+        """A slave says something of an election."""
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = self._base = -1
+    def gone(self, link: LeaderLink) -> None:
+        """A slave's connection has ended."""
+
+    def is_in_sync(self, link: LeaderLink) -> bool:
+        """Whether a slave has all that is acknowledged."""
 
 
 class Shipping:
@@ -74,41 +72,127 @@ class Shipping:
 
     Args:
         span: what there is of the log now.
+        counting: where somebody waits for slaves, or elects one of them.
+        me: who this broker is, now.
+        replaced: called when a slave proves to know a newer epoch.
     """
 
     def __init__(
-        self, span: Callable[[], LogSpan], store_path: Path, networks: Sequence[Network], log: EventLog
+        self,
+        span: Callable[[], LogSpan],
+        growth: Growth,
+        store_path: Path,
+        trust: Trust,
+        log: EventLog,
+        *,
+        counting: Counting | None = None,
+        me: Callable[[], Side] = lambda: NOBODY,
+        replaced: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._span = span
+        self._me = me
+        self._replaced = replaced
+        self._growth = growth
+        self._counting = counting
         self._store_path = store_path
-        self._networks = networks
+        self._trust = trust
+        self._strangers: Counter[str] = Counter()  # connections that have not proven yet who they are, by address
         self._log = log
-        self._links: dict[LeaderLink, str] = {}
+        self._links: list[LeaderLink] = []
+        self.replicas = Replicas(counting.is_in_sync if counting is not None else None)
+
+    def end_links(self, reason: str, cure: str) -> None:
+        """Let every slave connect again: this broker is another one to them now."""
+        for link in self._links:
+            link.closed, link.cure = link.closed or reason, link.cure or cure
+        self._growth.ring()
+
+    def say(self, store: str, message: bytes) -> None:
+        """Tell the slave of a store something of an election, if it is connected."""
+        for link in self._links:
+            if link.slave is not None and link.slave.store == store:
+                link.say(message)
+        self._growth.ring()
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept slaves until cancelled."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as slaves:
+            if self._counting is not None:
+                slaves.create_task(self._counting.serve())
             while True:
                 accepted, name = await loop.sock_accept(listener)
                 host, port = address_of(name)
-                if len(self._links) >= SLAVES_MAX or not is_allowed(host, self._networks):
-                    why = "there are too many" if len(self._links) >= SLAVES_MAX else "it is not named by --ha-allow"
-                    self._log("ha.slave_refused", address=f"{host}:{port}", reason=why)
-                    accepted.close()
+                if refusal := self._refusal(host):
+                    self._refuse(accepted, f"{host}:{port}", *refusal)
                     continue
-                slaves.create_task(self._ship(accepted, f"{host}:{port}"))
+                slaves.create_task(self._receive(accepted, host, f"{host}:{port}"))
 
-    async def _ship(self, accepted: socket.socket, address: str) -> None:
+    def _refusal(self, host: str) -> tuple[str, str] | None:
+        """Why an address may not have the log, and what to do about it; None if it may."""
+        if len(self.replicas) >= SLAVES_MAX:
+            return f"{SLAVES_MAX} slaves are connected, and no more are served", "stop one of them"
+        if self._strangers.total() >= STRANGERS_MAX or self._strangers[host] >= STRANGERS_OF_ADDRESS_MAX:
+            return "too many connections have not proven who they are", "see who connects to the replication port"
+        return self._trust.refuses(host)
+
+    def _refuse(self, accepted: socket.socket, address: str, reason: str, cure: str) -> None:
+        self._log("ha.slave_refused", address=address, reason=reason)
+        self.replicas.refused(address, reason, cure, _now_ms())
+        accepted.setblocking(False)
+        _say_why(accepted, reason, cure)
+        accepted.close()
+
+    async def _receive(self, accepted: socket.socket, host: str, address: str) -> None:
+        """Serve a slave, once it has proven who it is where it has to."""
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link, file = LeaderLink(_now_ms()), LogFile(self._store_path, self._span().file_bytes)
-        self._links[link] = address
+        if not self._trust.secret:
+            await self._ship(accepted, address, None, b"")
+            return
+        refuses_plain = self._trust.refuses_plain(host)
+        until_ms = _now_ms() + (PROVING_MS_MAX if refuses_plain is not None else SILENCE_MS_MAX)
+        shake = MasterHandshake(self._trust.secret, self._me(), os.urandom(NONCE_BYTES), until_ms, refuses_plain)
+        self._strangers[host] += 1
+        try:
+            await _prove(accepted, shake)
+        except OSError as error:
+            shake.end(str(error))
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+        finally:
+            self._strangers[host] -= 1
+            self._strangers += Counter()  # without those that have none left
+        reason, cure = shake.closed, shake.cure
+        if not reason and len(self.replicas) >= SLAVES_MAX:
+            reason, cure = f"{SLAVES_MAX} slaves are connected, and no more are served", "stop one of them"
+        if reason:
+            self._refuse(accepted, address, reason, cure)
+            return
+        await self._ship(accepted, address, shake.proven, shake.rest)
+
+    async def _ship(self, accepted: socket.socket, address: str, proven: Claim | None, first: bytes) -> None:
+        counting = self._counting
+        link = LeaderLink(
+            _now_ms(),
+            is_prompt=counting is not None and counting.is_prompt,
+            me=self._me(),
+            tells_confirmed=counting is not None and counting.tells_confirmed,
+            proven=proven,
+        )
+        if first:
+            link.feed(first, self._span(), _now_ms())
+        self._links.append(link)
+        file = LogFile(self._store_path, self._span().file_bytes)
+        self.replicas.connected(link, address, _now_ms())
         self._log("ha.slave_connected", address=address)
-        listening = asyncio.create_task(self._listen(accepted, link))
+        listening = asyncio.create_task(self._listen(accepted, link, address))
         reason = ""
         try:
             reason = await self._send(accepted, link, file)
+            if not link.is_stock:
+                _say_why(accepted, link.closed, link.cure)
         except OSError as error:
             reason = str(error)
         finally:
@@ -117,29 +201,38 @@ class Shipping:
                 await listening
             file.close()
             accepted.close()
-            del self._links[link]
+            self._links.remove(link)
+            self.replicas.gone(link, reason or link.closed, link.cure, _now_ms())
+            if counting is not None:
+                counting.gone(link)
             self._log("ha.slave_gone", address=address, reason=reason or link.closed, log_position=link.shipped or 0)
 
     async def _send(self, accepted: socket.socket, link: LeaderLink, file: LogFile) -> str:
         loop = asyncio.get_running_loop()
         while not link.closed:
             link.tick(_now_ms())
-            shipment = link.next_shipment(self._span(), _now_ms())
+            span = self._span()
+            self.replicas.grown(span.end, _now_ms())
+            shipment = link.next_shipment(span, _now_ms())
             if shipment is None:
-                await asyncio.sleep(_LOOK_SECONDS)
+                await self._growth.wait(span.end)
+                continue
+            data = _bytes_of(shipment, file)
+            rest = data[_send_now(accepted, data) :]
+            if not rest:
+                await asyncio.sleep(0)  # the others have their turn
                 continue
             # A slave that takes nothing is silent, too: it is given up when its time is over.
-            sending = asyncio.ensure_future(loop.sock_sendall(accepted, _bytes_of(shipment, file)))
+            sending = asyncio.ensure_future(loop.sock_sendall(accepted, rest))
             while not (await asyncio.wait({sending}, timeout=_TICK_SECONDS))[0]:
                 link.tick(_now_ms())
                 if link.closed:
                     sending.cancel()
-                    break
-            else:
-                await sending
+                    raise TimeoutError(link.closed)  # in the middle of a frame: nothing can be said any more
+            await sending
         return link.closed
 
-    async def _listen(self, accepted: socket.socket, link: LeaderLink) -> None:
+    async def _listen(self, accepted: socket.socket, link: LeaderLink, address: str) -> None:
         loop = asyncio.get_running_loop()
         while not link.closed:
             try:
@@ -147,10 +240,50 @@ class Shipping:
             except OSError as error:
                 link.closed = str(error)
                 return
-            if data:
-                link.feed(data, self._span(), _now_ms())
-            else:
+            if not data:
                 link.closed = "it closed the connection"
+                self._growth.ring()
+                return
+            was_begun = link.shipped is not None
+            link.feed(data, self._span(), _now_ms())
+            if link.state is State.OLDER_MASTER and link.slave is not None:
+                self._replaced(link.slave.epoch)
+            if not was_begun or link.closed:
+                self._growth.ring()
+            if self._counting is not None and not link.closed:
+                if link.flushed is not None:
+                    self._counting.report(link, address, link.flushed)
+                for message in link.take_messages():
+                    self._counting.heard(link, message)
+
+
+async def _prove(accepted: socket.socket, shake: MasterHandshake) -> None:
+    """Let a peer prove who it is, until that is over."""
+    loop = asyncio.get_running_loop()
+    while not shake.is_over:
+        with contextlib.suppress(TimeoutError):
+            data = await asyncio.wait_for(loop.sock_recv(accepted, _READ_BYTES), _TICK_SECONDS)
+            shake.feed(data)
+            if not data and not shake.is_over:
+                shake.end()
+        shake.tick(_now_ms())
+        if out := shake.take():
+            _send_now(accepted, out)  # it fits into the buffer of a socket that was sent nothing yet
+
+
+def _say_why(accepted: socket.socket, reason: str, cure: str) -> None:
+    """Tell a slave of ours why the connection ends, if its socket takes that at once."""
+    with contextlib.suppress(OSError):
+        accepted.send(pack_refusal(reason, cure))
+        accepted.shutdown(socket.SHUT_WR)
+
+
+def _send_now(accepted: socket.socket, data: bytes) -> int:
+    """Send what the socket takes at once, which mostly is all; return how much."""
+    try:
+        return accepted.send(data)
+    except BlockingIOError:
+        return 0
 
 
 def _bytes_of(shipment: Shipment, file: LogFile) -> bytes:

@@ -7,6 +7,9 @@
                     other sizes or mode
     names some      cannot be opened      refused while processes are attached to them, else cold
 
+A log that follows a master has no writer but its own process. Whoever was stopped in an append of before, when this
+broker took records itself, has mapped files with other inodes: `shmq.follows` says that they were renewed.
+
 Rules: (1) two generations never append to one log: the old one is retired and its lock taken once before the files are
 read; (2) clients of living segments go on undisturbed when only broker processes died.
 """
@@ -20,13 +23,27 @@ from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
 from shmq.shm.access import access_rights
-from shmq.shm.core import READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER, KeeperStore, ReplicaStore, Store
+from shmq.shm.core import (
+    ACK_CONFIRMED,
+    READ_ONLY_DISK_FULL,
+    READ_ONLY_FENCED,
+    READ_ONLY_FEW_REPLICAS,
+    READ_ONLY_FOLLOWER,
+    KeeperStore,
+    ReplicaStore,
+    Store,
+)
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import boot_id
 from shmq.shm.presence import attach_presence, presence_count
 from shmq.shm.segment import SegmentSizes, create_segments, open_store, unlink_segments
 from shmq.shm.sweep import sweep
+from shmq.store.atomic import sync_directory
+from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
+from shmq.store.lineage.beginning import begin_as_wished
+from shmq.store.lineage.cutting import cut_as_wished, is_cut_wished, renew_end
+from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs, with_epoch
 from shmq.store.recovery import OpenFiles, RecoveryReport, recover
 from shmq.store.tables import LiveTables
 
@@ -44,8 +61,11 @@ class Attached:
     report: RecoveryReport | None  # None: the segments were alive
 
 
-def attach(options: Options, log: EventLog) -> Attached:
+def attach(options: Options, log: EventLog, *, epoch: int = 0) -> Attached:
     """Attach to the broker's segments, whatever has to be done for it.
+
+    Args:
+        epoch: that a promotion has given this master; it begins where the log ends, unless it has begun.
 
     Raises:
         ShmqError: the files, the disk or the memory refuse; what was created is removed again.
@@ -59,18 +79,59 @@ def attach(options: Options, log: EventLog) -> Attached:
         if warm is not None:
             for name in sweep(options.place, keep=previous):
                 log("segments.swept", name=name)
-            return _following(warm, options)
+            return _standing(warm, options, epoch)
         _retire(previous, log)
     for name in sweep(options.place):
         log("segments.swept", name=name)
-    return _following(_cold(options, files, log), options)
+    return _standing(_cold(options, files, log), options, epoch)
 
 
-def _following(attached: Attached, options: Options) -> Attached:
-    """Let the log of a slave follow, before a client can attach."""
+def _standing(attached: Attached, options: Options, epoch: int) -> Attached:
+    """Let the log follow or lead, before a client can attach."""
+    store, layout = attached.store, attached.files.layout
     if options.is_slave:
-        ReplicaStore(attached.store).follow(options.master)
+        ReplicaStore(store).follow(options.master)
+        return attached
+    epochs = load_epochs(layout)
+    if epoch > epochs[-1].number:  # the promotion was noted, and not finished
+        epochs = with_epoch(epochs, Epoch(epoch, store.log_end))
+        store_epochs(layout, epochs)
+    if attached.report is not None:
+        if options.etcd:  # nor does it lead before it has a lease again
+            ReplicaStore(store).fence_off("", _LOCK_SECONDS)
+            return attached
+        if options.in_sync_min > 1:  # none is in sync before the replication process says so
+            ReplicaStore(store).confirm(0, 0, _LOCK_SECONDS, lacks_replicas=True)
+        ReplicaStore(store).lead(epochs[-1].number)
     return attached
+
+
+def _renewed(options: Options, files: OpenFiles, log: EventLog) -> None:
+    """Before the files of a log are read: cut it, and keep out who appended to it when it was a master's."""
+    layout, marker = files.layout, files.layout.follows
+    if is_cut_wished(layout):
+        files.config.forget_progress(_first_copy(files.commitlog))
+    cut = cut_as_wished(layout, files.commitlog, files.mark)
+    if cut is not None:
+        log("log.cut", log_position=cut.position, epoch=cut.epoch, reason="the master's log parts from this one there")
+    if not options.is_slave:
+        marker.unlink(missing_ok=True)
+    elif not marker.exists():
+        if cut is None:
+            log("log.renewed", files=renew_end(files.commitlog, files.mark))
+        marker.touch()
+        sync_directory(layout.root)
+
+
+def _first_copy(commitlog: CommitLogFiles) -> int:
+    """The record border behind the first record: a copy has a record before it that waited."""
+    commitlog.remove_temporaries()
+    commitlog.load()
+    if commitlog.begin or not commitlog.positions:
+        return max(1, commitlog.begin)
+    size = int.from_bytes(commitlog.read(0, 4), "big")
+    # Where that is damaged the walk begins at no border, and steps over what is no record.
+    return size if 0 < size <= commitlog.file_bytes else 1
 
 
 def _previous(options: Options, log: EventLog) -> Instance | None:
@@ -113,10 +174,12 @@ def _why_not(store: Store, options: Options) -> str:
     head = store.head
     if store.retired:
         return "they were retired"
-    if bool(store.leader) != options.is_slave:
-        return f"they follow the master {store.leader}" if store.leader else "they follow no master"
-    # Neither want of room nor a master is a reason to give up what is in memory.
-    if store.read_only not in (0, READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER):
+    if (store.standing == READ_ONLY_FOLLOWER) != options.is_slave:
+        return "they follow no master" if options.is_slave else f"they follow the master {store.leader}"
+    if options.is_slave and store.leader != options.master and not options.etcd:
+        return f"they follow another master, {store.leader}"
+    # Neither want of room or of replicas nor a master is a reason to give up what is in memory.
+    if store.read_only not in (0, READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER, READ_ONLY_FEW_REPLICAS, READ_ONLY_FENCED):
         return f"they are read-only (reason {store.read_only})"
     if head["store_path"] != str(options.store_path):
         return f"they belong to the store {head['store_path']}"
@@ -124,6 +187,8 @@ def _why_not(store: Store, options: Options) -> str:
         return f"their log files have {head['file_bytes']} bytes"
     if bool(head["flush_sync"]) != options.flush_sync:
         return f"they were made for {'synchronous' if head['flush_sync'] else 'asynchronous'} flush"
+    if (head["ack_rule"] == ACK_CONFIRMED) != options.confirms:
+        return f"they were made for a master that {'does not wait' if options.confirms else 'waits'} for slaves"
     if bool(head["trusts_reads"]) != options.trusts_reads:
         return f"their readers {'leave out' if head['trusts_reads'] else 'look at'} the checksums of records"
     return ""
@@ -183,10 +248,14 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
         sizes=sizes,
         kind=options.segments,
         flush_sync=options.flush_sync,
+        confirms=options.confirms,
         trusts_reads=options.trusts_reads,
     )
     log("segments.created", generation=f"{instance.generation:016x}", kind=instance.kind, bytes=instance.segment_bytes)
     try:
+        _renewed(options, files, log)
+        if options.is_slave and (begin := begin_as_wished(files.layout, files.commitlog)) is not None:
+            log("log.begins", log_position=begin, reason="the master's log begins there")
         levels = DelayLevels(options.delay_levels)
         tables, report = recover(store, files, default_queues=options.default_queues, levels=levels, log=log)
     except BaseException:

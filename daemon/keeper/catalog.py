@@ -7,10 +7,11 @@ tables.
     every 5 s and at the stop     consumerOffset.json, delayOffset.json, lostMessages.json, as soon as the log is on
                                   disk that far
 
-Rules: (1) a topic's unit files go after its tombstone is on disk; (2) what could not be written is tried again, and
-said once; (3) progress is written after everything is on disk that was in the log when it was read: a host that crashes
-takes the last half second of the log along, and with it copies of delayed messages, retries, and the checkpoints of
-what was popped. Progress that was ahead of them would lose the messages they stand for.
+Rules: (1) a topic's unit files go after its tombstone is on disk, and after them its entry in shared memory is let to
+others; (2) what could not be written is tried again, and said once; (3) progress is written after everything is on disk
+that was in the log when it was read: a host that crashes takes the last half second of the log along, and with it
+copies of delayed messages, retries, and the checkpoints of what was popped. Progress that was ahead of them would lose
+the messages they stand for.
 """
 
 import time
@@ -18,7 +19,7 @@ import time
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
-from shmq.shm.core import Store, StoreFigures
+from shmq.shm.core import CoreError, KeeperStore, Store, StoreFigures
 from shmq.store.config import ConfigFiles
 from shmq.store.table_entries import LossTable, OffsetTable
 from shmq.store.tables import LiveTables
@@ -35,18 +36,21 @@ class Catalog:
     def __init__(
         self,
         store: Store,
+        keeper_store: KeeperStore,
         config: ConfigFiles,
         tables: LiveTables,
         units: UnitWriter,
         log: EventLog,
     ) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._figures = StoreFigures(store)
         self._config = config
         self._tables = tables
         self._units = units
         self._log = log
         self._saved_version = -1
+        self._buried: dict[int, int] = {}  # number -> version of deleted topics whose entries are to be free
         self._tables_at = 0.0
         self._offsets_at = 0.0
         # The log position they speak of, offsets, and what cleaning took.
@@ -55,6 +59,7 @@ class Catalog:
 
     def round(self, now: float) -> None:
         """Save what is due; `now` is monotonic seconds."""
+        self._free_entries()
         if now >= self._tables_at and self._store.table_version != self._saved_version:
             began = time.monotonic()
             pause = _TABLES_SECONDS if self.save_tables() else _RETRY_SECONDS
@@ -80,18 +85,30 @@ class Catalog:
             self._config.save_groups(groups)
         except StoreError as error:
             return self._complain(error)
-        for name in deleted.keys() - live.tables.deleted.keys():
-            self._log("topic.removed", topic=name)
-            self._units.forget_topic(name)
+        for name, position in deleted.items():
+            if name not in live.tables.deleted:
+                self._log("topic.removed", topic=name)
+            if position != live.tables.deleted.get(name):
+                self._units.forget_topic(name)
         live.tables.topics, live.tables.deleted, live.tables.groups = found, deleted, groups
-        self._saved_version = version
+        self._buried |= live.buried
+        self._saved_version = -1 if live.unburied else version
         self._failed = False
         return True
+
+    def _free_entries(self) -> None:
+        """Let others have the entries of topics whose queues are free by now."""
+        for number, version in list(self._buried.items()):
+            try:
+                if self._keeper_store.topic_free(number, version):
+                    del self._buried[number]
+            except CoreError:
+                return  # the lock of the tables is taken; the next round comes soon
 
     def save_offsets(self) -> bool:
         """Note the offsets, and write what was noted when the log ended where it is durable now; False when the disk
         refused."""
-        offsets = self._tables.collect_offsets(self._store, self._figures)
+        offsets = self._tables.collect_progress(self._store, self._figures)
         saved = self._save_progress()
         losses = self._tables.collect_losses(self._store)
         self._progress = self._progress or (self._store.log_end, offsets, losses)

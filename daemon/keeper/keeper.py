@@ -84,7 +84,7 @@ class Keeper:
         self._mark_writer = MarkWriter(store, keeper_store, files.mark, files.config, log)
         self._flusher = Flusher(keeper_store, options, on_bell=self._wake.set, log=log, counters=counters)
         self._marks = MarkKeeper(store, keeper_store, files, self._units, self._flusher, log)
-        self._catalog = Catalog(store, files.config, attached.tables, self._units, log)
+        self._catalog = Catalog(store, keeper_store, files.config, attached.tables, self._units, log)
         save = self._catalog.save_again
         self._scrubber = Scrubber(
             store, keeper_store, files, self._units, self._index, counters, on_table_removed=save, log=log
@@ -120,8 +120,8 @@ class Keeper:
         self._wake.set()
 
     def run(self, stopping: threading.Event) -> None:
-        """Work until `stopping` is set."""
-        while not stopping.is_set():
+        """Work until `stopping` is set, or the segments are given up: a slave's log has to begin elsewhere."""
+        while not stopping.is_set() and not self._store.retired:
             assert self._flusher.is_alive, "a keeper that does not flush has to be started again"
             began = time.monotonic()
             busy = self.round(began)

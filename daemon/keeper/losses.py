@@ -10,13 +10,16 @@ progress. The count is made before the queue's minimum moves, so whoever sees th
 Invariant: only groups with an offset on the topic are counted; one that never committed on a queue has it all to come.
 """
 
-from shmq.daemon.broker.pop.records import REVIVE_GROUP
+from shmq.daemon.broker.pop.records import REVIVE_GROUP, REVIVE_KNOWN_GROUP
 from shmq.daemon.event_log import EventLog
+from shmq.delay_levels import SCHEDULE_COPIES_GROUP
 from shmq.shm.core import KeeperStore, Store
 from shmq.store.tables import NO_TOPIC
-from shmq.timing import TIMER_GROUPS
+from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUPS
 
-_NO_OFFSETS = frozenset({*TIMER_GROUPS, REVIVE_GROUP})  # their words are other things than what comes next
+_NO_OFFSETS = frozenset(
+    {*TIMER_GROUPS, TIMER_COPIES_GROUP, SCHEDULE_COPIES_GROUP, REVIVE_GROUP, REVIVE_KNOWN_GROUP}
+)  # their words are other things than what comes next
 
 
 class Losses:

@@ -12,10 +12,14 @@ from shmq.shm.counters import KEEPER
 from shmq.store.recovery import RecoveryReport
 
 
-def run_keeper(options: Options, tether: Tether, log: EventLog) -> int:
-    """Keep the store until the supervisor ends it; returns the exit status."""
+def run_keeper(options: Options, tether: Tether, log: EventLog, *, epoch: int = 0) -> int:
+    """Keep the store until the supervisor ends it; returns the exit status.
+
+    Args:
+        epoch: that a promotion has given this broker.
+    """
     try:
-        attached = attach(options, log)
+        attached = attach(options, log, epoch=epoch)
         make_counters(attached.instance, log, bridges=options.bridges)
         keeper = Keeper(attached, options, log, own_counters(attached.instance, KEEPER, log))
         keeper.start()

@@ -15,10 +15,20 @@ _HERE = "127.0.0.1"
 
 def reached_address(member: Member, connection: Connection) -> str:
     """Return host:port of a member for this client."""
-    if not member.address.startswith(":"):
-        return member.address
+    return _reached(member.address, connection)
+
+
+def reached_ha_address(member: Member, connection: Connection) -> str:
+    """Return host:port where a slave gets a member's log; empty where there is none."""
+    return _reached(member.ha_address, connection)
+
+
+def _reached(address: str, connection: Connection) -> str:
+    """Our own broker that advertises no host is where the client has reached us."""
+    if not address.startswith(":"):
+        return address
     host = connection.local.host if connection.local and connection.local.host else _HERE
-    return str(Address(host, int(member.address[1:])))
+    return str(Address(host, int(address[1:])))
 
 
 def peer_host(connection: Connection) -> str:

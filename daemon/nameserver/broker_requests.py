@@ -8,7 +8,7 @@ registers may name any address, because one behind NAT has to; `match_addresses`
 
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
-from shmq.daemon.nameserver.addresses import host_of, is_this_host, peer_host, reached_address
+from shmq.daemon.nameserver.addresses import host_of, is_this_host, peer_host, reached_address, reached_ha_address
 from shmq.daemon.nameserver.admin_requests import ConfigRequests
 from shmq.daemon.nameserver.key_values import ORDER_NAMESPACE, KeyValues
 from shmq.daemon.nameserver.registration import (
@@ -62,7 +62,10 @@ class BrokerRequests(Part):
         entry = self._registry.broker(claim.identity.broker_name)
         master = entry.members.get(MASTER_ID) if entry else None
         if claim.identity.broker_id != MASTER_ID and master is not None:
-            ext = {"haServerAddr": master.ha_address, "masterAddr": reached_address(master, call.connection)}
+            ext = {
+                "haServerAddr": reached_ha_address(master, call.connection),
+                "masterAddr": reached_address(master, call.connection),
+            }
             ext = {name: value for name, value in ext.items() if value}
         order = self._key_values.namespace(ORDER_NAMESPACE)
         wants_order = self._config.is_on("returnOrderTopicConfigToBroker")

@@ -30,6 +30,8 @@ class EmbeddedBroker:
     Attributes:
         address: host:port that routes hand out; "" hands out the host the asking client reached, and `port`.
         version: grows with each change of the topics.
+        epoch: that this broker leads in; each switch of the master begins one.
+        ha_port: where slaves get the log, on the host of `address`; 0 nowhere.
         topics: all of them; what is missing is gone.
     """
 
@@ -40,6 +42,8 @@ class EmbeddedBroker:
     version: int
     broker_id: int = MASTER_ID
     topics: Topics = field(default_factory=dict)
+    epoch: int = 0
+    ha_port: int = 0
 
 
 class TopicSource:
@@ -60,6 +64,11 @@ class TopicSource:
         """A number that changes when `topics` may have changed; cheap to ask for."""
         return self._tables.version
 
+    @property
+    def epoch(self) -> int:
+        """The broker's; name servers learn it as `stateVersion`."""
+        return self._tables.facts().epoch
+
     def topics(self) -> Topics:
         """Return every topic."""
         found: Topics = {}
@@ -70,19 +79,20 @@ class TopicSource:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Embedded:
-    """A topic source and where its broker is reached."""
+    """A topic source and where its broker is reached; `ha_port` may become known later, and change."""
 
     source: TopicSource
     address: str
     port: int
     broker_id: int = MASTER_ID
+    ha_port: int = 0
 
     @property
-    def version(self) -> int:
-        """A number that changes when `broker` may have changed."""
-        return self.source.version
+    def edition(self) -> tuple[int, int]:
+        """What changes when `broker` may have changed."""
+        return self.source.version, self.ha_port
 
     def broker(self) -> EmbeddedBroker:
         """Return what the broker says about itself now."""
@@ -90,4 +100,4 @@ class Embedded:
         version = self.source.version
         source = self.source
         who = (source.cluster, source.broker_name, self.address, self.port)
-        return EmbeddedBroker(*who, version, self.broker_id, source.topics())
+        return EmbeddedBroker(*who, version, self.broker_id, source.topics(), source.epoch, self.ha_port)

@@ -51,7 +51,7 @@ class NameServer(Dispatch):
         self._registry = Registry(self._settings)
         self._scanned_ms: int | None = None
         self._embedded = embedded
-        self._embedded_version: int | None = None
+        self._embedded_edition: tuple[int, int] | None = None
         key_values = KeyValues(keeper or Forgetful(), self._settings)
         config = ConfigRequests()
         self._handlers = {
@@ -70,9 +70,11 @@ class NameServer(Dispatch):
             ShmqError: there are more topics than a name server holds.
         """
         address = broker.address or str(Address("", broker.port))
+        host = address.rpartition(":")[0]
         claim = Claim(
             Identity(broker.cluster, broker.broker_name, broker.broker_id, address),
-            version=Version(counter=broker.version),
+            ha_address=f"{host}:{broker.ha_port}" if broker.ha_port else "",
+            version=Version(state=broker.epoch, counter=broker.version),
             topics=broker.topics,
         )
         self._registry.register(claim, connection_id=EMBEDDED, host="", now_ms=now_ms)
@@ -91,10 +93,10 @@ class NameServer(Dispatch):
 
     def _look_at_embedded(self, now_ms: int) -> list[Effect]:
         """Register our own broker if it has changed; a refusal is told once for each change."""
-        if self._embedded is None or self._embedded.version == self._embedded_version:
+        if self._embedded is None or self._embedded.edition == self._embedded_edition:
             return []
         broker = self._embedded.broker()
-        self._embedded_version = broker.version
+        self._embedded_edition = broker.version, broker.ha_port
         try:
             self.register(broker, now_ms)
         except ShmqError as error:

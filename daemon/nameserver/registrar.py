@@ -17,7 +17,7 @@ Invariants:
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from shmq.daemon.broker.effects import Report
@@ -142,6 +142,15 @@ class Registrar:
         self._version = version
         self._edition += 1
         self._body = _body(topics, version)
+        return self.tick(now_ms)
+
+    def ships_at(self, ha_port: int, now_ms: int) -> list[RegistrarEffect]:
+        """Take the port where slaves get the log; another one than before is told to everybody at once."""
+        if ha_port == self._broker.ha_port:
+            return []
+        self._broker = replace(self._broker, ha_port=ha_port)
+        for link in self._servers.values():
+            link.told = None
         return self.tick(now_ms)
 
     def connected(self, server: str, local_host: str, now_ms: int) -> list[RegistrarEffect]:

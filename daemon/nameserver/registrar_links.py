@@ -60,6 +60,10 @@ class RegistrarLinks:
             self.announce()
         self._tell()
 
+    def ships_at(self, ha_port: int) -> None:
+        """Take the port where slaves get the log, 0 for nowhere."""
+        self._carry_out(self._registrar.ships_at(ha_port, _now_ms()))
+
     @property
     def version(self) -> int:
         """A number that differs when the topics may."""
@@ -78,7 +82,7 @@ class RegistrarLinks:
         self._version = version
         if is_new:
             # A broker counts from the start with every generation of segments; the time tells the counts apart.
-            mark = Version(timestamp=time.time_ns() // 1_000_000, counter=version)
+            mark = Version(state=self._source.epoch, timestamp=time.time_ns() // 1_000_000, counter=version)
             told = topics | dict.fromkeys(self._deleted(topics), GONE)
             self._carry_out(self._registrar.announce(told, mark, _now_ms()))
             self._topics = topics

@@ -15,11 +15,15 @@ Invariants:
     embedded broker's list is complete instead.
  4. The embedded broker never expires, and nobody else speaks for its name and id.
  5. A refused claim changes nothing.
+ 6. While a broker is a member, no other address takes its id with an older epoch (`Version.state`), and no other host
+    with the same one. A newer epoch is a master's that was elected or promoted: the one before may be gone without a
+    word, and its connection stay open for as long as nobody notices.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from shmq.daemon.ha.election.registration import replaces
 from shmq.daemon.nameserver.registration import GONE, Claim, Identity, QueueEntry, Version
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import PermissionDenied, ShmqError
@@ -72,7 +76,7 @@ class Registry:
         """Take a claim; return the member it made or renewed.
 
         Raises:
-            PermissionDenied: the name and id are somebody else's.
+            PermissionDenied: the name and id are somebody else's, or of a newer epoch.
             ShmqError: a table is full.
         """
         identity = claim.identity
@@ -80,8 +84,11 @@ class Registry:
         members = entry.members if entry is not None else {}
         known = members.get(identity.broker_id)
         for member in members.values():
-            if member is known or member.address == identity.address:
+            is_deposed = member is known and _is_deposed(member, claim)
+            if (member is known and not is_deposed) or member.address == identity.address:
                 _check_holder(member, connection_id, host)
+        if known is not None and known.address != identity.address:
+            _check_epoch(known, claim)
         is_complete = connection_id == EMBEDDED
         same = known is not None and (known.address, known.version) == (identity.address, claim.version)
         takes_topics = identity.broker_id == MASTER_ID and not same
@@ -252,6 +259,22 @@ class Registry:
         del self._brokers[name]
         for topic in [topic for topic, queues in self._topics.items() if name in queues]:
             self._drop_queue(topic, name)
+
+
+def _check_epoch(known: Member, claim: Claim) -> None:
+    """A master that was replaced may not know it yet: it does not get its name and id back by saying them again."""
+    if not replaces(claim.version.state, known.version.state):
+        raise PermissionDenied(
+            f"broker {claim.identity.broker_name!a} is led from {known.address} in epoch {known.version.state},"
+            f" {claim.identity.address} says epoch {claim.version.state}",
+            hint="start the older one as a slave of the newer one",
+        )
+
+
+def _is_deposed(known: Member, claim: Claim) -> bool:
+    """Whether a claim is that of a later master than the one that is known."""
+    is_master = claim.identity.broker_id == MASTER_ID
+    return is_master and known.connection_id != EMBEDDED and claim.version.state > known.version.state
 
 
 def _check_holder(known: Member, connection_id: int, host: str) -> None:

@@ -22,7 +22,7 @@ from shmq.errors import ConnectError, UsageError
 from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair, key_pair_of
 from shmq.protocol.route import MASTER_ID, SLAVE_ID
 from shmq.shm.access import access_rights
-from shmq.shm.addresses import as_registered
+from shmq.shm.addresses import HA_ADDRESS, as_registered, read_addresses
 
 _REGISTRATION_SECONDS = 1.0  # a start is not delayed for longer by a name server that does not answer
 KV_FILE = Path("config", "namesrv", "kvConfig.json")  # below the store directory
@@ -35,9 +35,17 @@ Log = Callable[..., None]
 class NameService:
     """What makes the broker known; lives inside the bridge's event loop."""
 
-    def __init__(self, face: NameServerFace | None, links: RegistrarLinks | None) -> None:
+    def __init__(
+        self,
+        face: NameServerFace | None,
+        links: RegistrarLinks | None,
+        ha_port: Callable[[], int],
+        embedded: Embedded | None = None,
+    ) -> None:
         self._face = face
         self._links = links
+        self._ha_port = ha_port
+        self._embedded = embedded
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -58,9 +66,12 @@ class NameService:
 
     def tick(self) -> None:
         """Do what is due; call it about once a second."""
+        if self._embedded is not None:
+            self._embedded.ha_port = self._ha_port()
         if self._face is not None:
             self._face.tick()
         if self._links is not None:
+            self._links.ships_at(self._ha_port())
             self._links.tick()
 
     def close(self) -> None:
@@ -99,10 +110,11 @@ def start_name_service(
         default_queues=options.default_queues if options.auto_create else 0,
     )
     if options.nameserver_addresses:
-        return NameService(None, _start_links(options, source, log, broker=broker))
+        return NameService(None, _start_links(options, source, log, broker=broker), partial(_ha_port, options))
     advertised = str(_advertised(options, broker.port)) if options.advertise else ""
-    embedded = Embedded(source, advertised, broker.port, _broker_id(options))
-    return NameService(_start_face(options, embedded, log, limits, security, address_before), None)
+    embedded = Embedded(source, advertised, broker.port, _broker_id(options), _ha_port(options))
+    face = _start_face(options, embedded, log, limits, security, address_before)
+    return NameService(face, None, partial(_ha_port, options), embedded)
 
 
 def _broker_id(options: Options) -> int:
@@ -150,14 +162,22 @@ def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Add
     # A name server learns one address: the advertised one, the one we listen at, or else the one it sees us come from.
     address = _advertised(options, broker.port) if options.advertise else broker
     host = "" if address.host in _EVERY_ADDRESS else address.host
-    ha_port = parse_address(options.ha_listen)[1] if options.ha_listen else 0
-    who = RegisteredBroker(options.cluster, options.broker_name, host, address.port, ha_port, _broker_id(options))
+    broker_id = _broker_id(options)
+    who = RegisteredBroker(options.cluster, options.broker_name, host, address.port, _ha_port(options), broker_id)
     servers = list(dict.fromkeys(options.nameserver_addresses))
     links = RegistrarLinks(Registrar(servers, who, _keys()), source, log, tls=_tls(options.nameserver_ca))
     if host and is_loopback(host):
         log("nameserver", text=f"registers as {address}, which other hosts cannot reach: --listen or --advertise")
     links.tick()
     return links
+
+
+def _ha_port(options: Options) -> int:
+    """Where slaves get the log: the named port, or else the one that the process of replication was given."""
+    if not options.ha_listen or (named := parse_address(options.ha_listen)[1]):
+        return named if options.ha_listen else 0
+    told = read_addresses(options.place.ha_path).get(HA_ADDRESS, "")
+    return parse_address(told)[1] if told else 0
 
 
 def check_registration(options: Options) -> None:

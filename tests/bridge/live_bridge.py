@@ -136,8 +136,9 @@ class LiveBridge:
         return child, int(line)
 
     def slots(self) -> dict[int, int]:
-        """pid of each client slot that is handed out."""
-        return {slot: pid for slot, state, pid, *_ in StoreFigures(self.store).clients() if state}
+        """pid of each client slot that is handed out, but for the one by which the bridge watches the log."""
+        own = self.process.pid if self.process is not None else None
+        return {slot: pid for slot, state, pid, *_ in StoreFigures(self.store).clients() if state and pid != own}
 
     def close(self) -> None:
         """End everything and remove every name."""

@@ -11,7 +11,7 @@ import pytest
 
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
+from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE, TcpListener, listen_with_vip
 from shmq.daemon.broker.effects import Effect, Reply
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.exit_code import DONE
@@ -24,19 +24,9 @@ from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import RawPeer, raw_peer, running, wait_until
 from tests.bridge.quiet_logic import QuietLogic
 from tests.interop.peers.wire import encode
+from tests.ports import free_ports
 
 QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
-
-
-def free_port() -> int:
-    """A port that nobody has, nor the one two below."""
-    for _ in range(100):
-        with contextlib.suppress(OSError), socket.socket() as main, socket.socket() as below:
-            main.bind(("127.0.0.1", 0))
-            port: int = main.getsockname()[1]
-            below.bind(("127.0.0.1", port - 2))
-            return port
-    raise AssertionError("no free pair of ports")
 
 
 def test_a_tcp_peer_is_served_what_is_rocketmqs_and_nothing_private() -> None:
@@ -144,7 +134,7 @@ def test_a_slow_tcp_peer_is_cut_off() -> None:
 
 
 def test_the_vip_port_serves_everything_but_pulls() -> None:
-    port = free_port()
+    port = free_ports(-VIP_DISTANCE)
     with running(tcp=True, listen=f"127.0.0.1:{port}") as bridge:
         assert bridge.address == ("127.0.0.1", port)
         vip = RawPeer(("127.0.0.1", port - 2))
@@ -176,7 +166,7 @@ def test_a_port_that_the_kernel_chose_is_taken_again_after_a_kill() -> None:
 
 
 def test_a_taken_port_is_named_with_what_to_do_and_the_other_one_is_free_again() -> None:
-    port = free_port()
+    port = free_ports(-VIP_DISTANCE)
     with socket.create_server(("127.0.0.1", port - 2)):
         with pytest.raises(ConnectError, match=f"port {port - 2} of 127.0.0.1 is in use") as caught:
             listen_with_vip("127.0.0.1", port)

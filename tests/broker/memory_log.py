@@ -8,6 +8,7 @@ from shmq.daemon.broker.log import LOCAL_HOST, Congestion, NewRecord, Pulled, Ra
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.errors import ShmqError, StoreError, UsageError
 from shmq.message import parse_properties
+from shmq.protocol.codes import Response
 from shmq.shm.core import Filter, tag_hash
 
 
@@ -31,6 +32,9 @@ class MemoryLog:
     @property
     def durable_end(self) -> int:
         return self.end if self.held_durable_end is None else self.held_durable_end
+
+    def outcome(self, end: int) -> Response:
+        return Response.SUCCESS if end <= self.durable_end else Response.FLUSH_DISK_TIMEOUT
 
     def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
         if self.error is not None:

@@ -61,6 +61,7 @@ class RecordLog(MemoryLog):
     # -- what transactions need beside it
 
     fence = 0
+    walked = 0  # how often a part of the log was looked through for copies
 
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
         if self.error is not None:
@@ -82,6 +83,17 @@ class RecordLog(MemoryLog):
         )
         halves = [record.prepared_position for record in behind[:count] if record.sys_flag & 12 == 8]
         return (behind[count].log_position if len(behind) > count else None), halves
+
+    def copies(self, log_position: int, end: int, count: int) -> tuple[int | None, list[tuple[int, int]]]:
+        self.walked += 1
+        found = (stored_record(data) for held in self.records.values() for data, _, _ in held)
+        behind = sorted(
+            (record.log_position, record.prepared_position)
+            for record in found
+            if record is not None and log_position <= record.log_position < end
+        )
+        named = [pair for pair in behind[:count] if pair[1] > 0]
+        return (behind[count][0] if len(behind) > count else None), named
 
     def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
         """As `Tables.units`: what is in the queue, as it lies in this log."""

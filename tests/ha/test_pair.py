@@ -6,8 +6,6 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,78 +14,10 @@ from shmq.daemon.options import Options, parse_address
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
-from shmq.shm.addresses import read_addresses
-from shmq.shm.core import READ_ONLY_FOLLOWER, Store
-from shmq.shm.instance import read_instance
-from shmq.shm.segment import open_store
+from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.testing import Broker
 from tests.deadline import eventually
-
-
-def slave_of(master: Broker, **settings: Any) -> Broker:
-    ha = read_addresses(master.place.ha_path)["ha"]
-    return Broker(tcp=True, role="slave", master=master.broker_address, master_ha=ha, **settings)
-
-
-class Looking:
-    """A broker's segments, looked at from outside."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def __enter__(self) -> Store:
-        instance = read_instance(self._broker.place.instance_path)
-        assert instance is not None
-        self._store = open_store(instance, writable=False, observing=True)
-        return self._store
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
-
-
-def log_end(broker: Broker) -> int:
-    with Looking(broker) as store:
-        return store.log_end
-
-
-def log_of(broker: Broker, end: int) -> bytes:
-    files = sorted(path for path in Path(broker.store, "commitlog").iterdir() if path.name.isdecimal())
-    return b"".join(path.read_bytes() for path in files)[:end]
-
-
-def settled_end(master: Broker, slave: Broker) -> int:
-    """Wait until the slave has what the master has."""
-
-    def equal() -> int:
-        end = log_end(master)  # the master's own parts may append, too
-        return end if log_end(slave) == end == log_end(master) else 0
-
-    return int(eventually(equal, lambda: slave.log[-2000:]))
-
-
-def assert_equal(master: Broker, slave: Broker) -> None:
-    end = settled_end(master, slave)
-    assert log_of(slave, end) == log_of(master, end)
-
-
-def send(broker: Broker, bodies: range, topic: str = "orders") -> None:
-    with broker.connect() as mq:
-        producer = mq.producer()
-        for number in bodies:
-            producer.send(topic, b"%d" % number, key=f"k{number}")
-
-
-def bodies_of(url: str, count: int, group: str) -> list[int]:
-    """What a new group reads, all of it."""
-    found: list[int] = []
-    with shmq.connect(url) as mq, mq.subscribe("orders", group=group, start="earliest") as subscription:
-        while len(found) < count:
-            messages = subscription.receive(32, 30.0)
-            assert messages, found
-            for message in messages:
-                found.append(int(bytes(message.body)))
-                message.ack()
-    return sorted(found)
+from tests.ha.pair import Looking, assert_equal, bodies_of, send, slave_of
 
 
 def ask(broker: Broker, code: int, body: bytes = b"", **ext: str) -> Command:
@@ -156,9 +86,7 @@ def test_a_pull_over_tcp_is_answered_by_the_slave(master: Broker, slave: Broker)
     assert ours.code == 0 and ours.body
 
 
-def test_a_slave_takes_no_message_and_names_its_master(master: Broker, slave: Broker) -> None:
-    with slave.connect() as mq, pytest.raises(shmq.NotMaster, match=master.broker_address):
-        mq.producer().send("orders", b"x")
+def test_a_slave_takes_no_message_over_tcp_and_names_its_master(master: Broker, slave: Broker) -> None:
     sent = {"a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": ""}
     reply = ask(slave, Request.SEND_MESSAGE_V2, body=b"x", **sent, j="0", k="false", m="false")
     assert reply.code == 14, reply

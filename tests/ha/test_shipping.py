@@ -12,8 +12,8 @@ from ipaddress import ip_network
 import pytest
 
 from shmq.daemon.ha.follower import FollowerLink
-from shmq.daemon.ha.shipping import is_allowed
 from shmq.daemon.ha.stream import HEADER_BYTES, pack_header, pack_report
+from shmq.daemon.ha.trust import is_allowed
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import BrokerNotRunning, UsageError
 from shmq.shm.addresses import read_addresses
@@ -30,9 +30,9 @@ def ha_address(broker: Broker) -> tuple[str, int]:
 class Slave:
     """Keeps what the master ships as one string of bytes that begins at `begin`."""
 
-    def __init__(self, broker: Broker, begin: int = 0, *, wants_all: bool = False) -> None:
+    def __init__(self, broker: Broker, begin: int = 0, *, greets: bool = False) -> None:
         self.socket = socket.create_connection(ha_address(broker), 30.0)
-        self.link = FollowerLink(begin, now_ms(), is_empty=begin == 0, wants_all=wants_all)
+        self.link = FollowerLink(begin, now_ms(), is_empty=begin == 0, greets=greets)
         self.begin = begin
         self.data = bytearray()
 
@@ -81,7 +81,7 @@ def broker() -> Iterator[Broker]:
 def test_a_slave_gets_the_whole_log_byte_for_byte(broker: Broker) -> None:
     end = log_end(broker)
     assert end > FILE_BYTES
-    slave = Slave(broker, wants_all=True)
+    slave = Slave(broker, greets=True)
     got = slave.receive(lambda: len(slave.data) >= end)
     assert got[:end] == log_of(broker, end)
 
@@ -95,7 +95,7 @@ def test_a_stock_slave_that_reports_zero_gets_the_last_file(broker: Broker) -> N
 
 
 def test_a_slave_goes_on_where_it_was_after_the_process_was_killed(broker: Broker) -> None:
-    slave = Slave(broker, wants_all=True)
+    slave = Slave(broker, greets=True)
     slave.receive(lambda: len(slave.data) >= 1_000_000)
     before = broker.processes["replication"]
     os.kill(before.pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_hostile_bytes_end_only_their_connection(broker: Broker) -> None:
         with socket.create_connection(ha_address(broker), 30.0) as slave:
             slave.sendall(data)
     end = log_end(broker)
-    slave_again = Slave(broker, wants_all=True)
+    slave_again = Slave(broker, greets=True)
     assert len(slave_again.receive(lambda: len(slave_again.data) >= end)) >= end
 
 

@@ -8,14 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shmq.daemon.ha.meeting import SIDE_BYTES_MAX
 from shmq.daemon.ha.stream import (
     FRAME_BYTES_MAX,
-    FROM_BEGINNING,
+    GREETING,
     Frame,
     FrameReader,
+    Report,
     ReportReader,
     pack_header,
+    pack_hello,
+    pack_long_header,
+    pack_progress,
     pack_report,
+    pack_welcome,
 )
 from shmq.errors import ProtocolError
 
@@ -28,7 +34,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_the_bytes_are_those_of_rocketmq() -> None:
     assert pack_report(0x0102030405060708) == bytes(range(1, 9))
     assert pack_header(0x0102030405060708, 0x090A0B0C) == bytes(range(1, 13))
-    assert FROM_BEGINNING > 1 << 60, "no log is as long"
+    assert pack_report(GREETING)[0] >= 0x80, "a stock master takes it for a position below 0, and acknowledges nothing"
 
 
 @given(
@@ -45,8 +51,8 @@ def test_the_first_and_the_last_report_are_seen_whatever_the_pieces(reports: lis
     reader = ReportReader()
     data = b"".join(map(pack_report, reports))
     seen = [report for piece in pieces(data, cuts) for report in reader.feed(piece)]
-    assert seen[0] == reports[0]
-    assert seen[-1] == reports[-1]
+    assert seen[0] == Report(reports[0], None)
+    assert seen[-1] == Report(reports[-1], None)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,45 @@ def test_the_first_and_the_last_report_are_seen_whatever_the_pieces(reports: lis
 def test_a_header_no_master_sends_is_refused(position: int, size: int) -> None:
     with pytest.raises(ProtocolError, match=str(size)):
         FrameReader().feed(pack_header(position, size))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1)), min_size=1, max_size=9),
+    st.lists(st.integers(0, 9999)),
+)
+def test_progress_is_seen_behind_a_greeting_whatever_the_pieces(
+    reports: list[tuple[int, int]], cuts: list[int]
+) -> None:
+    told = [Report(max(report), min(report)) for report in reports]
+    reader = ReportReader()
+    data = pack_report(GREETING) + pack_hello(b"me") + b"".join(pack_progress(*report) for report in told)
+    seen = [report for piece in pieces(data, cuts) for report in reader.feed(piece)]
+    assert reader.is_greeted and (seen[0], seen[-1]) == (told[0], told[-1])
+
+
+@pytest.mark.parametrize(("end", "flushed"), [(5, 6), (5, -1), (-1, -1)])
+def test_progress_that_cannot_be_is_refused(end: int, flushed: int) -> None:
+    with pytest.raises(ProtocolError):
+        ReportReader().feed(pack_report(GREETING) + pack_hello(b"me") + pack_progress(end, flushed))
+
+
+def test_a_greeting_in_the_middle_is_a_log_end_below_0() -> None:
+    with pytest.raises(ProtocolError, match="below 0"):
+        ReportReader().feed(pack_report(3) + pack_report(GREETING))
+
+
+@pytest.mark.parametrize("size", [0, -1, SIDE_BYTES_MAX + 1])
+def test_a_hello_of_an_impossible_size_is_refused(size: int) -> None:
+    with pytest.raises(ProtocolError, match="says who it is"):
+        ReportReader().feed(pack_report(GREETING) + size.to_bytes(4, "big", signed=True))
+
+
+@given(st.binary(min_size=1, max_size=80), st.lists(st.tuples(st.integers(0, 1 << 62), st.binary(max_size=90))))
+def test_behind_the_welcome_a_frame_says_its_epoch(side: bytes, frames: list[tuple[int, bytes]]) -> None:
+    data = pack_welcome(side) + b"".join(pack_long_header(at, len(body), 7, 5) + body for at, body in frames)
+    reader = FrameReader()
+    found = [frame for piece in pieces(data, [3, 17, 40]) for frame in reader.feed(piece)]
+    assert found == [Frame(GREETING, side), *(Frame(at, body, 7, 5) for at, body in frames)]
 
 
 def test_a_negative_report_is_refused() -> None:

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.shm.core import BrokerTables, KeeperStore
 from shmq.store.fastjson import loads
-from shmq.timing import TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
+from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -164,3 +164,91 @@ def test_i6_no_progress_on_disk_is_ahead_of_the_log_on_disk(start_keeper: StartK
     KeeperStore(running.store).flush()
     running.keeper._catalog.round(0.0)
     assert json.loads(path.read_text())["offsetTable"]["orders@billing"] == {"0": 1}
+
+
+MARKS = ((SCHEDULE_TOPIC, SCHEDULE_COPIES_GROUP), (TIMER_TOPIC, TIMER_COPIES_GROUP))
+
+
+def marks(running: Any) -> list[int]:
+    store = running.store
+    committed = {(row[1], row[2]): row[3] for row in store.offsets()}
+    places = [(store.group_find(group), running.queue_index(topic, 0)) for topic, group in MARKS]
+    return [committed.get(place, -1) for place in places]
+
+
+def set_marks(running: Any, position: int) -> None:
+    tables = BrokerTables(running.store)
+    for topic, group in MARKS:
+        running.store.offset_set(tables.offset_put(tables.group_put(group), running.queue_index(topic, 0)), position)
+
+
+def test_a_stop_that_nothing_is_in_doubt_at_marks_the_end_of_the_log(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    deliver(running, 1, 2)
+    set_words(running)
+    end = running.store.log_end
+    assert running.stop()
+    config = running.root / "config"
+    assert json.loads((config / "delayOffset.json").read_text())["copiesFrom"] == end
+    assert json.loads((config / "timerProgress.json").read_text())["timerProgress"][TIMER_COPIES_GROUP] == end
+    assert not any(group in (config / "consumerOffset.json").read_text() for _, group in MARKS)
+    running = start_keeper()
+    assert marks(running) == [end, end]
+    set_marks(running, 0)
+    running.send("orders", b"x")
+    end = running.store.log_end
+    assert running.stop()
+    assert marks(start_keeper()) == [end, end]
+
+
+def test_a_mark_of_copies_that_are_in_doubt_survives_a_stop_as_it_is(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    deliver(running, 1, 2)
+    set_words(running)
+    set_marks(running, 77)
+    assert running.stop()
+    assert marks(start_keeper()) == [77, 77]
+
+
+def test_files_without_a_mark_or_with_an_impossible_one_leave_none(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    deliver(running, 1, 2)
+    set_words(running)
+    assert running.stop()
+    config = running.root / "config"
+    for mark in ({}, {"copiesFrom": -1}, {"copiesFrom": "7"}):
+        (config / "delayOffset.json").write_text(json.dumps({"offsetTable": {"1": 1}} | mark))
+        table = dict(zip(TIMER_GROUPS, WORDS, strict=True))
+        for value in mark.values():
+            table[TIMER_COPIES_GROUP] = value  # type: ignore[assignment]
+        (config / "timerProgress.json").write_text(json.dumps({"timerProgress": table}))
+        running = start_keeper()
+        assert marks(running) == [-1, -1]
+        assert (progress(running, 1), words(running)) == (1, WORDS)
+        assert running.stop()
+
+
+def test_the_end_is_read_before_the_mark_and_the_mark_before_the_words(
+    start_keeper: StartKeeper, monkeypatch: Any
+) -> None:
+    """A copy that is stored while the words are read is told of, or lies behind the mark."""
+    running = start_keeper()
+    deliver(running, 1, 2)
+    set_words(running)
+    set_marks(running, 0)
+    running.halt()
+    end = running.store.log_end
+    tables = running.keeper._catalog._tables
+    collect, reads = tables.collect_offsets, []
+
+    def collect_and_deliver(*arguments: Any) -> Any:
+        found = collect(*arguments)
+        reads.append(running.store.log_end)
+        set_marks(running, running.store.log_end)
+        running.send("orders", b"a copy")
+        return found
+
+    monkeypatch.setattr(type(tables), "collect_offsets", lambda self, *arguments: collect_and_deliver(*arguments))
+    progress_read = tables.collect_progress(running.store, running.keeper._catalog._figures)
+    assert len(reads) == 2
+    assert [progress_read[key][0] for key in MARKS] == [end, end]

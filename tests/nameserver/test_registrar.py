@@ -121,6 +121,21 @@ def test_a_slave_says_which_it_is_and_where_it_ships_the_log_on() -> None:
     assert (request.ext["brokerId"], request.ext["haServerAddr"]) == ("1", "10.0.0.2:20912")
 
 
+def test_another_port_for_slaves_is_told_to_everybody_at_once_also_behind_an_answer_that_is_awaited() -> None:
+    registrar = new_registrar("a:1", "b:1")
+    registrar.announce(TOPICS, FIRST, 0)
+    for server in ("a:1", "b:1"):
+        (request,) = sent(registrar.connected(server, "", 0))
+        if server == "a:1":
+            accept(registrar, request, 1, server)
+    assert registrar.ships_at(0, 2) == []
+    (again,) = sent(registrar.ships_at(20912, 2))
+    assert again.ext["haServerAddr"].endswith(":20912")
+    (late,) = sent(accept(registrar, request, 3, "b:1"))
+    assert late.ext["haServerAddr"].endswith(":20912")
+    assert registrar.ships_at(20912, 4) == []
+
+
 def test_one_topic_alone_is_padded_with_some_nobody_may_use() -> None:
     registrar = new_registrar()
     registrar.announce({"TBW102": QUEUES}, FIRST, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,6 +158,18 @@ def test_a_slave_that_becomes_master_gives_its_old_id_up_and_brings_its_topics()
     assert registry.topics().keys() == {"x"}
 
 
+def test_a_master_that_was_replaced_does_not_come_back_with_its_older_epoch() -> None:
+    registry = Registry(SMALL)
+    for epoch, address in ((0, "h1:1"), (2, "h1:2"), (2, "h1:3")):
+        claim = new_claim("x", address=address)
+        register(registry, replace(claim, version=Version(state=epoch, counter=1)))
+        assert [member.address for member in _members(registry, "a")] == [address]
+    before = snapshot(registry)
+    with pytest.raises(PermissionDenied, match="in epoch 2"):
+        register(registry, replace(new_claim("x", address="h1:1"), version=Version(state=1, counter=9)))
+    assert snapshot(registry) == before
+
+
 def test_a_broker_that_moves_brings_its_topics_again() -> None:
     registry = Registry(SMALL)
     register(registry, new_claim("x"))
@@ -194,6 +207,27 @@ def test_a_name_stays_with_the_host_that_holds_it_until_it_is_gone() -> None:
     registry.disconnected(1)
     register(registry, new_claim("x", address="h9:1"), connection_id=2, host="h9")
     assert registry.brokers()["a"].members[0].address == "h9:1"
+
+
+def test_a_master_on_another_host_takes_the_name_with_a_newer_epoch_and_no_other_way() -> None:
+    registry = Registry(SMALL)
+    register(registry, replace(new_claim("x"), version=Version(state=1)), connection_id=1, host="h1")
+    register(registry, new_claim("x", broker_id=1, address="h2:1"), connection_id=2, host="h2")
+    # Its host is gone or stands still: nobody has closed its connection.
+    for epoch in (0, 1):
+        same = replace(new_claim("x", address="h2:1"), version=Version(state=epoch, counter=9))
+        with pytest.raises(PermissionDenied, match="registered from h1, not from h2"):
+            register(registry, same, connection_id=3, host="h2")
+    register(registry, replace(new_claim("x", address="h2:1"), version=Version(state=2)), connection_id=3, host="h2")
+    assert {key: member.address for key, member in registry.brokers()["a"].members.items()} == {0: "h2:1"}
+    with pytest.raises(PermissionDenied, match="registered from h2, not from h1"):  # it wakes up
+        register(registry, replace(new_claim("x"), version=Version(state=1)), connection_id=1, host="h1")
+    assert registry.disconnected(1) == []
+    with pytest.raises(PermissionDenied, match="registered from"):  # a slave's epoch is nobody's title
+        slave = replace(new_claim("x", broker_id=0, address="h3:1"), version=Version(state=2))
+        register(registry, slave, connection_id=4, host="h3")
+    register(registry, new_claim("x", broker_id=1), connection_id=1, host="h1")
+    assert registry.brokers()["a"].members.keys() == {0, 1}
 
 
 def test_who_is_silent_for_its_expiry_is_gone() -> None:

@@ -195,7 +195,11 @@ def test_the_compose_file_shares_what_the_document_says() -> None:
             pages.append(page)
             assert all("run:/run/shmq" in each and "store:/var/lib/shmq" in each for each in found), page
     assert ROOT / "docs/operations.md" in pages
-    [command] = re.findall(r"^    command: (.*)$", text, re.M)
+    built = re.search(r"^# docker build .* -t (\w+) \.$", (DEPLOY / "Dockerfile").read_text(), re.M)
+    assert built is not None
+    assert set(re.findall(r"^    image: (\S+)$", text, re.M)) == {built[1]}, "an image that nobody can pull or build"
+    assert re.findall(r"^    command: (\w+)", app, re.M) == ["tail"]  # it waits, as an application does
+    [command] = re.findall(r"^    command: (.*)$", broker, re.M)
     options = command.split()
     known = subprocess.run(
         [sys.executable, "-m", "shmq", "serve", "--help"], capture_output=True, text=True, check=True, timeout=60

@@ -21,15 +21,16 @@ class DurableNews:
     """Tells the loop of the thread that makes it.
 
     Args:
+        ships: what is wanted is the end of the log, for who ships it.
         news: called when the disk has what was wanted last, or when a flush has failed.
     """
 
-    def __init__(self, store: Store, news: Callable[[], None]) -> None:
+    def __init__(self, store: Store, news: Callable[[], None], *, ships: bool = False) -> None:
         self._news = news
         self._loop = asyncio.get_running_loop()
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
-            self._watch = DurableWatch(store, self._descriptor)
+            self._watch = DurableWatch(store, self._descriptor, ships=ships)
         except BaseException:
             os.close(self._descriptor)
             raise

@@ -20,17 +20,27 @@ from typing import Any, NamedTuple
 
 from shmq.daemon.bridge.store.log_damage import position_behind
 from shmq.daemon.broker.log import LOCAL_HOST, Congestion, Entry, NewRecord, Pulled, Ranged, Stored
-from shmq.daemon.broker.records.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import BrokerBusy, CorruptionError, SegmentFull, TopicNotFound
 from shmq.protocol import transaction
-from shmq.shm.core import BrokerLog, Filter, Producer, Sender, Store
+from shmq.protocol.codes import Response
+from shmq.shm.core import ACK_CONFIRMED, BrokerLog, Filter, Producer, ScannedRecord, Sender, Store
 from shmq.shm.unit import units_of
 
 SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
 RANGE_UNITS_MAX = 16_384  # looked at for one piece of a range
+_KIND = transaction.MASK
+_QUEUED = (0, transaction.COMMIT)
 _DAMAGE_COUNTS = 20  # records: the next whole one has to be looked for
 PATIENCE = 0.005  # seconds; longer than writers that only come and go take
+
+
+def outcome_of(store: Store, end: int) -> Response:
+    """Return what `Log.outcome` says of a store."""
+    if store.safe_end >= end:
+        is_alone = not store.in_sync_count and store.head["ack_rule"] == ACK_CONFIRMED
+        return Response.SLAVE_NOT_AVAILABLE if is_alone else Response.SUCCESS
+    return Response.FLUSH_SLAVE_TIMEOUT if store.durable_end >= end else Response.FLUSH_DISK_TIMEOUT
 
 
 class _Shared(NamedTuple):
@@ -94,7 +104,14 @@ class StoreLog:
 
     @property
     def durable_end(self) -> int:
-        return self._store.durable_end
+        return self._store.safe_end
+
+    @property
+    def end(self) -> int:
+        return self._store.log_end
+
+    def outcome(self, end: int) -> Response:
+        return outcome_of(self._store, end)
 
     def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
         return Stored._make(
@@ -244,23 +261,32 @@ class StoreLog:
         return next_offset, memoryview(numbers).cast("Q").tolist()
 
     def committed(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
-        end = self._store.log_end
-        halves: list[int] = []
+        next_position, records = self._walk(log_position, self._store.log_end, count)
+        is_commit = transaction.COMMIT
+        return next_position, [each.prepared_position for each in records if each.sys_flag & _KIND == is_commit]
+
+    def copies(self, log_position: int, end: int, count: int) -> tuple[int | None, Sequence[tuple[int, int]]]:
+        next_position, records = self._walk(log_position, min(end, self._store.log_end), count)
+        return next_position, [
+            (each.log_position, each.prepared_position)
+            for each in records
+            if each.prepared_position > 0 and each.sys_flag & _KIND in _QUEUED
+        ]
+
+    def _walk(self, log_position: int, end: int, count: int) -> tuple[int | None, list[ScannedRecord]]:
+        """Return about so many records from a position on, and where to go on, None at the end."""
+        found: list[ScannedRecord] = []
         position: int | None = log_position
         while position is not None and position < end and count > 0:
             position, records, stop = self._log.scan(position, end, count)
-            for at, *_, sys_flag in records:
-                if sys_flag & transaction.MASK == transaction.COMMIT:
-                    data = self._log.record_bytes_at(at, 0, False, True)
-                    record = stored_record(data) if data is not None else None
-                    halves += [record.prepared_position] if record is not None else []
+            found += records
             count -= len(records)
             if stop and stop != "blank-end":  # a zero in front of the end is damage, too
                 position = position_behind(self._store, position)
                 count -= _DAMAGE_COUNTS
             elif stop or not records:
                 position = None
-        return (None if position is None or position >= end else position), halves
+        return (None if position is None or position >= end else position), found
 
 
 def _fields(entry: Entry) -> tuple[str, int, bytes, bytes, int, int, int, bytes, int, int, int | None]:

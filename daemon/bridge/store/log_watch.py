@@ -115,10 +115,10 @@ class LogWatch:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_stopped, _DOUBT_SECONDS)
         while not self._is_stopped and self._version == seen:
-            if self._broker_log.wait_queues(queues, offsets, _SLICE_SECONDS, durable_end=wanted.durable_end):
+            if self._broker_log.wait_queues(queues, offsets, _SLICE_SECONDS, safe_end=wanted.durable_end):
                 risen = self._broker_log.queues_risen(queues, offsets)
                 self._told = {queue: wanted.queues[queue] for queue in risen}
-                if risen or (wanted.durable_end is not None and self._store.durable_end >= wanted.durable_end):
+                if risen or (wanted.durable_end is not None and self._store.safe_end >= wanted.durable_end):
                     return risen
         return None
 

@@ -21,7 +21,7 @@ from shmq.shm.instance import Instance
 from shmq.shm.unit import Unit, tag_codes_of, units_of
 
 _CLIENT_FREE = 0  # enum shmq_client_state
-_AGAIN = "try again in a second: the store keeper frees the queues of deleted topics; shmq health says if it does not"
+_AGAIN = "try again in a second: the store keeper frees what deleted topics had; shmq health says if it does not"
 _GROUP_SHIFT = 32  # in the second word of `offset_counts`
 _QUEUE_SHIFT = 32  # in the number of a slot
 _END = "\0"  # ends a name in the segment, so no name that exists holds it
@@ -45,7 +45,6 @@ class StoreTables:
         self._listed_version = -1
         # What the core does as it is asked here.
         self.topic_delete = tables.topic_delete
-        self.group_put = tables.group_put
         self.group_delete = tables.group_delete
         self.group_settings = store.group_settings
         self.group_set = tables.group_set
@@ -120,10 +119,13 @@ class StoreTables:
         has_room = wanted <= head["queue_max"] - taken
         # The keeper frees queues between the refusal and this look, so room alone does not say which table was full.
         if has_room and stats["topics_used"] >= head["topic_max"]:
+            used, most = len(self._store.topics()), head["topic_max"]
+            gone = stats["topics_used"] - used
             return SegmentFull(
-                f"topic {name!r} has no place: {head['topic_max']} topics are possible, those that were deleted count",
-                hint="stop the broker and start it again: that forgets deleted topics",
-                limit=head["topic_max"],
+                f"topic {name!r} has no place: {used} of {most} topics are there, {gone} were deleted just now",
+                hint=_AGAIN if gone else "shmq topic delete NAME for one that nobody needs",
+                used=used,
+                limit=most,
             )
         return SegmentFull(
             f"topic {name!r} needs {wanted} queues: {taken} of {head['queue_max']} are taken, "
@@ -139,6 +141,18 @@ class StoreTables:
     def group(self, name: str) -> int | None:
         index = self._store.group_find(name) if _END not in name else -1
         return index if index >= 0 else None
+
+    def group_put(self, name: str, /) -> int:
+        try:
+            return self._tables.group_put(name)
+        except SegmentFull as error:
+            most = self._store.head["group_max"]
+            raise SegmentFull(
+                f"group {name!r} has no place: {most} of {most} groups are there",
+                hint="shmq group delete NAME for one that nobody needs: its place is used again at once",
+                used=most,
+                limit=most,
+            ) from error
 
     def groups(self) -> list[str]:
         return [name for _, name in self._store.groups()]
@@ -209,6 +223,7 @@ class StoreTables:
             appended=stats["appended"],
             appended_bytes=stats["appended_bytes"],
             refused=stats["busy"],
+            epoch=store.epoch,
         )
 
     def disk(self) -> DiskRoom:

@@ -113,7 +113,7 @@ class ConfigRequests(Part):
             "brokerName": settings.broker_name,
             "brokerClusterName": settings.cluster,
             "brokerId": "0",
-            "brokerRole": "ASYNC_MASTER",
+            "brokerRole": "SYNC_MASTER" if settings.confirms else "ASYNC_MASTER",
             "flushDiskType": "SYNC_FLUSH" if settings.wait_durable else "ASYNC_FLUSH",
             "fileReservedTime": str(settings.retention_hours),
             "messageDelayLevel": settings.delay_levels,

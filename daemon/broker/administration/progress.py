@@ -30,7 +30,7 @@ from shmq.errors import FlowControl, RemoteError, TopicNotFound, UsageError
 from shmq.message import check_group
 from shmq.progress import Backlog
 from shmq.protocol.admin_body import OffsetWrapper, QueueTimeSpan, QueueTimeSpans, TopicOffset
-from shmq.protocol.body import encode_body
+from shmq.protocol.body import LOG_END, encode_body
 from shmq.protocol.codes import Language, Request, Response, TopicKind
 from shmq.protocol.dialect import MessageQueue, dumps
 
@@ -206,7 +206,9 @@ class ProgressRequests(Part):
                 entries += 1
                 self._check_size(entries, "ask group by group")
                 table.setdefault(f"{progress.topic}@{group}", {})[progress.queue_id] = progress.committed
-        return Answer(body=dumps({"offsetTable": table}))
+        body = dumps({"offsetTable": table})
+        # Behind the table: what its words tell of lies below, and a slave believes them once it has that.
+        return Answer(body=body, ext={LOG_END: str(self._tables.facts().log_end)} if LOG_END in call.ext else {})
 
     def _check_size(self, entries: int, hint: str) -> None:
         most = self._settings.list_entries_max

@@ -6,6 +6,9 @@ or unused (306, 316, 329). The keeper removes what is expired as soon as it is, 
 `defaultTopic`, `topicFilterType`, `order` and `force` of RocketMQ's request mean nothing, as in RocketMQ itself. A
 change that says no attributes leaves the topic's kind as it is.
 
+A private header field `bornPositions` of 21 asks for where each topic begins in the log: a slave of ours tells a topic
+that was deleted and made again by it.
+
 A private header field `onlyIfMissing` makes 17 harmless for a topic that exists, so that two producers that create a
 topic on first use cannot change what an administrator created in between. The answer's field `created` says what was.
 """
@@ -21,6 +24,7 @@ from shmq.errors import FlowControl, InvalidName, RemoteError, UsageError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic
 from shmq.protocol.admin_body import TopicConfigList, TopicList
 from shmq.protocol.body import (
+    BORN_POSITIONS,
     DataVersion,
     TopicConfig,
     TopicTable,
@@ -135,7 +139,10 @@ class TopicRequests(Part):
     @serves(Request.GET_ALL_TOPIC_CONFIG)
     def _list(self, call: Call) -> Answer:
         table = {topic.name: _config(topic) for topic in self._tables.topics()}
-        return Answer(body=encode_body(TopicTable(table, DataVersion(counter=self._tables.version))))
+        answer = TopicTable(table, DataVersion(counter=self._tables.version))
+        if flag_of(call.ext, BORN_POSITIONS):
+            answer.bornPositions = {name: self._tables.born_position(name) for name in table}
+        return Answer(body=encode_body(answer))
 
     def _name_for_topic(self, name: str) -> str:
         """Return a name that an administrator may give to a topic."""

@@ -101,6 +101,7 @@ class RelayedGroups:
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
+        self.version = 0
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """Return a consumer group that has members."""
@@ -113,6 +114,7 @@ class RelayedGroups:
 
     def update(self, body: bytes) -> None:
         """Take a GROUP_CHANGED; raises ProtocolError."""
+        self.version += 1
         for view in decode_body(body, GroupViews).groups:
             if view.model:
                 self._groups[view.name] = ConsumerGroup(view.name, view.model, "", table=view.table)

@@ -4,7 +4,8 @@
      "connections": [{clientId, version, pid, uid, role, clientSlot, sinceMs, consumerGroups, producerGroups}],
      "consumerGroups": {name: {model, members: {clientId: {transport, language, version, seenMs, subscription}},
                                differsSinceMs, conflicts}},
-     "producerGroups": {name: [clientId]}, "topics": n, "groups": n}
+     "producerGroups": {name: [clientId]}, "topics": n, "groups": n,
+     "settings": {option: value in force}, "origins": {option: where its value comes from, unless it is a default}}
 
 Times are ages in milliseconds.
 """
@@ -13,11 +14,15 @@ from typing import Any
 
 import msgspec
 
+from shmq.daemon.broker.administration.config import TUNABLES
 from shmq.daemon.broker.groups.registry import ConsumerGroup, Presence
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
 from shmq.protocol.codes import Request
+
+CHANGED = "changed since the start, until its end"
+_CHANGEABLE = frozenset(tunable.field for tunable in TUNABLES.values())
 
 
 class StatusRequests(Part):
@@ -31,6 +36,7 @@ class StatusRequests(Part):
     @serves(Request.STATUS)
     def _status(self, call: Call) -> Answer:
         settings = self._settings
+        options, origins = _in_force(settings)
         body = {
             "broker": {
                 "name": settings.broker_name,
@@ -47,6 +53,8 @@ class StatusRequests(Part):
             "producerGroups": self._registry.producer_groups(),
             "topics": len(self._tables.topic_names()),
             "groups": len(self._tables.groups()),
+            "settings": options,
+            "origins": origins,
         }
         return Answer(body=msgspec.json.encode(body))
 
@@ -63,6 +71,16 @@ class StatusRequests(Part):
             "consumerGroups": consumer_groups,
             "producerGroups": producer_groups,
         }
+
+
+def _in_force(settings: BrokerSettings) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the settings of the start, but those that were changed since as they are now, and where each is from."""
+    options, origins = dict(settings.options), dict(settings.origins)
+    for name in _CHANGEABLE & options.keys():
+        value = getattr(settings, name)
+        if value != options[name]:
+            options[name], origins[name] = value, CHANGED
+    return options, origins
 
 
 def _group(group: ConsumerGroup, now_ms: int) -> dict[str, Any]:

@@ -89,6 +89,7 @@ class GroupRegistry:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Member]] = {}
         self._by_connection: dict[int, set[tuple[bool, str, str]]] = defaultdict(set)  # (consumes, group, client id)
+        self.version = 0  # grows whenever a table, a model or a group changes
         self.touched: set[str] = set()  # groups whose table or model may differ since somebody emptied this
 
     def check(self, origin: Origin, beat: HeartbeatData, now_ms: int) -> None:
@@ -179,7 +180,9 @@ class GroupRegistry:
         if group is None:
             group = ConsumerGroup(data.groupName, data.messageModel, data.consumeType)
             self._consumers[data.groupName] = group
+            self.version += 1
         # The last heartbeat decides, as in RocketMQ; a local member that would change the model was refused before.
+        self.version += group.model != data.messageModel
         group.model, group.consume_type = data.messageModel, data.consumeType
         self.touched.add(group.name)
         group.consume_from = data.consumeFromWhere
@@ -196,7 +199,7 @@ class GroupRegistry:
                 group.agreement.adopt(wanted)
             self._settle(group, now_ms, change)
         if not beat.withoutSub:
-            _update_table(group.table, data.subscriptionDataSet)
+            self.version += _update_table(group.table, data.subscriptionDataSet)
 
     def _settle(self, group: ConsumerGroup, now_ms: int, change: Change) -> None:
         agreed = group.agreement.differs_since_ms is None
@@ -254,6 +257,7 @@ class GroupRegistry:
             change.groups.append(name)
         else:
             del self._consumers[name]
+            self.version += 1
             self.touched.add(name)
 
     def expired_connections(self, now_ms: int) -> list[int]:
@@ -339,14 +343,22 @@ class GroupRegistry:
         return {name: sorted(members) for name, members in sorted(self._producers.items())}
 
 
-def _update_table(table: dict[str, SubscriptionData], entries: list[SubscriptionData]) -> None:
-    """RocketMQ's rule: a newer entry replaces an older one, and what this heartbeat does not list is dropped."""
+def _update_table(table: dict[str, SubscriptionData], entries: list[SubscriptionData]) -> bool:
+    """RocketMQ's rule: a newer entry replaces an older one, and what this heartbeat does not list is dropped.
+
+    Returns:
+        Whether the table is another now.
+    """
+    changed = False
     for entry in entries:
         known = table.get(entry.topic)
         if known is None or entry.subVersion > known.subVersion:
             table[entry.topic] = entry
+            changed = True
     for topic in table.keys() - {entry.topic for entry in entries}:
         del table[topic]
+        changed = True
+    return changed
 
 
 class Presence(NamedTuple):

@@ -35,6 +35,10 @@ class GroupSettings:
         group = self._tables.group(name)
         return _decoded(b"" if group is None else self._tables.group_settings(group))
 
+    def at(self, group: int) -> SubscriptionGroupConfig:
+        """As `of`, of the group with that number."""
+        return _decoded(self._tables.group_settings(group))
+
     def named(self, name: str) -> SubscriptionGroupConfig:
         """Return a group's settings with its name, as replies carry them."""
         return msgspec.structs.replace(self.of(name), groupName=name)
@@ -60,16 +64,22 @@ class GroupSettings:
             self._tables.group_set(group, text)
 
 
-def check_consumes(tables: Groups, groups: GroupSettings, group: str) -> None:
-    """Make sure that a group exists and may consume; raises RemoteError when it cannot, or may not."""
-    if tables.group(group) is None:
+def check_consumes(tables: Groups, groups: GroupSettings, group: str) -> int:
+    """Make sure that a group exists and may consume; return its number.
+
+    Raises:
+        RemoteError: there is no such group and cannot be, or it may not consume.
+    """
+    number = tables.group(group)
+    if number is None:
         try:
-            tables.group_put(check_group(group))
+            return tables.group_put(check_group(group))
         except InvalidName as error:
             remark = f"subscription group [{group[:64]}] does not exist, {ADVICE}"
             raise RemoteError(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
-    elif not groups.of(group).consumeEnable:
+    if not groups.at(number).consumeEnable:
         raise RemoteError(Response.NO_PERMISSION, f"subscription group no permission, {group}")
+    return number
 
 
 def _said(config: SubscriptionGroupConfig) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
 from shmq.daemon.broker.pop.records import (
     REVIVE_GROUP,
+    REVIVE_KNOWN_GROUP,
     REVIVE_QUEUES,
     Record,
     decode_record,
@@ -24,11 +25,11 @@ from shmq.daemon.broker.pop.records import (
 )
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import records_of
-from shmq.daemon.broker.tables import GroupProgress, Topic, committed_of
+from shmq.daemon.broker.tables import Tables, Topic, committed_of
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 
-_OWN_QUEUE = 0  # the others are read for what a RocketMQ broker left there
+OWN_QUEUE = 0  # the others are read for what a RocketMQ broker left there
 _READ_COUNT = 512
 _READ_BYTES = 256 << 10
 
@@ -50,7 +51,7 @@ class Written(NamedTuple):
 class PopLog:
     """Writes and reads records of the revive topic."""
 
-    def __init__(self, tables: GroupProgress, log: Log, *, cluster: str) -> None:
+    def __init__(self, tables: Tables, log: Log, *, cluster: str) -> None:
         self._tables = tables
         self._log = log
         self._name = f"{REVIVE_TOPIC_PREFIX}{cluster}"
@@ -66,7 +67,7 @@ class PopLog:
         """
         topic = ensure_topic(self._tables, self._name, queues=REVIVE_QUEUES)
         new = list(map(_new, records))
-        stored = self._log.append_batch(topic, _OWN_QUEUE, new)
+        stored = self._log.append_batch(topic, OWN_QUEUE, new)
         return [self._written(record, each) for record, each in zip(records, stored, strict=True)]
 
     def append_with(self, entry: Entry, record: Record) -> tuple[Stored, Written]:
@@ -76,14 +77,14 @@ class PopLog:
             BrokerBusy, LogFull and the other errors of a send: nothing is stored.
         """
         topic = ensure_topic(self._tables, self._name, queues=REVIVE_QUEUES)
-        message, stored = self._log.append_together([entry, Entry(topic, _OWN_QUEUE, _new(record))])
+        message, stored = self._log.append_together([entry, Entry(topic, OWN_QUEUE, _new(record))])
         return message, self._written(record, stored)
 
     def _written(self, record: Record, stored: Stored) -> Written:
-        if self._read.get(_OWN_QUEUE) == stored.queue_offset:
-            self._read[_OWN_QUEUE] += 1  # nobody else wrote in between
+        if self._read.get(OWN_QUEUE) == stored.queue_offset:
+            self._read[OWN_QUEUE] += 1  # nobody else wrote in between
         self.end = stored.end
-        return Written(Place(_OWN_QUEUE, stored.queue_offset), record)
+        return Written(Place(OWN_QUEUE, stored.queue_offset), record)
 
     @property
     def has_news(self) -> bool:
@@ -116,6 +117,17 @@ class PopLog:
             done = committed_of(self._tables, REVIVE_GROUP, queue)
             found = self._read[queue_id] = max(self._tables.queue_bounds(queue).offset_min, done + 1)
         return found
+
+    def untold_from(self) -> int | None:
+        """Return from which offset of the own queue on nobody told a new master the progress behind a pop."""
+        topic = self._tables.topic(self._name)
+        first = committed_of(self._tables, REVIVE_KNOWN_GROUP, topic.queues[OWN_QUEUE]) if topic else -1
+        return first if first >= 0 else None
+
+    def forget_untold(self) -> None:
+        """Take note that the progress stands behind every pop now."""
+        if self._tables.group(REVIVE_KNOWN_GROUP) is not None:
+            self._tables.group_delete(REVIVE_KNOWN_GROUP)
 
     def length(self, oldest: Place) -> int:
         """Return how many records a successor would have to read from `oldest` on."""

@@ -20,6 +20,9 @@ from shmq.protocol.pop import POP_COUNT_MAX
 from shmq.typed_json import decode_json
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+REVIVE_KNOWN_GROUP = "CID_RMQ_SYS_REVIVE_KNOWN"
+"""Its offset in a new master's own revive queue is that of the first pop behind which progress was not told; the group
+is gone once POP has begun."""
 REVIVE_QUEUES = 8
 
 _OFFSET_MAX = 1 << 62

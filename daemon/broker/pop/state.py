@@ -12,6 +12,10 @@ a pop and an acknowledgement cost a record each, and a broker that is killed bet
 record that is still needed is written again at the end when the log behind it has grown long or old, so that a
 successor reads seconds, not hours.
 
+The group's progress is not in this log, and moves after each pop. A successor moves it behind the last pop, where its
+predecessor was killed before it could; a new master moves it behind every pop that is younger than the progress that it
+was told.
+
 Invariants:
  1. Nothing is changed in memory that is not in the log before.
  2. Every record that is needed lies behind the noted progress of the log.
@@ -21,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from shmq.daemon.broker.log import Entry, Stored
 from shmq.daemon.broker.pop.checkpoints import Checkpoint, Checkpoints
-from shmq.daemon.broker.pop.log import Place, PopLog, Written
+from shmq.daemon.broker.pop.log import OWN_QUEUE, Place, PopLog, Written
 from shmq.daemon.broker.pop.order import OrderedPop, OrderedPops
 from shmq.daemon.broker.pop.records import (
     AckRecord,
@@ -62,24 +66,31 @@ class PopState:
         self._modes: dict[tuple[str, str], _Mode] = {}
         self._is_started = False
         self._last: list[CheckpointRecord | OrderRecord] = []
+        self._untold: list[CheckpointRecord | OrderRecord] = []  # younger than the progress of a new master
+        self._untold_from: int | None = None
         self._tidy_at_ms = 0
 
     # -- reading
 
     def catch_up(self, now_ms: int) -> bool:
         """Take in what others wrote to the log: all of it at the start. False while some of it cannot be seen yet."""
+        if not self._is_started and self._untold_from is None:
+            self._untold_from = self._log.untold_from()
         for written in self._log.news():
             self._take(written, now_ms)
         if self._log.has_news:
             return False
         if not self._is_started:
             self._is_started = True
-            self._finish_last()
+            self._finish([*self._untold, *self._last])
+            self._untold.clear()
+            self._last.clear()
+            self._log.forget_untold()
         return True
 
-    def _finish_last(self) -> None:
-        """Move the progress that our predecessor had no time to move behind its last pop."""
-        for record in self._last:
+    def _finish(self, pops: Iterable[CheckpointRecord | OrderRecord]) -> None:
+        """Move the progress that our predecessor had no time to move, or to tell, behind these pops of it."""
+        for record in pops:
             group, topic = self._tables.group(record.c), self._tables.topic(record.t)
             if group is None or topic is None or not 0 <= record.q < len(topic.queues):
                 continue
@@ -91,7 +102,6 @@ class PopState:
                 self._tables.set_committed(slot, record.so + record.d[-1] + 1)
             elif isinstance(record, OrderRecord) and committed in record.o and (found := self.ordered.get(record.key)):
                 self._tables.set_committed(slot, max(committed, found.next_offset))
-        self._last.clear()
 
     def mode(self, group: str, topic: str) -> ModeRecord | None:
         """Return how a group asks for the messages of a topic, if that was said."""
@@ -147,6 +157,8 @@ class PopState:
             return
         if not self._is_started:
             self._note_last(record)
+            if self._untold_from is not None and place.queue_id == OWN_QUEUE and place.offset >= self._untold_from:
+                self._untold.append(record)
         clock_ms = self._tables.clock_ms
         if isinstance(record, CheckpointRecord):
             left_ms = max(0, min(record.pt + record.it - clock_ms, record.it))

@@ -20,7 +20,7 @@ A pull that may wait is held instead of answered with 19, and read again when it
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -41,6 +41,9 @@ from shmq.daemon.broker.topics import PERM_READ, ensure_topic
 from shmq.daemon.broker.wave import Wave
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.shared_reply import SharedReply
+from shmq.shm.core import Filter
 
 _BROADCASTING = "BROADCASTING"
 _MOVED_TOPIC = "OFFSET_MOVED_EVENT"
@@ -49,8 +52,24 @@ _TAKES = (Response.SUCCESS, Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIA
 _NOT_FOUND = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY)
 
 
+class PullPlan(NamedTuple):
+    """What pulls get that differ in their offsets only, as long as the tables have this version."""
+
+    table_version: int
+    group: int
+    queue: int
+    count_max: int
+    bytes_max: int
+    commits: bool  # the offset that comes along counts
+    needs_progress: bool  # one of a group without progress in its queue has to be judged
+    tags: tuple[int, ...] | None
+    where: Filter | None
+
+
 class Subscriptions(Protocol):
-    """What the heartbeats of groups said."""
+    """What the heartbeats of groups said; `version` grows whenever a subscription, a model or a group changes."""
+
+    version: int
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """Return a consumer group that has members."""
@@ -85,41 +104,70 @@ class Pulls(Part):
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
         self._wave: Wave[HeldPull] = Wave(self._resume)
-        self._found: dict[tuple[int, int, int, Selection], tuple[Answer, int]] = {}
+        self._found: dict[tuple[int, int, int, Selection], tuple[Answer, int, SharedReply]] = {}
 
     @serves(Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
     def pull(self, call: Call) -> Answer | None:
         """Answer a pull, or hold it."""
         header = read_pull_header(call.ext)
-        topic = self._checked_topic(call, header)
+        group, topic = self._checked(call, header)
         wanted = self._wanted(header)
         queue = topic.queues[header.queue_id]
         answer, next_offset = self._read(queue, header.queue_offset, header.count_max, wanted)
         if header.commits:
             self._commit(header, queue)
         if answer.code in _TAKES:
-            self._tell_taken(header, queue, next_offset, is_found=answer.code == Response.SUCCESS)
+            self._tell_taken(header, group, queue, next_offset, is_found=answer.code == Response.SUCCESS)
         if answer.code == Response.PULL_NOT_FOUND and header.suspends and header.suspend_ms > 0:
             return self._hold(call, header, queue, next_offset)
         if answer.code == Response.PULL_OFFSET_MOVED:
             answer.effects = self._tell_moved(call, header, next_offset)
         return answer
 
-    def _tell_taken(self, header: PullHeader, queue: int, taken: int, *, is_found: bool) -> None:
+    def _tell_taken(self, header: PullHeader, group: int, queue: int, taken: int, *, is_found: bool) -> None:
         """Show how far the group was handed messages; who counts what groups read has to know where one begins."""
-        group = self._tables.group(header.group)
-        if group is None:
-            return
         slot = self._tables.offset_slot(group, queue)
         if slot is not None:
             self._tables.set_taken(slot, taken)
         if is_found and self._started is not None and (slot is None or self._tables.committed(slot) < 0):
             self._started(group, queue, header.queue_offset)
 
+    def plan(self, command: Command) -> PullPlan | None:
+        """Return what pulls like this get that find messages; None where each has to be judged."""
+        version = self._tables.version  # read first: a change in between makes the plan too old, never too new
+        header = read_pull_header(command.ext)
+        number = self._tables.group(header.group)
+        topic = self._tables.topic(header.topic)
+        if number is None or topic is None or header.queue_id < 0 or not self._groups.at(number).consumeEnable:
+            return None
+        if not topic.perm & PERM_READ or header.queue_id >= topic.read_queues:
+            return None
+        try:
+            wanted = self._wanted(header)
+        except ShmqError:
+            return None
+        return PullPlan(
+            version,
+            number,
+            topic.queues[header.queue_id],
+            self._count(header.count_max),
+            self._settings.pull_bytes_max,
+            header.commits,
+            self._started is not None,
+            wanted.tags,
+            wanted.where,
+        )
+
+    @property
+    def grounds(self) -> object:
+        """What plans rest upon beside the tables; equal as long as nothing has changed."""
+        return self._registry.version, self._settings.property_filter
+
     # -- checks, in RocketMQ's order
 
-    def _checked_topic(self, call: Call, header: PullHeader) -> Topic:
-        check_consumes(self._tables, self._groups, header.group)
+    def _checked(self, call: Call, header: PullHeader) -> tuple[int, Topic]:
+        """The number of the group, and the topic."""
+        group = check_consumes(self._tables, self._groups, header.group)
         topic = self._tables.topic(header.topic)
         if topic is None:
             raise RemoteError(
@@ -133,7 +181,7 @@ class Pulls(Part):
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic.name}] topicConfig.readQueueNums:"
                 f"[{topic.read_queues}] consumer:[{call.connection.remote}]",
             )
-        return topic
+        return group, topic
 
     def _wanted(self, header: PullHeader) -> Selection:
         """What is selected: as the request says, or as the group's heartbeats said."""
@@ -169,7 +217,6 @@ class Pulls(Part):
         """The answer for what a queue has at an offset, and where to go on."""
         bounds = self._tables.queue_bounds(queue)
         low, high = bounds
-        body = b""
         if high == 0:
             code = Response.PULL_OFFSET_MOVED if offset else Response.PULL_NOT_FOUND
             status, following = "NO_MESSAGE_IN_QUEUE", 0
@@ -181,29 +228,27 @@ class Pulls(Part):
             code, status, following = Response.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", high
         else:
             limits = self._settings
-            count_max = max(1, min(count_max, limits.pull_count_max))
             pulled = self._log.read(
                 queue,
                 offset,
-                count_max=count_max,
+                count_max=self._count(count_max),
                 bytes_max=limits.pull_bytes_max,
                 tags=wanted.tags,
                 where=wanted.where,
             )
             following, body = pulled.next_offset, pulled.body
             if pulled.record_count:
-                code, status = Response.SUCCESS, "FOUND"
-            elif following > offset:
+                answer = found(str(following), str(low), str(high))
+                answer.body = body
+                return answer, following
+            if following > offset:
                 code, status = Response.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
             else:  # stored, but not on disk yet
                 code, status = Response.PULL_NOT_FOUND, "OFFSET_FOUND_NULL"
-        ext = {
-            "suggestWhichBrokerId": _MASTER_ID,
-            "nextBeginOffset": str(following),
-            "minOffset": str(low),
-            "maxOffset": str(high),
-        }
-        return Answer(code=code, remark=status, ext=ext, body=body), following
+        return Answer(code=code, remark=status, ext=_bounds(str(following), str(low), str(high))), following
+
+    def _count(self, wanted: int) -> int:
+        return max(1, min(wanted, self._settings.pull_count_max))
 
     @contextmanager
     def _one_turn(self) -> Iterator[None]:
@@ -218,9 +263,12 @@ class Pulls(Part):
         key = queue, offset, count_max, wanted
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._read(queue, offset, count_max, wanted)
-        answer, following = found
-        return Answer(code=answer.code, remark=answer.remark, ext=answer.ext, body=answer.body), following
+            found = self._found[key] = *self._read(queue, offset, count_max, wanted), SharedReply()
+        answer, following, shared = found
+        if answer.code != Response.SUCCESS:  # the caller may still change it
+            return Answer(code=answer.code, remark=answer.remark, ext=answer.ext, body=answer.body), following
+        answer.shared = shared
+        return answer, following
 
     def _commit(self, header: PullHeader, queue: int) -> None:
         group = self._tables.group(header.group)
@@ -304,32 +352,47 @@ class Pulls(Part):
 
     def _resume(self, held: HeldPull, now_ms: int, *, is_over: bool = False) -> list[Effect]:
         """Read again for a held pull; it goes on waiting when there is nothing for it and its time is not over."""
-        answer, next_offset = self._again(held)
+        group, answer, next_offset = self._again(held)
         if answer.code in _NOT_FOUND and not is_over:
             if next_offset != held.next_offset:
                 self.waits.move(held, next_offset, now_ms)
             return []
         self._end(held)
-        if answer.code in _TAKES:
-            self._tell_taken(held.header, held.queue, next_offset, is_found=answer.code == Response.SUCCESS)
+        if answer.code in _TAKES and group is not None:
+            self._tell_taken(held.header, group, held.queue, next_offset, is_found=answer.code == Response.SUCCESS)
         return later(held.call, answer)
 
-    def _again(self, held: HeldPull) -> tuple[Answer, int]:
-        header = held.header
+    def _again(self, held: HeldPull) -> tuple[int | None, Answer, int]:
+        """The number of the group where there is one, the answer, and where to go on."""
+        header, group = held.header, None
         try:
-            topic = self._checked_topic(held.call, header)
+            group, topic = self._checked(held.call, header)
             wanted = self._wanted(header)
             if topic.queues[header.queue_id] != held.queue:
-                return Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
+                return group, Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
             answer, next_offset = self._read_once(held.queue, held.next_offset, header.count_max, wanted)
         except ShmqError as error:
             # Answered here: others that wait for the same news must not wait for this one's trouble.
-            return Answer(code=error.code, remark=getattr(error, "remark", str(error))), held.next_offset
+            return group, Answer(code=error.code, remark=getattr(error, "remark", str(error))), held.next_offset
         if answer.code == Response.PULL_NOT_FOUND and next_offset > header.queue_offset:
             # Nothing more, but what was looked at meanwhile need not be looked at again.
             answer.code, answer.remark = Response.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
-        return answer, next_offset
+        return group, answer, next_offset
+
+
+def found(following: str, low: str, high: str) -> Answer:
+    """Return the answer with messages, without them: where to go on, and the bounds of the queue."""
+    return Answer(code=Response.SUCCESS, remark="FOUND", ext=_bounds(following, low, high))
 
 
 def _nothing() -> dict[str, str]:
-    return {"suggestWhichBrokerId": _MASTER_ID, "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
+    return _bounds("0", "0", "0")
+
+
+def _bounds(following: str, low: str, high: str) -> dict[str, str]:
+    return {
+        "suggestWhichBrokerId": _MASTER_ID,
+        "nextBeginOffset": following,
+        "minOffset": low,
+        "maxOffset": high,
+    }

@@ -115,9 +115,18 @@ def kept_portions(queues: Queues, log: Log, queue: int, queue_offset: int) -> It
 
 
 def copy_of(
-    record: StoredRecord, properties: bytes, *, reconsume_times: int | None = None, tag_code: int | None = None
+    record: StoredRecord,
+    properties: bytes,
+    *,
+    reconsume_times: int | None = None,
+    tag_code: int | None = None,
+    names: int = 0,
 ) -> NewRecord:
-    """Return the same message to be stored once more, with these properties."""
+    """Return the same message to be stored once more, with these properties.
+
+    Args:
+        names: what the copy says it was made from, in the field where a committed message names its half.
+    """
     return NewRecord(
         record.body,
         properties,
@@ -126,5 +135,6 @@ def copy_of(
         born_ms=record.born_ms,
         born_host=record.born_host,
         reconsume_times=record.reconsume_times if reconsume_times is None else reconsume_times,
+        prepared_position=names,
         tag_code=tag_code,
     )

@@ -1,14 +1,15 @@
-"""Replies that wait until what they acknowledge is on disk.
+"""Replies that wait until what they acknowledge is on disk, and confirmed by slaves where the broker has them confirm.
 
-Under synchronous flush a send is answered when its message is durable; until then its answer is held here.
+Under synchronous flush a send is answered when its message is safe; until then its answer is held here.
 
 Invariants:
- 1. A reply goes out when its log position is durable, or says FLUSH_DISK_TIMEOUT when it was not in time; once.
+ 1. A reply goes out when its log position is safe, or says by its code what was not in time; once. Where no slave
+    has it, the answer to a send says so, too.
  2. Replies of one connection go out in the order of their log positions.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,12 +23,14 @@ class _Held(NamedTuple):
     until_ms: int
     call: Call
     answer: Answer
+    is_send: bool
 
 
 class FlushWaits:
     """Answers that are ready but for the disk."""
 
-    def __init__(self, *, timeout_ms: int) -> None:
+    def __init__(self, outcome: Callable[[int], Response], *, timeout_ms: int) -> None:
+        self._outcome = outcome
         self._timeout_ms = timeout_ms
         self._held: deque[_Held] = deque()  # ends rise: the log has one end, and this is the only one to hold
 
@@ -36,18 +39,20 @@ class FlushWaits:
         """The log position that lets the first reply go; None when none waits."""
         return self._held[0].end if self._held else None
 
-    def hold(self, call: Call, answer: Answer, end: int) -> None:
+    def hold(self, call: Call, answer: Answer, end: int, *, is_send: bool) -> None:
         """Keep an answer until everything below a log position is durable."""
         # The message itself is in the log; a copy of each, for as long as the disk takes, would add up.
         command = replace(call.command, ext={}, body=b"")
-        self._held.append(_Held(end, call.now_ms + self._timeout_ms, call._replace(command=command), answer))
+        self._held.append(_Held(end, call.now_ms + self._timeout_ms, call._replace(command=command), answer, is_send))
 
     def flushed(self, durable_end: int) -> list[Effect]:
         """Send what is durable now."""
         effects: list[Effect] = []
         while self._held and self._held[0].end <= durable_end:
             held = self._held.popleft()
-            effects += later(held.call, held.answer)
+            is_alone = held.is_send and self._outcome(held.end) == Response.SLAVE_NOT_AVAILABLE
+            answer = replace(held.answer, code=Response.SLAVE_NOT_AVAILABLE) if is_alone else held.answer
+            effects += later(held.call, answer)
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -55,7 +60,7 @@ class FlushWaits:
         effects: list[Effect] = []
         while self._held and self._held[0].until_ms <= now_ms:
             held = self._held.popleft()
-            effects += later(held.call, replace(held.answer, code=Response.FLUSH_DISK_TIMEOUT))
+            effects += later(held.call, replace(held.answer, code=self._outcome(held.end)))
         return effects
 
     def forget(self, connection_id: int) -> Sequence[Effect]:

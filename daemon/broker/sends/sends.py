@@ -25,7 +25,6 @@ from shmq.daemon.broker.log import NewRecord, Storage, Stored
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes, offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Part, serves
-from shmq.daemon.broker.rows.marks import STAGED_TOPIC
 from shmq.daemon.broker.sends.dead_letters import DeadLetters
 from shmq.daemon.broker.sends.flush_waits import FlushWaits
 from shmq.daemon.broker.sends.header import ANSWER_EXT, SendHeader, sent_ext
@@ -34,31 +33,17 @@ from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import IllegalTimer, delayed_route, recall_handle, waiting_topic
 from shmq.daemon.broker.topics import create_by_send, ensure_topic
 from shmq.daemon.broker.transactions.half import half_of, is_prepared
-from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
+from shmq.delay_levels import DELAY, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
-from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
+from shmq.message import KEPT_TOPICS, RETRY_PREFIX, check_group, check_topic, dead_letter_topic
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response, TopicFlush
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
-from shmq.timing import TIMER_TOPIC
-
-FORBIDDEN_TOPICS = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        transaction.HALF_TOPIC,
-        transaction.OP_TOPIC,
-        transaction.GIVEN_UP_TOPIC,
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        TIMER_TOPIC,
-        STAGED_TOPIC,
-    }
-)
 
 
 def forbidden_topics(cluster: str) -> frozenset[str]:
     """Return the topics nobody may send to by name: what lies in them is believed."""
-    return FORBIDDEN_TOPICS | {f"{REVIVE_TOPIC_PREFIX}{cluster}"}
+    return KEPT_TOPICS | {f"{REVIVE_TOPIC_PREFIX}{cluster}"}
 
 
 _V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
@@ -106,7 +91,7 @@ class Sends(Part):
         self._dead_letters = DeadLetters(self._tables, self._log)
         self._levels = DelayLevels(settings.delay_levels)
         self._cluster = cluster_text(settings.cluster)
-        self._flush_waits = FlushWaits(timeout_ms=settings.flush_timeout_ms)
+        self._flush_waits = FlushWaits(self._log.outcome, timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()
         self._alarm = Alarm()
         self._forbidden = forbidden_topics(settings.cluster)
@@ -133,7 +118,7 @@ class Sends(Part):
         asks for it; what else follows from the request follows now."""
         if call.command.is_oneway or end <= self._log.durable_end or not any(map(self._is_counted_on_disk, topics)):
             return answer
-        self._flush_waits.hold(call, replace(answer, effects=()), end)
+        self._flush_waits.hold(call, replace(answer, effects=()), end, is_send=False)
         # A bridge without TCP has nobody who watches the log for it.
         look = [self._alarm.set(call.now_ms, _LOOK_MS)] if call.connection.is_local else []
         return replace(answer, held=True, effects=[*answer.effects, *look])
@@ -325,7 +310,7 @@ class Sends(Part):
 
     def _stored(self, call: Call, sent: _Sent, *, waits: bool) -> Answer | None:
         if waits and sent.end > self._log.durable_end:
-            self._flush_waits.hold(call, Answer(ext=self._ext(call, sent)), sent.end)
+            self._flush_waits.hold(call, Answer(ext=self._ext(call, sent)), sent.end, is_send=True)
             return None
         return self._answered(call, sent)
 

@@ -14,7 +14,7 @@ Invariants:
     message waits for years.
  2. A level's messages are delivered in their order; one that cannot be stored now stops its level only, for a second,
     or for 20 ms where only the append lock was taken.
- 3. Killed anywhere: what was copied is delivered once, but for the one copy whose offset was not moved yet.
+ 3. Killed anywhere, every message is copied exactly once: what a start finds copied is not copied again (`copies.py`).
  4. What is not visible yet is waited for; only a damaged record, or a deleted one, is passed over.
 """
 
@@ -27,8 +27,9 @@ from shmq.daemon.broker.log import Storage, retry_ms
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, records_of
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import committed_of
+from shmq.daemon.broker.timers.copies import Copies, name_of
 from shmq.daemon.broker.timers.real_place import real_place
-from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
+from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request
 
@@ -81,7 +82,9 @@ class DelayService(Part):
         self._alarm = Alarm()
         self._is_running = False
         self._unseen: tuple[tuple[int, int], ...] = ()
-        self._copies = 0
+        self._copies: Copies | None = None
+        self._first_queue = -1
+        self._count = 0
         self._bytes = 0
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
@@ -124,15 +127,37 @@ class DelayService(Part):
 
     def _deliver_all(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        self._copies = self._bytes = 0
+        self._count = self._bytes = 0
+        copies = self._open()
+        if copies is None:
+            return effects
+        if not copies.walk():
+            return [self._alarm.set(now_ms, 1)]
         next_ms: int | None = None
         for level in self._waiting(now_ms):
-            wait_ms = self._deliver(level, now_ms, effects)
+            wait_ms = self._deliver(level, copies, now_ms, effects)
             if wait_ms is not None and (next_ms is None or wait_ms < next_ms):
                 next_ms = wait_ms
+        copies.end()
         if next_ms is not None and next_ms < _TICK_MS:
             effects.append(self._alarm.set(now_ms, next_ms))
         return effects
+
+    def _open(self) -> Copies | None:
+        """What was copied before this process came; None while there is no schedule topic."""
+        topic = self._tables.topic(SCHEDULE_TOPIC)
+        first = topic.queues[0] if topic is not None and topic.queues else -1
+        if first != self._first_queue:
+            self._first_queue = first
+            place = SCHEDULE_TOPIC, first, SCHEDULE_COPIES_GROUP
+            self._copies = Copies(self._tables, self._log, place, is_told=self._is_told) if first >= 0 else None
+        return self._copies
+
+    def _is_told(self, record: StoredRecord) -> bool:
+        topic = self._tables.topic(SCHEDULE_TOPIC)
+        if topic is None or not 0 <= record.queue_id < len(topic.queues):
+            return True
+        return record.queue_offset < committed_of(self._tables, SCHEDULE_GROUP, topic.queues[record.queue_id])
 
     def _waiting(self, now_ms: int) -> Iterator[_Level]:
         """Levels whose queue holds messages."""
@@ -151,7 +176,7 @@ class DelayService(Part):
             if self._tables.committed(level.slot) < bounds.offset_max and now_ms >= level.paused_until_ms:
                 yield level
 
-    def _deliver(self, level: _Level, now_ms: int, effects: list[Effect]) -> int | None:
+    def _deliver(self, level: _Level, copies: Copies, now_ms: int, effects: list[Effect]) -> int | None:
         """Deliver what is due of a level; return in how many ms there is more to do, None if nobody knows."""
         queues: dict[int, None] = {}
         wait_ms: int | None = 0
@@ -161,7 +186,7 @@ class DelayService(Part):
                 wait_ms = self._wait_ms(level, *level.head, now_ms)
                 if wait_ms:
                     break
-            if self._copies >= _COPIES_PER_RUN or self._bytes >= _BYTES_PER_RUN:
+            if self._count >= _COPIES_PER_RUN or self._bytes >= _BYTES_PER_RUN:
                 wait_ms = 1
                 break
             pulled = self._log.read(level.queue, offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)
@@ -172,12 +197,21 @@ class DelayService(Part):
                     break
                 self._tables.set_committed(level.slot, pulled.next_offset)  # what is damaged was reported
                 continue
-            wait_ms = self._copy(level, pulled.body, now_ms, queues, effects)
+            wait_ms = self._copy(level, copies, pulled.body, now_ms, queues, effects)
+        copies.passed(level.level - 1, self._tables.committed(level.slot))
         if queues:
             effects += self._arrived(tuple(queues), now_ms)
         return wait_ms
 
-    def _copy(self, level: _Level, body: bytes, now_ms: int, queues: dict[int, None], effects: list[Effect]) -> int:
+    def _copy(
+        self,
+        level: _Level,
+        copies: Copies,
+        body: bytes,
+        now_ms: int,
+        queues: dict[int, None],
+        effects: list[Effect],
+    ) -> int:
         for record in records_of(body):
             due_ms = self._delays.due_ms(level.level - 1, record.store_ms)
             wait_ms = self._wait_ms(level, record.queue_offset, due_ms, now_ms)
@@ -185,13 +219,15 @@ class DelayService(Part):
                 level.head = record.queue_offset, due_ms
                 return wait_ms
             try:
-                effects += self._store(record, queues)
+                if not copies.take(record.queue_id, record.queue_offset):
+                    copies.begin()
+                    effects += self._store(record, queues)
             except ShmqError as error:
                 level.paused_until_ms = now_ms + retry_ms(error)
                 effects.append(Report(f"level {level.level}: a message due is not delivered yet: {error}"))
                 return retry_ms(error)
             self._tables.set_committed(level.slot, record.queue_offset + 1)
-            self._copies += 1
+            self._count += 1
             self._bytes += len(record.body)
         return 0
 
@@ -208,7 +244,8 @@ class DelayService(Part):
         place = real_place(self._tables, record)
         if isinstance(place, str):
             return [Report(f"a delayed message for topic {place[:127]!r} is dropped: there is no such topic")]
-        self._log.append(place.topic, place.queue_id, copy_of(record, record.properties))
+        copy = copy_of(record, record.properties, names=name_of(record))
+        self._log.append(place.topic, place.queue_id, copy)
         queues[place.queue] = None
         return []
 

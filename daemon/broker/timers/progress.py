@@ -13,11 +13,9 @@ Each word is the offset of a group on the timer topic's queue, so it outlives th
 Invariants:
  1. Whatever mixture of older and newer words somebody reads, it never calls delivered what was not. O and (T, K) only
     grow; where T has changed and K has not, K does not carry the mark of T and counts as 0.
- 2. So a kill between the copy of a message and the word behind it delivers this message twice; a kill between T and K
-    those of one millisecond. Nothing else comes twice.
- 3. A message that is due before T (it came late, or the clock was set back) holds O at its offset until it is
-    delivered. If the clock was set back and the bridge is killed before it has caught up, what was delivered behind
-    such a message may come twice.
+ 2. Behind these words may lie copies they do not tell of: the one before which a process was killed, those of one
+    millisecond between T and K, and what was delivered at or behind O while a message due before T held it there (it
+    came late, or the clock was set back). `copies.py` finds them in the log, so none of them is made twice.
 """
 
 from shmq.daemon.broker.tables import Offsets

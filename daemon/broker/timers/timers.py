@@ -2,8 +2,8 @@
 
 RocketMQ 5 keeps a wheel and a log of its own beside the topic where such messages wait. Here the units of the timer
 topic's queue say the due times: a start reads 20 bytes a message, memory holds 8 (57 in the last hours), and while
-messages wait nothing is written but four words in shared memory (`progress.py`). What is due is decided by the least
-stamp an append can get now, a millisecond behind the clock, because appends do not look at the clock each time.
+messages wait nothing is written but words in shared memory (`progress.py`, `copies.py`). What is due is decided by the
+least stamp an append can get now, a millisecond behind the clock, because appends do not look at the clock each time.
 
     timer topic, queue 0     … read before | new units …
          │ due time of each unit: no record is read
@@ -23,7 +23,7 @@ Invariants:
     delivered.
  2. Messages are delivered in the order of due time and queue offset. One that cannot be stored now stops all for a
     second, and is not lost.
- 3. Killed anywhere, nothing is lost; see `progress.py` for what may come twice.
+ 3. Killed anywhere, every message is copied exactly once: what a start finds copied is not copied again (`copies.py`).
  4. A recall that was answered with success keeps its message from ever being delivered: under synchronous flush it is
     answered when it is on disk.
  5. Units are taken as far as records are visible, so a record that cannot be read is damaged or deleted.
@@ -39,6 +39,7 @@ from shmq.daemon.broker.records.property_text import property_of, with_propertie
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, stored_record
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part, WhenDurable
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.timers.copies import Copies, name_of
 from shmq.daemon.broker.timers.progress import TimerProgress
 from shmq.daemon.broker.timers.real_place import real_place
 from shmq.daemon.broker.timers.recall import CANCEL_SLACK_MS, CancelledTimers, Recalls
@@ -54,6 +55,7 @@ from shmq.timing import (
     DEQUEUE_MS,
     ENQUEUE_MS,
     ROLL_TIMES,
+    TIMER_COPIES_GROUP,
     TIMER_TOPIC,
     UNIQUE_KEY,
     cancel_key,
@@ -69,6 +71,7 @@ _BYTES_PER_RUN = 4 << 20
 _MOVES_PER_RUN = 4096
 _REST_MS = 10  # between two looks at what others store
 _TICK_MS = 1000
+_NOTES_MAX = 256
 _ROLL_MS_MAX = 2 * 86_400_000  # RocketMQ's timerRollWindowSlot
 
 
@@ -144,6 +147,7 @@ class TimerService(Part):
         queues: dict[int, None] = {}
         try:
             wait_ms = self._work(now_ms, queues, effects)
+            self._tell()
         finally:
             self._is_running = False
         if queues:
@@ -159,6 +163,8 @@ class TimerService(Part):
             return 1
         if self._next < self._known_at_start:
             return _TICK_MS  # nothing is delivered before everything that may be due before it is known
+        if not self._copies.walk():
+            return 1
         if now_ms < self._paused_until_ms:
             return self._paused_until_ms - now_ms
         try:
@@ -185,6 +191,7 @@ class TimerService(Part):
         self._far_due_ms = -1  # when the first of them is to be stored anew
         self._late: deque[int] = deque()
         self._late_done: set[int] = set()
+        self._notes: deque[tuple[int, int]] = deque()  # (n, e): copies of messages from n on lie from e on in the log
         self._next = self._known_at_start = 0
         self._is_caught_up = False
 
@@ -197,6 +204,8 @@ class TimerService(Part):
             self._empty(queue)
             if queue >= 0:
                 self._progress = TimerProgress(self._tables, queue)
+                place = TIMER_TOPIC, queue, TIMER_COPIES_GROUP
+                self._copies = Copies(self._tables, self._log, place, is_told=self._is_told)
                 bounds = self._tables.queue_bounds(queue)
                 if self._progress.read > bounds.offset_max:  # the end of the log was lost, and other messages will come
                     self._progress.known(bounds.offset_max)
@@ -296,8 +305,9 @@ class TimerService(Part):
                 return 1
             record = self._record(offset)
             if record is None:
+                self._copies.take(0, offset)
                 effects.append(Report(f"the timed message at {offset} cannot be read any more and is passed over"))
-            elif not self._is_cancelled(record):
+            elif not self._copies.take(0, offset) and not self._is_cancelled(record):
                 self._copy(record, clock_ms, queues, effects)
                 copied_bytes += len(record.body)
             copies += 1
@@ -312,7 +322,9 @@ class TimerService(Part):
             return
         # As in RocketMQ the copy still says where it belongs; TIMER_OUT_MS keeps it from waiting a second time.
         changes = {ENQUEUE_MS: str(record.store_ms), DEQUEUE_MS: str(clock_ms)}
-        self._log.append(place.topic, place.queue_id, copy_of(record, with_properties(record.properties, changes)))
+        self._copies.begin()
+        copy = copy_of(record, with_properties(record.properties, changes), names=name_of(record))
+        self._log.append(place.topic, place.queue_id, copy)
         queues[place.queue] = None
         self.delivered += 1
 
@@ -341,6 +353,33 @@ class TimerService(Part):
                 found.append((due, record))
         return Answer(body=timers_body(self._broker_name, self.pending, found))
 
+    def _tell(self) -> None:
+        """Say from where on the log may hold copies that progress does not tell of, now that the words are written."""
+        if not self._late:
+            self._notes.clear()
+            self._copies.end()
+            return
+        # Everything that was delivered from the first late one on is such a copy.
+        if not self._notes or self._notes[-1][0] < self._next:
+            if len(self._notes) >= _NOTES_MAX:  # coarser, and so a longer walk
+                self._notes = deque(list(self._notes)[::2])
+            self._notes.append((self._next, self._log.end))
+        mark = 0
+        while self._notes and self._notes[0][0] <= self._late[0]:
+            mark = self._notes.popleft()[1]
+        if mark:
+            self._copies.end(mark)
+
+    def _is_told(self, record: StoredRecord) -> bool:
+        """Whether progress tells that a message was delivered, or stored anew."""
+        due = code_time(self._code(record) or 0)
+        offset = record.queue_offset
+        if due is None:
+            return True
+        if due - record.store_ms > self._roll_ms:
+            return offset < self._progress.rolled
+        return offset < self._known_at_start and self._progress.is_delivered(due, offset)
+
     # -- storing anew
 
     def _roll(self, effects: list[Effect]) -> None:
@@ -356,11 +395,14 @@ class TimerService(Part):
                 return
             record = self._record(offset)
             if record is None:
+                self._copies.take(0, offset)
                 effects.append(Report(f"the timed message at {offset} was gone before it was stored anew"))
-            elif not self._is_cancelled(record):
+            elif not self._copies.take(0, offset) and not self._is_cancelled(record):
                 times = number_of(property_of(record.properties, ROLL_TIMES)) or 0
                 properties = with_properties(record.properties, {ROLL_TIMES: str(times + 1)})
-                self._log.append(topic, 0, copy_of(record, properties, tag_code=self._code(record)))
+                self._copies.begin()
+                copy = copy_of(record, properties, tag_code=self._code(record), names=name_of(record))
+                self._log.append(topic, 0, copy)
             self._far.popleft()
             self._far_due_ms = -1
             self._progress.stored_anew(offset + 1)

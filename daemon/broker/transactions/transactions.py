@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from shmq.daemon.broker.access.rights import Permission
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
 from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
@@ -330,7 +330,7 @@ class Transactions(Part):
         entry = self._entry_of(record)
         stored = self._append([entry], half)
         answer = Answer(effects=self._arrived((entry.topic.queues[entry.queue_id],), call.now_ms))
-        if call.connection.is_local:
+        if call.connection.is_local or flag_of(call.ext, transaction.TELLS_PLACE):
             answer.ext = {
                 "queueId": str(entry.queue_id),
                 "queueOffset": str(stored[0].queue_offset),

@@ -184,3 +184,16 @@ def test_a_full_log_says_how_much_there_is(store: Store, topic: Topic, log: Stor
     with pytest.raises(SegmentFull) as raised:
         log.append(topic, 0, NewRecord(b"second"))
     assert raised.value.used == raised.value.limit == store.log_end and raised.value.holder_pid == 0
+
+
+def test_records_that_name_others_are_found_by_a_walk_up_to_an_end(log: StoreLog, topic: Topic) -> None:
+    assert log.copies(0, log.end, 10) == (None, [])
+    plain = log.append(topic, 0, NewRecord(b"plain"))
+    copies = [log.append(topic, 1, NewRecord(b"copy", prepared_position=name)) for name in (1, 7)]
+    committed = log.append(topic, 0, NewRecord(b"committed", sys_flag=8, prepared_position=9))
+    log.append(topic, 0, NewRecord(b"half", sys_flag=4, prepared_position=11))
+    named = [(copies[0].log_position, 1), (copies[1].log_position, 7), (committed.log_position, 9)]
+    assert log.copies(plain.log_position, log.end, 100) == (None, named)
+    assert log.copies(plain.log_position, copies[1].log_position, 100) == (None, named[:1])
+    assert log.copies(plain.log_position, log.end, 2) == (copies[1].log_position, named[:1])
+    assert log.committed(plain.log_position, 100) == (None, [9])

@@ -239,4 +239,25 @@ def test_a_full_table_of_topics_says_how_many_there_may_be(tables: StoreTables) 
     with pytest.raises(SegmentFull) as caught:
         for number in range(SIZES.topic_max + 1):
             put(tables, f"topic-{number}", 1)
-    assert f"{SIZES.topic_max} topics are possible" in str(caught.value) and "start it again" in caught.value.hint
+    assert f"{SIZES.topic_max} of {SIZES.topic_max} topics are there, 0 were deleted" in str(caught.value)
+    assert caught.value.limit == SIZES.topic_max and "shmq topic delete" in caught.value.hint
+
+
+def test_a_table_full_of_topics_that_were_deleted_asks_to_try_again(tables: StoreTables) -> None:
+    with pytest.raises(SegmentFull) as caught:
+        for number in range(SIZES.topic_max + 1):
+            put(tables, f"topic-{number}", 1)
+            if number:
+                tables.topic_delete(f"topic-{number}")
+    assert f"1 of {SIZES.topic_max} topics are there, {SIZES.topic_max - 1} were deleted just now" in str(caught.value)
+    assert "try again in a second" in caught.value.hint
+
+
+def test_a_full_table_of_groups_says_how_many_there_are_and_what_to_type(tables: StoreTables) -> None:
+    with pytest.raises(SegmentFull) as caught:
+        for number in range(SIZES.group_max + 1):
+            tables.group_put(f"group-{number}")
+    assert f"{SIZES.group_max} of {SIZES.group_max} groups are there" in str(caught.value)
+    assert "shmq group delete" in caught.value.hint
+    tables.group_delete("group-0")
+    assert tables.group_put("another") == 0

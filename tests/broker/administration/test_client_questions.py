@@ -6,18 +6,15 @@ import pytest
 
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Effect, Reply
-from shmq.daemon.broker.log import Congestion
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue, loads
 from tests.broker.admin_client import RemoteAdmin, told
+from tests.broker.memory_log import MemoryLog
 
 
-class OneRecord:
+class OneRecord(MemoryLog):
     """A log with one record."""
-
-    durable_end = passed_over = 0
-    congestion = Congestion()
 
     def record_at(self, log_position: int) -> bytes | None:
         return b"record" if log_position == 0x100 else None
@@ -25,7 +22,7 @@ class OneRecord:
 
 @pytest.fixture
 def broker(tables: Any, settings: BrokerSettings) -> Broker:
-    return Broker(tables, settings, now_ms=0, log=OneRecord())  # type: ignore[arg-type]
+    return Broker(tables, settings, now_ms=0, log=OneRecord(tables))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shmq.daemon.broker.pop.records import REVIVE_KNOWN_GROUP
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import BrokerBusy
@@ -365,3 +366,35 @@ def test_a_checkpoint_that_a_rocketmq_broker_left_comes_again(client: PopClient)
     client.tables.group_put("old")
     client.run(client.now_ms + 6000)
     assert bodies(client.retries("old")) == [b"a"]
+
+
+def _set_progress(client: PopClient, group: str, topic: str, offset: int) -> None:
+    queue = client.topic(topic).queues[0]
+    client.tables.set_committed(client.tables.offset_put(client.tables.group_put(group), queue), offset)
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_a_new_master_goes_on_behind_the_pops_of_which_it_was_told_no_progress(
+    client: PopClient, is_ordered: bool
+) -> None:
+    client.put(*(b"%d" % number for number in range(9)))
+    fields = {"maxMsgNums": 2, "order": str(is_ordered).lower()}
+    for message in client.popped(**fields):
+        client.ack(message)
+    told = client.committed()
+    first_untold = len(client.log.stored(client.topic(REVIVE), 0))
+    for _ in range(2):
+        for message in client.popped(**fields):
+            client.ack(message)
+    assert client.committed() == 6
+    _set_progress(client, "g", "orders", told)
+    _set_progress(client, REVIVE_KNOWN_GROUP, REVIVE, first_untold)
+    client.start()
+    client.tick()
+    assert [message.body for message in client.popped(maxMsgNums=9)] == [b"6", b"7", b"8"]
+    assert client.tables.group(REVIVE_KNOWN_GROUP) is None
+    # What an operator sets back afterwards stays so, whoever starts.
+    _set_progress(client, "g", "orders", told)
+    client.start()
+    client.tick()
+    assert client.committed() == told

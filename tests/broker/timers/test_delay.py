@@ -31,6 +31,7 @@ class Delaying:
         self.now_ms = 5_000_000
         self.skew_ms = tables.clock - self.now_ms
         self.arrivals: list[int] = []
+        tables.units = self.log.units
         self.start()
 
     def start(self) -> None:

@@ -73,7 +73,11 @@ class Timing:
         bounds = self.tables.queue_bounds(queue)
         held = self.log.records.get(queue, [])
         return [
-            Unit(1000 * at, len(held[at][0]), 77 if self.lost_codes else held[at][1].tag_code or 0)
+            Unit(
+                int.from_bytes(held[at][0][28:36], "big"),
+                len(held[at][0]),
+                77 if self.lost_codes else held[at][1].tag_code or 0,
+            )
             for at in range(max(first, bounds.offset_min), min(first + count, bounds.offset_max))
         ]
 
@@ -224,7 +228,7 @@ def test_nothing_is_delivered_twice_after_an_orderly_restart_at_any_time(timing:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_killed_between_any_two_steps_nothing_is_lost_and_only_the_step_comes_twice(timing: Timing, seed: int) -> None:
+def test_killed_between_any_two_steps_every_message_is_copied_exactly_once(timing: Timing, seed: int) -> None:
     """I11: every write of delivery, to the log or to a word of progress, may be the last one of a process."""
 
     class Killed(BaseException):
@@ -262,8 +266,7 @@ def test_killed_between_any_two_steps_nothing_is_lost_and_only_the_step_comes_tw
         del turn
     timing.run(timing.now_ms + 3000)
     got = timing.delivered()
-    assert set(got) == expected
-    assert len(got) - len(expected) <= kills
+    assert sorted(got) == sorted(expected)
     assert kills > 5
     assert begin < timing.clock()
 

@@ -41,7 +41,7 @@ def test_one_pass_releases_what_is_durable_and_writes_once_to_each() -> None:
         answers.hold(connection, held(end, answer(number)), 0.0, code=310, began_ns=0)
     assert answers.wanted_end == 100
     taken = answers.take_durable(399)
-    send(taken, is_durable=True)
+    send(taken, Response.SUCCESS)
     assert (one.writes, other.writes) == ([answer(0) + answer(2)], [answer(1)])
     assert (one.held_bytes, other.held_bytes) == (-len(answer(0) + answer(2)), -len(answer(1)))
     assert answers.wanted_end == 400 and answers.take_durable(399) == []
@@ -53,18 +53,18 @@ def test_late_answers_say_that_the_disk_was_too_slow() -> None:
     for at, codec in ((1.0, Codec.JSON), (2.0, Codec.BINARY), (3.0, Codec.JSON)):
         answers.hold(connection, held(int(at), answer(int(at), codec) * 2), at, code=310, began_ns=0)
     assert answers.take_late(5.9) == []
-    send(answers.take_late(7.0), is_durable=False)
+    send(answers.take_late(7.0), Response.FLUSH_DISK_TIMEOUT)
     told = commands(b"".join(connection.writes))
     assert [(each.opaque, each.code, each.ext["queueOffset"]) for each in told] == [
         (opaque, Response.FLUSH_DISK_TIMEOUT, str(opaque)) for opaque in (1, 1, 2, 2)
     ]
     assert connection.held_bytes == -2 * len(answer(1) + answer(2, Codec.BINARY))
-    send(answers.take_all(), is_durable=False)
+    send(answers.take_all(), Response.FLUSH_DISK_TIMEOUT)
     assert answers.wanted_end is None and commands(connection.writes[-1])[0].opaque == 3
 
 
 def test_what_has_no_answer_is_released_too() -> None:
     answers, connection = HeldAnswers(5.0), Connection()
     answers.hold(connection, held(10, b""), 0.0, code=310, began_ns=0)
-    send(answers.take_durable(10), is_durable=True)
+    send(answers.take_durable(10), Response.SUCCESS)
     assert connection.writes == [b""]

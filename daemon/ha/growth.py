@@ -1,0 +1,71 @@
+"""When the log has grown: for who ships it.
+
+Where nobody waits for slaves it is looked at every few milliseconds while one is connected, and not at all while none
+is: an append does not know that there are slaves. Where somebody does, an append rings (`core/log/state.c`), and what
+it has stored is shipped at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from shmq.daemon.bridge.store.durable_news import DurableNews
+from shmq.shm.core import Store
+
+_LOOK_SECONDS = 0.005  # how old a record may become before it is shipped
+_IDLE_SECONDS = 0.2  # heartbeats and silent slaves are looked for this often
+
+
+class Growth:
+    """Of one log; lives inside one event loop.
+
+    Args:
+        store: mapped writable where `is_prompt`.
+    """
+
+    def __init__(self, store: Store, *, is_prompt: bool) -> None:
+        self._store = store
+        self._news: DurableNews | None = None
+        self._is_prompt = is_prompt
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._is_wanted = False
+
+    def close(self) -> None:
+        """End what sleeps on the log."""
+        if self._news is not None:
+            self._news.close()
+            self._news = None
+
+    async def wait(self, position: int) -> None:
+        """Wait until the log may reach beyond a position, or `ring` was called, or a moment."""
+        if not self._is_prompt:
+            await asyncio.sleep(_LOOK_SECONDS)
+            return
+        if self._news is None:
+            self._news = DurableNews(self._store, self._grown, ships=True)
+        if not self._is_wanted:
+            self._is_wanted = True
+            self._news.want(position + 1)
+        loop = asyncio.get_running_loop()
+        look: asyncio.Future[None] = loop.create_future()
+        self._waiting.add(look)
+        idle = loop.call_later(_IDLE_SECONDS, _end, look)
+        try:
+            await look
+        finally:
+            idle.cancel()
+            self._waiting.discard(look)
+
+    def ring(self) -> None:
+        """Let those who wait look again."""
+        for look in self._waiting:
+            _end(look)
+
+    def _grown(self) -> None:
+        self._is_wanted = False
+        self.ring()
+
+
+def _end(look: asyncio.Future[None]) -> None:
+    if not look.done():
+        look.set_result(None)

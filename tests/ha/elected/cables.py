@@ -1,0 +1,225 @@
+"""Faults of network, hosts and etcd under load: `python -m tests.ha.elected.cables --faults 50 --brokers 3 --seed 1`.
+
+Each broker, the etcd, and those who connect over TCP have a network of their own. A fault is chosen by chance, and
+lasts until a sender over TCP was answered again, and a little longer. The rules are those of `switches`,
+but for the offsets of groups.
+
+    alone         the leader reaches nobody            deaf, dumb    what is for the leader, or from it, is lost
+    unelected     the leader does not reach etcd       lossy         30 % of all packets are lost
+    split         the leader reaches no other broker   late          every packet takes 50 ms longer
+    follower      a follower reaches nobody            etcd          the etcd is stopped; nobody else is
+    stop, die, promote                                 as in switches.py
+
+Prints one JSON object: counts, and for how long senders over TCP had no receipt, by kind of fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shmq import Connection
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.ha.elected.group import Group
+from tests.ha.elected.load import Load
+from tests.ha.elected.rules import check_all
+from tests.ha.elected.runs import check_logs, make_topics, run_as_told, wait_for_rest
+from tests.ha.etcd.server import EtcdServer
+from tests.ha.faults.networks import SUBNET, Cables, Network, cabled
+from tests.ha.faults.wire import enter, inside
+from tests.ha.test_switch import cluster
+from tests.nameserver.live_nameserver import name_server
+
+CUTS = ("alone", "unelected", "split", "follower", "deaf", "dumb")
+KINDS = (*CUTS, "lossy", "late", "etcd", "stop", "die", "promote")
+LONGER_SECONDS_MAX = 3.0
+SETTLED_SECONDS, _LOOK_SECONDS = 4.0, 0.1  # a slave that is silent is counted out after 2 s
+LOSS, LATE_SECONDS = 0.3, 0.05
+BROKER_PORT, HA_PORT = 10911, 10921
+
+
+class CabledBroker(Broker):
+    """A broker whose processes, and whose local programs, are in its network."""
+
+    def __init__(self, network: Network, **settings: Any) -> None:
+        address = network.address
+        listen, ha_listen = f"{address}:{BROKER_PORT}", f"{address}:{HA_PORT}"
+        where = {"tcp": True, "listen": listen, "ha_listen": ha_listen, "nameserver_listen": "127.0.0.1:0"}
+        super().__init__(**where, insecure=True, ha_allow=SUBNET, **settings)
+        self.network = network
+
+    def start(self) -> Broker:
+        with inside(self.network.pid):
+            return super().start()
+
+    def connect(self, **options: Any) -> Connection:
+        if threading.current_thread().name.startswith("local"):  # of the load: it stays there
+            enter(self.network.pid)
+            return super().connect(**options)
+        with inside(self.network.pid):
+            return super().connect(**options)
+
+
+class Stage(Group):
+    """The brokers, each in its network, the others, and the cables."""
+
+    def __init__(self, networks: list[Network], cables: Cables, etcd: EtcdServer, names: str) -> None:
+        *hosts, self.etcd_network, self.outside = networks
+        self.brokers = [
+            CabledBroker(host, name="elected", etcd=etcd.endpoint, role="sync-master", nameservers=names)
+            for host in hosts
+        ]
+        self.hosts = {broker: broker.network for broker in self.brokers if isinstance(broker, CabledBroker)}
+        self.cables, self.etcd = cables, etcd
+
+    def start_etcd(self) -> None:
+        """Start the etcd in its network; this thread asks it from its own."""
+        with inside(self.etcd_network.pid):
+            self.etcd.begin()
+        self.etcd.wait()
+
+    def cut(self, kind: str, leader: Broker, follower: Broker) -> None:
+        """Cut what a kind of fault cuts."""
+        networks = [*self.hosts.values(), self.etcd_network, self.outside]
+        one = [self.hosts[follower if kind == "follower" else leader]]
+        others = {
+            "unelected": [self.etcd_network],
+            "split": [each for each in self.hosts.values() if each not in one],
+        }.get(kind, [each for each in networks if each not in one])
+        ways = [] if kind == "deaf" else self.cables.between(one, others)
+        ways += [] if kind == "dumb" else self.cables.between(others, one)
+        for way in ways:
+            way.is_cut = True
+
+
+class Faults:
+    """One run.
+
+    Attributes:
+        waits: for each kind, the seconds until what was sent over TCP after it began was acknowledged.
+    """
+
+    def __init__(self, stage: Stage, load: Load, chance: random.Random) -> None:
+        self.stage, self.load, self.chance = stage, load, chance
+        self.waits: dict[str, list[float]] = {kind: [] for kind in KINDS}
+
+    def one(self, kind: str) -> None:
+        """Have one fault, and wait until all is well again."""
+        leader = self._settled_leader()
+        follower = self.chance.choice([each for each in self.stage.brokers if each is not leader])
+        print(f"{kind}: the leader is {self.stage.hosts[leader].address}", file=sys.stderr, flush=True)
+        began = time.monotonic()
+        repair = self._begin(kind, leader, follower)
+        if kind != "promote":
+            began = time.monotonic()  # what was sent a moment before may have come through
+        at: list[float] = eventually(lambda: self._answered(began), self.stage.told)
+        self.waits[kind].append(min(at) - began)
+        time.sleep(self.chance.uniform(0.0, LONGER_SECONDS_MAX))  # not a wait: how much longer it lasts
+        repair()
+        self.stage.cables.heal()
+
+    def _settled_leader(self) -> Broker:
+        """Who leads once every broker has been in sync for a while: who is counted out just now cannot be elected."""
+        began, leader = 0.0, self.stage.brokers[0]
+
+        def is_settled() -> bool:
+            nonlocal began, leader
+            now, found = time.monotonic(), self.stage.wait_for_set(len(self.stage.brokers))
+            if found is not leader or time.monotonic() - now > _LOOK_SECONDS:
+                began, leader = time.monotonic(), found
+            return time.monotonic() - began > SETTLED_SECONDS
+
+        eventually(is_settled, self.stage.told)
+        return leader
+
+    def _answered(self, began: float) -> list[float]:
+        found = [sender.first_after(began) for sender in self.load.tcp]
+        return [at for at in found if at is not None]
+
+    def _begin(self, kind: str, leader: Broker, follower: Broker) -> Callable[[], Any]:
+        if kind in CUTS:
+            self.stage.cut(kind, leader, follower)
+        for way in self.stage.cables.ways.values():
+            way.loss = LOSS if kind == "lossy" else 0.0
+            way.delay_seconds = LATE_SECONDS if kind == "late" else 0.0
+        if kind == "etcd":
+            self.stage.etcd.stop()
+            return self.stage.start_etcd
+        if kind == "stop":
+            marks = list(leader.processes.values())
+            _signal(marks, signal.SIGSTOP)
+            return lambda: _signal(marks, signal.SIGCONT)
+        if kind == "die":
+            _signal(list(leader.processes.values()), signal.SIGKILL)
+            leader.kill_daemon()
+            return leader.restart
+        if kind == "promote":
+            cluster(follower, "promote")
+        return lambda: None
+
+
+def _signal(marks: list[Any], number: int) -> None:
+    for mark in marks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(mark.pid, number)
+
+
+@contextlib.contextmanager
+def staged(folder: Path, brokers: int, seed: int) -> Iterator[Stage]:
+    """A group that runs, and this thread in the network of those outside."""
+    addresses = [f"10.77.0.{number + 1}" for number in range(brokers + 2)]
+    with cabled(addresses, seed) as (networks, cables), contextlib.ExitStack() as running:
+        *_, etcd_network, outside = networks
+        etcd = EtcdServer(folder / "etcd", address=etcd_network.address)
+        running.enter_context(inside(outside.pid))
+        names = running.enter_context(name_server("--insecure", listen=f"{outside.address}:9876"))
+        stage = Stage(networks, cables, etcd, names.address)
+        running.callback(etcd.stop)
+        stage.start_etcd()
+        for broker in stage.brokers:
+            running.enter_context(broker)
+        running.callback(cables.heal)
+        yield stage
+
+
+def run(faults: int, brokers: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Have so many faults, and look at the rules; returns what is printed. Raises AssertionError."""
+    chance = random.Random(seed)
+    kinds = [kind for _ in range(faults // len(KINDS) + 1) for kind in chance.sample(KINDS, len(KINDS))][:faults]
+    with staged(folder, brokers, seed) as stage:
+        leader = stage.wait_for_set(brokers)
+        make_topics(leader)
+        load = Load(f"rocketmq://{stage.outside.address}:9876", stage)
+        with load:
+            run = Faults(stage, load, chance)
+            for kind in kinds:
+                run.one(kind)
+            leader = wait_for_rest(stage, load)
+        check_logs(stage, leader)
+        check_all(leader, load)
+    every = sorted(wait for waits in run.waits.values() for wait in waits)
+    return {
+        "faults": faults,
+        "brokers": brokers,
+        "seed": seed,
+        "acknowledged": len(load.stored(load.senders)),
+        "transactions": sum(len(sender.begun) for sender in load.transactions),
+        "lost": 0,
+        "tcp_wait_p50_s": round(statistics.median(every), 3),
+        "tcp_wait_p99_s": round(every[min(len(every) - 1, int(len(every) * 0.99))], 3),
+        "tcp_wait_max_s": {kind: round(max(waits), 3) for kind, waits in run.waits.items() if waits},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_told(run, "faults", len(KINDS), __doc__))

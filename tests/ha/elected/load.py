@@ -1,0 +1,143 @@
+"""Producers and consumers of every kind that go on while brokers of a group die.
+
+over TCP         plain, ordered, delayed and transactional senders; members of groups, and a consumer that pops
+on each host     plain and transactional senders, of whom those on the leader's host are heard
+leader's host    a member of a group, which moves to whoever leads
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Self
+
+import shmq
+from shmq import Connection
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.ha.elected.group import Group
+from tests.ha.elected.receivers import Receiver, member_of, popper_of
+from tests.ha.elected.senders import (
+    SHOP,
+    Acknowledged,
+    Sender,
+    TransactionalSender,
+    answer_checks,
+    is_committed,
+)
+
+TOPIC, DELAYED = "orders", "reminders"
+DELAY_SECONDS = 1.0
+_CHECKS_AGAIN = 5
+_INTERVAL_SECONDS = 31.0  # a broker asks how a transaction ended, and asks again
+_ANSWER_SECONDS = 20.0
+
+
+class Load:
+    """All of them."""
+
+    def __init__(self, url: str, group: Group) -> None:
+        def tcp() -> Connection:
+            return shmq.connect(url, timeout=3.0)
+
+        def local(broker: Broker) -> Callable[[], Connection]:
+            return lambda: broker.connect(timeout=3.0)
+
+        self._group = group
+        self._tcp = tcp
+        self.tcp = [
+            Sender("tcp", tcp, lambda mq: lambda body: mq.send(TOPIC, body)),
+            Sender("ordered", tcp, lambda mq: lambda body: mq.send(TOPIC, body, message_group="one")),
+        ]
+        self.delayed = Sender("delayed", tcp, lambda mq: lambda body: mq.send(DELAYED, body, delay=DELAY_SECONDS))
+        self.local = [
+            Sender(f"local{number}", local(broker), lambda mq: lambda body: mq.send(TOPIC, body))
+            for number, broker in enumerate(group.brokers)
+        ]
+        self.tcp_transactions = TransactionalSender("tcp-transactions", tcp, TOPIC)
+        self.local_transactions = [
+            TransactionalSender(f"local{number}-transactions", local(broker), TOPIC)
+            for number, broker in enumerate(group.brokers)
+        ]
+        self._here: Broker | None = None
+        self.readers = Receiver("readers", tcp, member_of("readers", TOPIC))
+        self.poppers = Receiver("poppers", tcp, popper_of("poppers", TOPIC))
+        self.local_readers = Receiver(
+            "local-readers", self._connect_to_leader, member_of("local-readers", TOPIC), self._leads_here
+        )
+        self.late = Receiver("late", tcp, member_of("late", DELAYED))
+
+    @property
+    def transactions(self) -> list[TransactionalSender]:
+        return [self.tcp_transactions, *self.local_transactions]
+
+    @property
+    def senders(self) -> list[Sender]:
+        return [*self.tcp, self.delayed, *self.local, *self.transactions]
+
+    @property
+    def receivers(self) -> list[Receiver]:
+        """Those of the topic that everybody but one sends to."""
+        return [self.readers, self.poppers, self.local_readers]
+
+    @property
+    def settled(self) -> set[bytes]:
+        """Bodies of transactions that were begun, and have to be there in the end."""
+        return {body for sender in self.transactions for body in sender.begun if is_committed(body)}
+
+    def stored(self, senders: list[Sender]) -> list[Acknowledged]:
+        return [row for sender in senders for row in sender.stored]
+
+    def __enter__(self) -> Self:
+        for each in (*self.senders, *self.receivers, self.late):
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (*self.senders, *self.receivers, self.late):
+            each.stop()
+
+    def stop_sending(self) -> None:
+        for sender in self.senders:
+            sender.stop()
+
+    def wait_for_receivers(self, leader: Broker) -> None:
+        """Everything that was acknowledged was received, by each group."""
+        delayed = {row.body for row in self.delayed.stored}
+        self._wait_for(self.late, delayed, _ANSWER_SECONDS * 3)
+        sent = {row.body for sender in self.senders if sender is not self.delayed for row in sender.stored}
+        for receiver in self.receivers:
+            self._wait_for(receiver, sent, _ANSWER_SECONDS * 3)
+        self._settle(leader)
+        for receiver in self.receivers:
+            self._wait_for(receiver, self.settled, _ANSWER_SECONDS * 3)
+
+    def _settle(self, leader: Broker) -> None:
+        """Let the leader ask how each open transaction ended."""
+        with self._tcp() as mq:
+            answer_checks(mq)
+            mq.producer(group=SHOP).transaction(TOPIC, b"last commit").commit()  # the leader knows whom to ask
+            for _ in range(_CHECKS_AGAIN):
+                leader.advance(_INTERVAL_SECONDS)
+                with contextlib.suppress(AssertionError):
+                    self._wait_for(self.readers, self.settled, _ANSWER_SECONDS)
+                    return
+
+    def _wait_for(self, receiver: Receiver, bodies: set[bytes], seconds: float) -> None:
+        def missing() -> list[bytes]:
+            return sorted(bodies - receiver.received.keys())
+
+        eventually(
+            lambda: not missing(),
+            lambda: f"{receiver.name} lacks {len(missing())} of {len(bodies)} bodies, first {missing()[:5]}",
+            seconds,
+        )
+
+    # A member on the leader's host
+
+    def _connect_to_leader(self) -> Connection | None:
+        self._here = self._group.newest()
+        return None if self._here is None else self._here.connect(timeout=3.0)
+
+    def _leads_here(self) -> bool:
+        return self._here is not None and self._here is self._group.newest()

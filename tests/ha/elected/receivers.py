@@ -1,0 +1,84 @@
+"""Consumers that go on while brokers of a group die, and what they got: members over TCP and on a host, and POP."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Protocol
+
+import shmq
+from shmq import Connection
+
+_WAIT_SECONDS = 0.2
+_CONNECT_AGAIN_SECONDS = 0.1
+INVISIBLE_SECONDS = 10.0
+
+
+class Messages(Protocol):
+    """A consumer of either kind."""
+
+    def receive(self, max: int, wait: float) -> list[shmq.Message]:
+        """Return some messages, none after a while."""
+
+
+Subscribe = Callable[[Connection], AbstractContextManager[Messages]]
+
+
+class Receiver:
+    """A member of a group that acknowledges what it gets.
+
+    Args:
+        connect: None: there is nobody to connect to now.
+        is_here: whether that is still the one to be connected to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], Connection | None],
+        subscribe: Subscribe,
+        is_here: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.name = name
+        self.received: dict[bytes, float] = {}
+        self.times = 0
+        self._connect, self._subscribe, self._is_here = connect, subscribe, is_here
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), self.name
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            with suppress(shmq.ShmqError):
+                self._receive()
+            self._is_over.wait(_CONNECT_AGAIN_SECONDS)
+
+    def _receive(self) -> None:
+        mq = self._connect()
+        if mq is None:
+            return
+        with mq, self._subscribe(mq) as messages:
+            while not self._is_over.is_set() and self._is_here():
+                for message in messages.receive(32, _WAIT_SECONDS):
+                    self.received.setdefault(bytes(message.body), time.monotonic())
+                    self.times += 1
+                    message.ack()
+
+
+def member_of(group: str, topic: str) -> Subscribe:
+    """A consumer that shares a topic's queues with the others of its group."""
+    return lambda mq: mq.subscribe(topic, group=group, start="earliest")
+
+
+def popper_of(group: str, topic: str) -> Subscribe:
+    """A consumer that pops."""
+    return lambda mq: mq.simple_consumer(topic, group=group, start="earliest", invisible=INVISIBLE_SECONDS)

@@ -1,0 +1,111 @@
+"""The rules of a group of brokers under synchronous replication, looked at when the load is over.
+
+every receipt is true       the place it names holds that body, on the last leader
+one place, one body         no two receipts name the same place
+a transaction ends as said  what was begun and is to be committed is there, once; what was rolled back is not, and
+                            nobody has received it
+delayed, never early
+offsets stay                no switch sets a group's offset back behind what every broker in sync had of it
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+
+import shmq
+from shmq.store.config import OWN_GROUPS
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.ha.elected.group import Group
+from tests.ha.elected.load import DELAY_SECONDS, TOPIC, Load
+from tests.ha.elected.senders import is_committed, outcome_of
+from tests.ha.pair import Looking
+
+Place = tuple[int, int]  # queue id and offset
+Offsets = dict[tuple[str, str, int], int]
+
+
+def check_all(leader: Broker, load: Load) -> None:
+    """Raises AssertionError."""
+    found = _messages_of(leader)
+    _check_receipts(found, load)
+    _check_transactions(found, load)
+    for row in load.delayed.stored:
+        assert load.late.received[row.body] - row.sent_at >= DELAY_SECONDS - 0.05, row
+
+
+def _messages_of(leader: Broker) -> dict[Place, bytes]:
+    found: dict[Place, bytes] = {}
+    with leader.connect() as mq, mq.pull_consumer(TOPIC) as pull:
+        for queue in pull.queues():
+            pull.seek(queue, "begin")
+        while messages := pull.poll(max=1000, wait=0.5):
+            found.update({(message.queue_id, message.offset): bytes(message.body) for message in messages})
+    return found
+
+
+def _check_receipts(found: dict[Place, bytes], load: Load) -> None:
+    receipts: dict[Place, bytes] = {}
+    for row in load.stored([*load.tcp, *load.local, *load.transactions]):
+        place = row.queue_id, row.offset
+        assert receipts.setdefault(place, row.body) == row.body, (place, row, receipts[place])
+        assert found.get(place) == row.body, (row, found.get(place))
+
+
+def _check_transactions(found: dict[Place, bytes], load: Load) -> None:
+    counts = Counter(body for body in found.values() if outcome_of(body))
+    more = {body: count for body, count in counts.items() if count > 1}
+    assert not more, f"committed more than once: {more}"
+    lost = sorted(load.settled - counts.keys())
+    assert not lost, f"{len(lost)} were to be committed: {lost[:5]}"
+    seen = {*counts, *(body for receiver in load.receivers for body in receiver.received if outcome_of(body))}
+    wrong = sorted(body for body in seen if not is_committed(body))
+    assert not wrong, f"{len(wrong)} were rolled back: {wrong[:5]}"
+
+
+class Progress:
+    """What every broker has of the groups' offsets; a switch may set none of it back."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._had: Offsets = {}
+
+    def note(self, leader: Broker) -> None:
+        """Wait until each broker has what the leader has now."""
+        had = offsets_of(leader)
+        for broker in self._group.brokers:
+            eventually(lambda broker=broker: not behind(broker, had), lambda broker=broker: str(behind(broker, had)))
+        self._had = had
+
+    def check(self, leader: Broker) -> None:
+        """A new leader has it: at once, because members raise an offset again when they read again."""
+        assert not behind(leader, self._had), (leader, behind(leader, self._had))
+
+
+def behind(broker: Broker, had: Offsets) -> dict[tuple[str, str, int], tuple[int, int]]:
+    """What a broker has, and should have, where it has less."""
+    has = offsets_of(broker)
+    return {key: (has.get(key, -1), offset) for key, offset in had.items() if has.get(key, -1) < offset}
+
+
+def offsets_of(broker: Broker) -> Offsets:
+    """The offsets of groups of users, by group, topic and queue; its segments may be made anew just now."""
+
+    def look() -> Offsets | None:
+        with contextlib.suppress(shmq.SegmentError), Looking(broker) as store:
+            groups = {index: name for index, name in store.groups() if name not in OWN_GROUPS}
+            places = {
+                queue: (topic["name"], queue_id)
+                for topic in store.topics()
+                for queue_id, queue in enumerate(topic["queues"])
+            }
+            return {
+                (groups[entry.group], *places[entry.queue]): entry.committed
+                for entry in store.offsets()
+                if entry.group in groups and entry.queue in places
+            }
+        return None
+
+    found: Offsets = eventually(lambda: (offsets := look()) is not None and (offsets,), str(broker))[0]
+    return found

@@ -1,0 +1,132 @@
+"""Many switches of the master under load: `python -m tests.ha.elected.switches --switches 200 --brokers 3 --seed 1`.
+
+Each one is chosen by chance: the leader's processes are killed, stopped for a while, or ended in order, its replication
+process dies, or another broker is promoted by hand. Everything that was acknowledged is received by each group, logs
+are equal byte for byte between the brokers, and the other rules are those of rules.py.
+
+Prints one JSON object: counts, and for how long senders over TCP and on the leader's host had no receipt.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shmq.shm.liveness import is_alive, signal_proven
+from shmq.store.lineage.epochs import load_epochs
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.ha.elected.group import Group, group_of
+from tests.ha.elected.load import Load
+from tests.ha.elected.rules import Progress, check_all
+from tests.ha.elected.runs import check_logs, make_topics, run_as_told, wait_for_rest
+from tests.ha.test_switch import cluster, layout_of
+from tests.nameserver.live_nameserver import name_server
+
+KINDS = ("die", "stop", "end", "ship", "promote")
+
+
+class Switches:
+    """One run.
+
+    Attributes:
+        waits: for each kind of sender, the seconds until what was sent after a switch began was acknowledged.
+    """
+
+    def __init__(self, group: Group, load: Load, chance: random.Random) -> None:
+        self.group, self.load, self.chance = group, load, chance
+        self.waits: dict[str, list[float]] = {"tcp": [], "local": []}
+        self.counts = dict.fromkeys(KINDS, 0)
+        self._progress = Progress(group)
+
+    def one(self) -> None:
+        leader = self.group.wait_for_set(len(self.group.brokers))
+        self._progress.note(leader)
+        kind = self.chance.choice(KINDS)
+        self.counts[kind] += 1
+        began = time.monotonic()
+        epoch = load_epochs(layout_of(leader))[-1].number
+        repair = getattr(self, f"_{kind}")(leader)
+        self._progress.check(self.group.wait_for_epoch(epoch + 1))
+        for name, senders in (("tcp", self.load.tcp), ("local", self.load.local)):
+            at = eventually(
+                lambda senders=senders: [at for sender in senders if (at := sender.first_after(began)) is not None],
+                self.group.told,
+            )
+            if kind != "ship" or name == "tcp":
+                self.waits[name].append(min(at) - began)
+        repair()
+
+    def _die(self, leader: Broker) -> Callable[[], Any]:
+        for mark in leader.processes.values():
+            os.kill(mark.pid, signal.SIGKILL)  # all at once, as a host dies: nobody hands over
+        leader.kill_daemon()
+        return leader.restart
+
+    def _stop(self, leader: Broker) -> Callable[[], Any]:
+        marks = list(leader.processes.values())
+        for mark in marks:
+            os.kill(mark.pid, signal.SIGSTOP)
+
+        def repair() -> None:
+            for mark in marks:
+                os.kill(mark.pid, signal.SIGCONT)
+
+        return repair
+
+    def _end(self, leader: Broker) -> Callable[[], Any]:
+        mark = leader.processes["supervisor"]
+        signal_proven(mark, signal.SIGTERM)
+
+        def repair() -> None:
+            eventually(lambda: not is_alive(mark), self.group.told)
+            leader.restart()
+
+        return repair
+
+    def _ship(self, leader: Broker) -> Callable[[], Any]:
+        os.kill(leader.processes["replication"].pid, signal.SIGKILL)
+        return lambda: None
+
+    def _promote(self, leader: Broker) -> Callable[[], Any]:
+        other = self.chance.choice([broker for broker in self.group.brokers if broker is not leader])
+        cluster(other, "promote")
+        return lambda: None
+
+
+def run(switches: int, brokers: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Switch so often, and look at the rules; returns what is printed. Raises AssertionError."""
+    with name_server() as names, group_of(folder, brokers, sync=True, nameservers=names.address) as (group, _):
+        leader = group.wait_for_set(brokers)
+        make_topics(leader)
+        load = Load(f"rocketmq://{names.address}", group)
+        with load:
+            run = Switches(group, load, random.Random(seed))
+            for _ in range(switches):
+                run.one()
+            leader = wait_for_rest(group, load)
+        check_logs(group, leader)
+        check_all(leader, load)
+        return {
+            "switches": switches,
+            "brokers": brokers,
+            "seed": seed,
+            **run.counts,
+            "acknowledged": len(load.stored(load.senders)),
+            "transactions": sum(len(sender.begun) for sender in load.transactions),
+            "lost": 0,
+            "received": {receiver.name: receiver.times for receiver in load.receivers},
+            **{f"{name}_wait_p50_s": round(statistics.median(waits), 3) for name, waits in run.waits.items()},
+            **{f"{name}_wait_max_s": round(max(waits), 3) for name, waits in run.waits.items()},
+        }
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_told(run, "switches", 20, __doc__))

@@ -1,0 +1,102 @@
+"""Two brokers, a master and its slave, and what tests ask of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import shmq
+from shmq.shm.addresses import read_addresses
+from shmq.shm.core import Store
+from shmq.shm.instance import read_instance
+from shmq.shm.liveness import STOPPED_STATES
+from shmq.shm.segment import open_store
+from shmq.testing import Broker
+from tests.deadline import DEADLINE_SECONDS, eventually
+
+
+def slave_of(master: Broker, **settings: Any) -> Broker:
+    ha = read_addresses(master.place.ha_path)["ha"]
+    return Broker(name=master.name, tcp=True, role="slave", master=master.broker_address, master_ha=ha, **settings)
+
+
+class Looking:
+    """A broker's segments, looked at from outside."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> Store:
+        instance = read_instance(self._broker.place.instance_path)
+        assert instance is not None
+        self._store = open_store(instance, writable=False, observing=True)
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+
+def log_end(broker: Broker) -> int:
+    with Looking(broker) as store:
+        return store.log_end
+
+
+def log_of(broker: Broker, end: int, *, begin: int = 0) -> bytes:
+    """The bytes of the log up to `end`; its first file is that of `begin`."""
+    files = sorted(path for path in Path(broker.store, "commitlog").iterdir() if path.name.isdecimal())
+    return b"".join(path.read_bytes() for path in files if int(path.name) >= begin)[: end - begin]
+
+
+def settled_end(master: Broker, slave: Broker) -> int:
+    """Wait until the slave has what the master has."""
+
+    def equal() -> int:
+        with contextlib.suppress(shmq.SegmentError):  # the segments are made anew just now
+            end = log_end(master)  # the master's own parts may append, too
+            return end if log_end(slave) == end == log_end(master) else 0
+        return 0
+
+    return int(eventually(equal, lambda: slave.log[-2000:]))
+
+
+def assert_equal(master: Broker, slave: Broker) -> None:
+    end = settled_end(master, slave)
+    assert log_of(slave, end) == log_of(master, end)
+
+
+def send(broker: Broker, bodies: range, topic: str = "orders") -> None:
+    with broker.connect(timeout=DEADLINE_SECONDS) as mq:
+        producer = mq.producer()
+        for number in bodies:
+            producer.send(topic, b"%d" % number, key=f"k{number}")
+
+
+def bodies_of(url: str, count: int, group: str) -> list[int]:
+    """What a new group reads, all of it."""
+    found: list[int] = []
+    with shmq.connect(url) as mq, mq.subscribe("orders", group=group, start="earliest") as subscription:
+        while len(found) < count:
+            messages = subscription.receive(32, 30.0)
+            assert messages, found
+            for message in messages:
+                found.append(int(bytes(message.body)))
+                message.ack()
+    return sorted(found)
+
+
+def stop_threads(pid: int) -> None:
+    """Stop a process and wait until each of its threads stands still: the signal alone leaves them some time to run."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path("/proc", str(pid), "task")
+
+    def states() -> set[str]:
+        found = set()
+        for thread in threads.iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended just now
+                found.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
+        return found
+
+    eventually(lambda: states() <= STOPPED_STATES, pause=0.0005)

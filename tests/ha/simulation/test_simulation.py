@@ -1,0 +1,137 @@
+"""No schedule breaks a rule, and each rule of the election that is taken out is missed in some schedule.
+
+Not among the defects: what changes no behaviour, as a leader without a lease that says no reason, but is allowed to
+append until a time that is over.
+
+A defect is put in as the module is imported (`tests/crash/mutants/inject`), in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.crash.mutants import mutant as mutants
+
+ROOT = Path(__file__).resolve().parents[3]
+INJECT = Path(mutants.__file__).with_name("inject")
+ELECTION = "shmq.daemon.ha.election"
+MODEL = "tests.ha.simulation.broker_model"
+SCHEDULES = 2_000
+
+
+class Defect(NamedTuple):
+    """A rule that does not hold: texts of a module, and what they are replaced by."""
+
+    module: str
+    edits: tuple[tuple[str, str], ...]
+
+
+DEFECTS = {
+    "what is not flushed is acknowledged": Defect(
+        MODEL, (("Position(epoch, self.log.end, self.log.durable)", "Position(epoch, self.log.end, self.log.end)"),)
+    ),
+    "a set that is being asked for does not count": Defect(
+        f"{ELECTION}.members", (("self.committed.in_sync.union(*self._asked_for)", "self.committed.in_sync"),)
+    ),
+    "who joins does not count": Defect(
+        f"{ELECTION}.members", (("joining.union(self.electable) - {self._me}", "set(self.electable) - {self._me}"),)
+    ),
+    "who joins may lack what was confirmed": Defect(
+        f"{ELECTION}.members",
+        (("peer.is_joining and peer.needed is not None and peer.flushed >= peer.needed", "True"),),
+    ),
+    "who is silent does not count any more": Defect(
+        f"{ELECTION}.members",
+        (
+            (
+                "joining.union(self.electable) - {self._me}",
+                "{u for u in joining.union(self.electable) & set(self._peers) if self._peers[u].is_connected}",
+            ),
+        ),
+    ),
+    "who is not in sync can be elected": Defect(
+        f"{ELECTION}.member", (("if view.state is None or self._me.uuid in view.state.in_sync:", "if True:"),)
+    ),
+    "a follower acknowledges before its log was cut": Defect(
+        f"{ELECTION}.member",
+        (("if self.role is Role.FOLLOWING and self._is_cut else None", "if self._is_cut or True else None"),),
+    ),
+    # Each of the two guards is enough by itself: whoever rests has closed the link over which it acknowledges.
+    "who campaigns acknowledges the old epoch": Defect(
+        f"{ELECTION}.member",
+        (
+            ("if self.role is Role.FOLLOWING and self._is_cut else None", "if self._is_cut else None"),
+            ('        self._rest("it campaigns")\n', ""),
+        ),
+    ),
+    "who has promised campaigns": Defect(
+        f"{ELECTION}.member", (("max(at_ms, self._silent_until_ms, self._absent_ms", "max(at_ms, self._absent_ms"),)
+    ),
+    "one promise is enough": Defect(
+        f"{ELECTION}.leading",
+        (
+            (
+                "min(self._promised_until_ms.get(uuid, 0) for uuid in counted)",
+                "max(self._promised_until_ms.get(uuid, 0) for uuid in counted)",
+            ),
+        ),
+    ),
+    "a leader without a lease goes on": Defect(
+        f"{ELECTION}.leading",
+        (('return Allow(0, f"its lease was not renewed', 'return Allow(NO_LIMIT_MS, f"its lease was not renewed'),),
+    ),
+    "a lease is counted from the answer, and whole": Defect(
+        f"{ELECTION}.leading", (("sent_ms + min(FENCE_MS, answer.ttl_ms * FENCE_MS // LEASE_MS)", "now_ms + LEASE_MS"),)
+    ),
+    "a leader that comes again shows what it had not confirmed": Defect(
+        f"{ELECTION}.member", (("return min(confirmed_end, durable_end)", "return durable_end"),)
+    ),
+    "an epoch is used twice": Defect(
+        f"{ELECTION}.campaign",
+        (("view.state.epoch if view.state else 0) + 1,", "view.state.epoch if view.state else 0),"),),
+    ),
+    "a campaign does not look whether the state is as it was": Defect(
+        f"{ELECTION}.campaign", (("else 0, self._state_revision, leader", "else 0, None, leader"),)
+    ),
+    "a campaign does not look whether somebody leads": Defect(
+        f"{ELECTION}.campaign", (("Transaction(None if self._is_forced else 0,", "Transaction(None,"),)
+    ),
+    "a hand-over does not wait for the log": Defect(
+        f"{ELECTION}.leading", (("self.members.flushed_of(hand_over.successor) >= self._log_end", "True"),)
+    ),
+    "the older master keeps the names": Defect(
+        f"{ELECTION}.registration", (("return epoch >= epoch_before", "return True"),)
+    ),
+}
+
+
+def run(schedules: int, defect: Defect | None = None) -> tuple[int, str]:
+    """Run schedules in a process of their own; return its exit status and what it printed."""
+    table = {defect.module: defect.edits} if defect is not None else {}
+    environment = {**os.environ, "SEEDED_MUTANT": json.dumps(table), "PYTHONPATH": os.fspath(INJECT)}
+    command = [sys.executable, "-m", "tests.ha.simulation", "--schedules", str(schedules), "--stop"]
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return result.returncode, result.stdout
+
+
+def test_no_schedule_breaks_a_rule() -> None:
+    status, printed = run(SCHEDULES)
+    assert status == 0, printed
+    assert json.loads(printed.splitlines()[-1])["elections"] > SCHEDULES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_rule_that_is_taken_out_is_missed(name: str) -> None:
+    status, printed = run(SCHEDULES, DEFECTS[name])
+    assert status == 1 and re.search(r"^seed \d+: [a-z-]+: ", printed, re.MULTILINE), printed

@@ -1,0 +1,203 @@
+"""Programs on a slave's host do what changes anything at the master, and need no change for that.
+
+Each test sends or settles at the slave's host, and looks at the master's log and at the slave's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+import shmq
+import shmq.aio
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.ha.pair import assert_equal, send
+from tests.ha.seen import until_told
+from tests.ha.test_switch import demote, fixed, is_writable, promote, slave_of
+
+Pair = tuple[Broker, Broker]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with Broker(**fixed(), default_queues=2) as master, slave_of(master) as slave:
+        send(master, range(1))
+        assert_equal(master, slave)
+        yield master, slave
+
+
+def stored(broker: Broker, topic: str, count: int) -> list[bytes]:
+    """What a topic of a broker holds, once it is so many."""
+
+    def found() -> list[bytes]:
+        bodies: list[bytes] = []
+        with contextlib.suppress(shmq.TopicNotFound), broker.connect() as mq, mq.pull_consumer(topic) as pull:
+            while messages := pull.poll(100, 0.1):
+                bodies += [bytes(message.body) for message in messages]
+        return bodies
+
+    return list(eventually(lambda: each if len(each := found()) >= count else None))
+
+
+def test_every_way_to_send_stores_at_the_master(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as mq, mq.producer(group="shop", compression="zlib") as producer:
+        first = mq.send("ways", b"first", tag="t", key="k", properties={"a": "b"})
+        many = producer.send_batch("ways", [b"second", b"third"])
+        mq.send_oneway("ways", b"fourth")
+        with mq.reserve("ways", 5) as slot:
+            slot.view[:] = b"fifth"
+        long = producer.send("ways", b"z" * 20_000)
+    assert first.topic == "ways" and len(many) == 2 and long.offset >= 0
+    for broker in pair:
+        assert Counter(stored(broker, "ways", 6)) == Counter(
+            [b"first", b"second", b"third", b"fourth", b"fifth", b"z" * 20_000]
+        )
+    assert_equal(master, slave)
+
+
+def test_delayed_messages_and_their_recall_go_to_the_master(pair: Pair) -> None:
+    _, slave = pair
+    with slave.connect() as mq:
+        mq.send("later", b"soon", delay=0.2)
+        mq.send("later", b"by level", delay_level=1)
+        mq.recall(mq.send("later", b"never", delay=3))
+        mq.send("later", b"last", delay=4)
+        assert Counter(stored(slave, "later", 3)) == Counter([b"soon", b"by level", b"last"])
+
+
+def test_a_message_given_back_or_rejected_comes_again_through_the_master(pair: Pair) -> None:
+    _, slave = pair
+    with slave.connect() as mq:
+        mq.admin.create_topic("again", queues=1)
+        messages = mq.subscribe("again", group="again", attempts_max=2)
+        mq.send("again", b"twice")
+        message = messages.receive(1, 30.0)[0]
+        message.nack(after=0.1)
+        message = messages.receive(1, 30.0)[0]
+        assert (bytes(message.body), message.attempt) == (b"twice", 2)
+        message.nack()  # for the last time
+        messages.close()
+    assert stored(slave, "%DLQ%again", 1) == [b"twice"]
+
+
+def test_transactions_end_at_the_master_and_are_asked_about_here(pair: Pair) -> None:
+    _, slave = pair
+    asked: list[bytes] = []
+    with slave.connect() as mq:
+
+        @mq.transaction_checker("shop")
+        def decide(message: shmq.Message) -> shmq.TxState:
+            asked.append(bytes(message.body))
+            return shmq.COMMIT
+
+        producer = mq.producer(group="shop")
+        with producer.transaction("paid", b"committed"):
+            pass
+        producer.transaction("paid", b"rolled back").rollback()
+        left_open = producer.transaction("paid", b"asked about")
+        assert Counter(stored(slave, "paid", 2)) == Counter([b"committed", b"asked about"])
+        assert asked == [b"asked about"] and left_open.id
+
+
+def test_requests_and_replies_meet_across_hosts(pair: Pair) -> None:
+    for asking, answering in (pair, pair[::-1]):
+        with answering.connect() as there, asking.connect() as here:
+            topic = f"sums-{pair.index(asking)}"
+            there.admin.create_topic(topic)
+
+            @there.replier(topic, group=topic)
+            def answer(message: shmq.Message) -> bytes:
+                return bytes(message.body) + b"!"
+
+            there.start()
+            assert bytes(here.request(topic, b"hello", timeout=30.0).body) == b"hello!"
+
+
+def test_topics_and_groups_are_made_and_deleted_at_the_master(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as here, master.connect() as there:
+        here.admin.create_topic("made-here", queues=3)
+        assert there.admin.topics["made-here"].write_queues == 3
+        here.admin.delete_topic("made-here")
+        assert "made-here" not in there.admin.topics
+
+
+def test_messages_popped_here_are_settled_at_the_master(pair: Pair) -> None:
+    _, slave = pair
+    with slave.connect() as mq:
+        mq.admin.create_topic("popped", queues=2)
+        consumer = mq.simple_consumer("popped", group="poppers", invisible=2.0)
+        for number in range(4):
+            mq.send("popped", b"%d" % number)
+        found: Counter[bytes] = Counter()
+        while len(found) < 4:
+            for message in consumer.receive(4, 30.0):
+                found[bytes(message.body)] += 1
+                if bytes(message.body) != b"3" or found[b"3"] > 1:
+                    message.ack()
+        again = consumer.receive(4, 30.0)
+        assert [bytes(message.body) for message in again] == [b"3"]
+        again[0].ack()
+
+
+def test_an_event_loop_sends_to_the_master_too(pair: Pair) -> None:
+    _, slave = pair
+
+    async def main() -> None:
+        async with shmq.aio.connect(slave.url) as mq:
+            for number in range(3):
+                await mq.send("looped", b"%d" % number)
+
+    asyncio.run(main())
+    assert len(stored(slave, "looped", 3)) == 3
+
+
+def test_a_program_sends_on_through_a_promotion_and_a_demotion() -> None:
+    with Broker(**fixed(), default_queues=2) as old, slave_of(old) as new:
+        send(old, range(1))
+        assert_equal(old, new)
+        receipts: list[bytes] = []
+        is_over = threading.Event()
+
+        def produce() -> None:
+            with new.connect() as mq:
+                number = 0
+                while not is_over.is_set():
+                    body = b"%d" % number
+                    try:
+                        mq.send("switched", body)
+                    except shmq.ShmqError:
+                        is_over.wait(0.01)
+                    else:
+                        receipts.append(body)
+                    number += 1
+
+        def goes_on() -> bool:
+            before = len(receipts)
+            return bool(eventually(lambda: len(receipts) > before + 20, lambda: new.log[-3000:]))
+
+        producing = threading.Thread(target=produce)
+        producing.start()
+        try:
+            assert goes_on()  # to the old master
+            demote(old, new)
+            promote(new)
+            assert eventually(lambda: is_writable(new)) and goes_on()  # in its own memory
+            until_told(
+                old, lambda told: told.standing == "follows" and told.master and told.master.state == "up to date"
+            )
+            demote(new, old)
+            promote(old)
+            assert eventually(lambda: is_writable(old)) and goes_on()  # to the old master again
+        finally:
+            is_over.set()
+            producing.join()
+        found = Counter(bytes(body) for body in stored(old, "switched", len(receipts)))
+        assert {body: found[body] for body in receipts if found[body] != 1} == {}

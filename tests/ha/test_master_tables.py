@@ -1,0 +1,168 @@
+"""What a slave takes over of its master's tables: nothing that its log does not tell of yet, and nothing of a master
+that it does not follow any more."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from shmq.daemon.bridge.store.tables import StoreTables
+from shmq.daemon.broker.tables import StoreFacts
+from shmq.daemon.ha.master_tables import MasterTables
+from shmq.errors import UsageError
+from shmq.protocol.codes import Request
+from shmq.protocol.header import CommandDecoder, encode_command
+from tests.broker.conftest import MemoryTables
+from tests.deadline import DEADLINE_SECONDS, eventually
+
+TOPIC = {"topicName": "orders", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+
+
+class Master:
+    """A broker that says what a test has it say, once it may."""
+
+    def __init__(self) -> None:
+        self.log_end, self.offsets = 0, {"orders@billing": {"0": 0}}
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.asked: list[int] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.may_answer.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._serve(connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        decoder = CommandDecoder()
+        with connection:
+            while data := connection.recv(4096):
+                decoder.feed(data)
+                while (request := decoder.take()) is not None:
+                    self.asked.append(request.code)
+                    self.may_answer.wait(DEADLINE_SECONDS)
+                    body = json.dumps(self._body(Request(request.code))).encode()
+                    ext = {"logEnd": str(self.log_end)}
+                    connection.sendall(encode_command(request.reply(ext=ext, body=body)))
+
+    def _body(self, code: Request) -> dict[str, object]:
+        if code is Request.GET_ALL_TOPIC_CONFIG:
+            return {"topicConfigTable": {"orders": TOPIC}, "bornPositions": {"orders": 0}}
+        if code is Request.GET_ALL_CONSUMER_OFFSET:
+            return {"offsetTable": self.offsets}
+        return {}
+
+
+@pytest.fixture
+def master() -> Iterator[Master]:
+    broker = Master()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def own() -> MemoryTables:
+    return MemoryTables()
+
+
+@pytest.fixture
+def tables(master: Master, own: MemoryTables) -> MasterTables:
+    return MasterTables(master.address, cast(StoreTables, own))
+
+
+def reach(own: MemoryTables, log_end: int) -> None:
+    own.store_facts = StoreFacts(0, log_end, 0, 0, 0, 0)
+
+
+def offset_of(own: MemoryTables) -> int:
+    topic, group = own.topic("orders"), own.group("billing")
+    if topic is None or group is None:
+        return -1
+    return own.committed(own.offset_put(group, topic.queues[0]))
+
+
+def test_an_offset_is_believed_once_the_log_is_here_that_it_tells_of(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    master.log_end, master.offsets = 1000, {"orders@billing": {"0": 7}}
+    tables.copy()
+    assert offset_of(own) == -1  # a consumer that pops has its checkpoints below 1000
+    tables.settle(999)
+    assert offset_of(own) == -1
+    tables.settle(1000)
+    assert offset_of(own) == 7
+
+
+def test_a_slave_that_is_always_behind_gets_offsets_all_the_same(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    master.log_end, master.offsets = 1000, {"orders@billing": {"0": 7}}
+    tables.copy()
+    master.log_end, master.offsets = 2000, {"orders@billing": {"0": 9}}
+    tables.copy_offsets()
+    reach(own, 1500)
+    tables.settle(1500)
+    assert offset_of(own) == 7
+    tables.copy_offsets()
+    reach(own, 2000)
+    tables.settle(2000)
+    assert offset_of(own) == 9
+
+
+def test_a_master_whose_log_is_shorter_than_it_was_is_believed(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    master.log_end = 1000
+    tables.copy()
+    master.log_end, master.offsets = 500, {"orders@billing": {"0": 3}}
+    tables.copy_offsets()
+    tables.settle(500)
+    assert offset_of(own) == 3
+
+
+def test_an_answer_that_comes_when_the_master_is_not_followed_any_more_changes_nothing(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    master.may_answer.clear()  # as of a host that stands still
+    refused: list[str] = []
+
+    def copy() -> None:
+        try:
+            tables.copy()
+        except UsageError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    eventually(lambda: master.asked, "the master is asked")
+    tables.end()
+    master.may_answer.set()
+    thread.join(DEADLINE_SECONDS)
+    assert own.topic("orders") is None and len(refused) == 1
+
+
+def test_nothing_is_made_again_on_account_of_a_master_of_before(own: MemoryTables, tables: MasterTables) -> None:
+    tables.copy()
+    before = own.topic("orders")
+    tables.end()
+    for change in (
+        lambda: tables.make_again("orders"),
+        lambda: tables.make_topic("orders", 4),
+        tables.copy_offsets,
+    ):
+        with pytest.raises(UsageError):
+            change()
+    assert own.topic("orders") is before

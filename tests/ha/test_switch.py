@@ -1,0 +1,292 @@
+"""Switches by hand, with real processes: a slave becomes the master, a master a slave, and nothing is lost unsaid."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE
+from shmq.metrics.report import MetricsReport
+from shmq.shm.access import Access
+from shmq.shm.addresses import read_addresses
+from shmq.shm.core import READ_ONLY_FOLLOWER
+from shmq.shm.liveness import signal_proven
+from shmq.store.layout import StoreLayout
+from shmq.store.lineage.cutting import tails
+from shmq.store.lineage.epochs import load_epochs
+from shmq.store.lineage.standing import Role, configured_text, store_role
+from shmq.testing import Broker
+from shmq.tools.health.finding import Verdict
+from tests.deadline import eventually
+from tests.ha.pair import Looking, assert_equal, bodies_of, log_end, send, settled_end, stop_threads
+from tests.ha.seen import findings_of, until_told
+from tests.ports import free_ports
+from tests.tools.json_schema import check
+
+
+def cluster(broker: Broker, *words: str, fails: bool = False) -> dict[str, Any]:
+    """What `shmq cluster` says about a broker."""
+    command = [sys.executable, "-m", "shmq", "-u", broker.url, "--json", "cluster", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode != 0) == fails, (done.stdout, done.stderr, broker.log[-3000:])
+    document: dict[str, Any] = json.loads(done.stderr if fails else done.stdout)
+    return document
+
+
+def promote(broker: Broker, *words: str) -> dict[str, Any]:
+    """Make it the master; what everybody is shown says so."""
+    began = time.monotonic()
+    done = cluster(broker, "promote", *words)
+    check("cluster-promote", done)
+    assert 0 < done["seconds"] < time.monotonic() - began
+    shown = cluster(broker, "status")
+    check("cluster-status", shown)
+    epoch = load_epochs(layout_of(broker))[-1]
+    assert (shown["role"], shown["standing"], shown["leader"], shown["master"]) == ("master", "leads", "", None)
+    assert (shown["epoch"], done["log_end"]) == (done["epoch"], epoch.start) and shown["epoch"] == epoch.number
+    [finding] = findings_of(broker, "role")
+    assert finding.verdict is Verdict.OK and f"leads, epoch {epoch.number}" in finding.what
+    assert metrics_of(broker, "shmq_leads", "shmq_epoch") == [1, epoch.number]
+    return done
+
+
+def metrics_of(broker: Broker, *names: str) -> list[float]:
+    report = MetricsReport(broker.place)
+    try:
+        values = report.samples().values
+    finally:
+        report.close()
+    return [sum(values[name].values()) for name in names]
+
+
+def ha_of(broker: Broker) -> str:
+    return read_addresses(broker.place.ha_path)["ha"]
+
+
+def fixed() -> dict[str, Any]:
+    """Ports that stay through a switch, as those of hosts do."""
+    return {
+        "tcp": True,
+        "listen": f"127.0.0.1:{free_ports(-VIP_DISTANCE)}",
+        "ha_listen": f"127.0.0.1:{free_ports()}",
+    }
+
+
+def slave_of(master: Broker) -> Broker:
+    where = {"master": master.broker_address, "master_ha": ha_of(master)}
+    return Broker(name=master.name, role="slave", **where, **fixed())
+
+
+def read(broker: Broker, count: int, group: str) -> list[int]:
+    """What a new group reads; the broker's bridge may be on its way."""
+
+    def found() -> list[int]:
+        try:
+            return bodies_of(broker.url, count, group)
+        except shmq.BrokerNotRunning:
+            return []
+
+    return list(eventually(found, lambda: broker.log[-2000:]))
+
+
+def is_writable(broker: Broker) -> bool:
+    with Looking(broker) as store:
+        return store.read_only == 0 and not store.retired
+
+
+def layout_of(broker: Broker) -> StoreLayout:
+    return StoreLayout(broker.store, Access(-1))
+
+
+def assert_standing_age(broker: Broker, began: float) -> None:
+    """It has stood as it does since `began` at most, in all that shows it."""
+
+    def is_since() -> bool:
+        ages = [
+            cluster(broker, "status")["standing_age"],
+            findings_of(broker, "role")[0].measures["standing_age"].value,
+            *metrics_of(broker, "shmq_standing_seconds"),
+        ]
+        return all(0 <= age <= time.monotonic() - began for age in ages)
+
+    eventually(is_since, lambda: str(cluster(broker, "status")))
+
+
+def test_a_slave_of_a_dead_master_is_promoted_where_it_stands() -> None:
+    began = time.monotonic()
+    with Broker(**fixed()) as master, slave_of(master) as slave:
+        send(master, range(20))
+        end = settled_end(master, slave)
+        with slave.connect() as mq:
+            address = master.broker_address
+            master.kill_daemon()
+            with pytest.raises(shmq.NotMaster, match=address):
+                mq.producer().send("orders", b"no")
+            assert_standing_age(slave, began)
+            began = time.monotonic()
+            done = promote(slave)
+            assert (done["epoch"], done["log_end"], done["missing_bytes"]) == (1, end, 0)
+            assert mq.producer().send("orders", b"20").log_position >= end  # the same attachment
+        assert_standing_age(slave, began)
+        assert [tuple(epoch) for epoch in load_epochs(layout_of(slave))] == [(0, 0), (1, end)]
+        assert read(slave, 21, "readers") == list(range(21))
+        cluster(slave, "promote", fails=True)
+        slave.restart()
+        send(slave, range(21, 23))
+        assert read(slave, 23, "others") == list(range(23))
+
+
+def follow(broker: Broker, master: Broker) -> None:
+    """Start a broker that is stopped again, as another's slave."""
+    where = {"master": master.broker_address, "master_ha": ha_of(master)}
+    broker._settings |= {"role": "slave", "in_sync_min": 1, **where}
+    broker.start()
+
+
+def test_an_old_master_that_comes_back_is_cut_where_the_new_one_began_and_keeps_its_tail() -> None:
+    with Broker(**fixed()) as old, slave_of(old) as new:
+        send(old, range(20))
+        end = settled_end(old, new)
+        pause(old)
+        send(old, range(100, 110))  # these the slave never gets
+        lost_end = log_end(old)
+        old.kill_daemon()
+        assert promote(new)["log_end"] == end
+        send(new, range(20, 30))
+        follow(old, new)
+        assert_equal(new, old)
+        [tail] = tails(layout_of(old))
+        assert (tail.begin, tail.end, tail.epoch) == (end, lost_end, 1)
+        assert load_epochs(layout_of(old)) == load_epochs(layout_of(new))
+        assert read(old, 30, "readers") == list(range(30))
+        send(new, range(30, 40))
+        assert_equal(new, old)
+
+
+def pause(broker: Broker) -> None:
+    """Nothing is shipped any more."""
+    stop_threads(broker.processes["replication"].pid)
+
+
+def go_on(broker: Broker) -> None:
+    """What was paused goes on."""
+    signal_proven(broker.processes["replication"], signal.SIGCONT)
+
+
+def test_an_orderly_switch_loses_nothing_and_goes_back_again() -> None:
+    with Broker(**fixed()) as first, slave_of(first) as second:
+        send(first, range(20))
+        settled_end(first, second)
+        said = cluster(second, "promote", fails=True)
+        assert "is alive" in said["error"] and "demote" in said["hint"]
+        with first.connect() as mq:
+            producer = mq.producer()
+            producer.send("orders", b"20")
+            end = log_end(first)
+            assert demote(first, second)["log_end"] == end
+            with pytest.raises((shmq.NotMaster, shmq.BrokerNotRunning)):
+                producer.send("orders", b"no")
+        eventually(lambda: follows(first), lambda: first.log[-2000:])
+        assert settled_end(first, second) == end
+        shown = until_told(first, lambda told: told.standing == "follows")
+        assert (shown.role, shown.leader) == ("slave", second.broker_address)
+        assert promote(second)["missing_bytes"] == 0
+        send(second, range(21, 30))
+        assert_equal(second, first)
+        assert tails(layout_of(first)) == []
+        demote(second, first)
+        eventually(lambda: follows(second), lambda: second.log[-2000:])
+        assert promote(first)["epoch"] == 2
+        send(first, range(30, 40))
+        assert_equal(first, second)
+        until_told(
+            second, lambda told: (told.standing, told.epoch, told.leader) == ("follows", 2, first.broker_address)
+        )
+        assert metrics_of(second, "shmq_leads", "shmq_epoch") == [0, 2]
+        assert read(second, 40, "readers") == list(range(40))
+
+
+def demote(broker: Broker, master: Broker) -> dict[str, Any]:
+    address = eventually(lambda: read_addresses(master.place.addresses_path).get("broker"), lambda: master.log[-2000:])
+    done = cluster(broker, "demote", "--master", address, "--master-ha", ha_of(master))
+    check("cluster-demote", done)
+    return done
+
+
+def follows(broker: Broker) -> bool:
+    try:
+        with Looking(broker) as store:
+            return store.read_only == READ_ONLY_FOLLOWER and not store.retired
+    except shmq.ShmqError:
+        return False  # the segments are made anew just now
+
+
+def test_who_is_promoted_again_at_once_has_what_the_other_one_stored_meanwhile() -> None:
+    with Broker(**fixed()) as first, slave_of(first) as second:
+        send(first, range(20))
+        settled_end(first, second)
+        demote(first, second)
+        promote(second)
+        send(second, range(20, 60))
+        demote(second, first)  # the first one is only just starting as its slave
+        done = promote(first)
+        assert (done["missing_bytes"], done["master_answered"], done["forced"]) == (0, True, False)
+        assert done["epoch"] == 2
+        send(first, range(60, 70))
+        assert_equal(first, second)
+        assert tails(layout_of(first)) == tails(layout_of(second)) == []
+        assert read(first, 70, "readers") == list(range(70))
+
+
+def test_who_is_behind_is_told_of_and_not_promoted_before_it_has_all() -> None:
+    with Broker(**fixed()) as first, slave_of(first) as second:
+        send(first, range(20))
+        settled_end(first, second)
+        pause(second)
+        send(first, range(20, 60))
+        done = demote(first, second)
+        assert done["behind_bytes"] > 0
+        eventually(lambda: follows(first), lambda: first.log[-2000:])
+        go_on(second)
+        assert promote(second)["missing_bytes"] == 0
+        assert read(second, 60, "readers") == list(range(60))
+
+
+def test_a_slave_that_never_heard_of_its_master_is_promoted_by_force_alone_in_an_epoch_of_nobody_else() -> None:
+    with Broker(**fixed()) as master, slave_of(master) as slave:
+        send(master, range(5))
+        end = settled_end(master, slave)
+        master.kill_daemon()
+        slave.restart()
+        said = cluster(slave, "promote", fails=True)
+        assert "not heard of it" in said["error"] and "--force" in said["hint"]
+        assert not is_writable(slave)
+        done = promote(slave, "--force")
+        assert (done["epoch"], done["log_end"]) == (2, end)
+        assert (done["missing_bytes"], done["master_answered"], done["forced"]) == (0, False, True)
+
+
+@pytest.mark.parametrize("is_alive", [True, False], ids=["segments-living", "segments-gone"])
+def test_a_promotion_that_was_noted_and_not_carried_out_is_finished_at_the_next_start(is_alive: bool) -> None:
+    with Broker(**fixed()) as master, slave_of(master) as slave:
+        send(master, range(5))
+        end = settled_end(master, slave)
+        where = slave._settings
+        note = Role(configured_text("slave", where["master"], where["master_ha"]), "master", epoch=1)
+        master.kill_daemon()
+        with slave.connect() if is_alive else contextlib.nullcontext():  # whoever is attached keeps the segments
+            slave.kill_daemon()
+            store_role(layout_of(slave), note)
+            slave.start()
+            assert [tuple(epoch) for epoch in load_epochs(layout_of(slave))] == [(0, 0), (1, end)]
+            until_told(slave, lambda told: (told.role, told.standing, told.epoch) == ("master", "leads", 1))
+            send(slave, range(5, 8))
+        assert read(slave, 8, "readers") == list(range(8))
