@@ -11,10 +11,9 @@ touches: no sockets before `connect()`, no msgspec before a typed topic, no asyn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shmq.version import __version__
 
+TYPE_CHECKING = False  # type checkers know the name; importing it from typing is most of what this import cost
 if TYPE_CHECKING:
     from shmq.client.administration.admin import Admin, Check, DeadLetter, Health, QueueInfo, TopicInfo
     from shmq.client.administration.group import Group, GroupLag, QueueLag, ResetStep
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreLocked,
         SubscriptionConflict,
+        TopicExists,
         TopicNotFound,
         TransactionError,
         UsageError,
@@ -114,6 +114,7 @@ _HOMES = {
         "StoreError",
         "StoreLocked",
         "SubscriptionConflict",
+        "TopicExists",
         "TopicNotFound",
         "TransactionError",
         "UsageError",
@@ -180,6 +181,7 @@ __all__ = [
     "Subscription",
     "SubscriptionConflict",
     "Topic",
+    "TopicExists",
     "TopicInfo",
     "TopicNotFound",
     "Transaction",

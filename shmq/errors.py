@@ -4,6 +4,7 @@
     +-- UsageError(ValueError)                  the call breaks the contract            fix the call
     |   +-- InvalidName                         topic or group name
     |   +-- WrongKind(TypeError)                an argument of a wrong kind
+    |   +-- TopicExists                         a topic that is to be created exists, with other settings
     +-- ConnectError(ConnectionError)
     |   +-- BrokerNotRunning                    nobody listens there                    shmq serve
     |   +-- PermissionDenied(PermissionError)   the segment or socket is not ours
@@ -13,7 +14,7 @@
     |   +-- StoreLocked                         a second broker on one store
     |   +-- SegmentError                        creating or opening shared memory failed
     +-- SendError
-    |   +-- TopicNotFound(NotFound)
+    |   +-- TopicNotFound(NotFound, KeyError)
     |   +-- MessageTooLarge(ValueError)
     |   +-- MeasuredError                       used, limit, holder_pid
     |   |   +-- SegmentFull                     no space left for records or units
@@ -104,6 +105,10 @@ class WrongKind(UsageError, TypeError):
     """An argument of a wrong kind: the message names it, and says what it is and what was given."""
 
 
+class TopicExists(UsageError):
+    """A topic of this name exists, with other settings than those it was to be created with."""
+
+
 class ConnectError(ShmqError, ConnectionError):
     """No usable connection to a broker."""
 
@@ -171,10 +176,12 @@ class MessageNotFound(NotFound):
     """There is no message, dead letter or waiting message of this id, key or offset."""
 
 
-class TopicNotFound(SendError, NotFound):
+class TopicNotFound(SendError, NotFound, KeyError):
     """The topic does not exist and may not be created on first use."""
 
     code = 17
+
+    __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
 class MessageTooLarge(SendError, ValueError):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-from shmq.errors import InvalidName, MessageTooLarge, UsageError
+from shmq.errors import InvalidName, MessageTooLarge, PermissionDenied, UsageError
 
 TOPIC_BYTES_MAX = 127
 GROUP_BYTES_MAX = 255
@@ -49,6 +49,20 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # of message traces; whoever traces may make it
+# What lies in these is believed, so nobody sends to them by name; a broker refuses it too.
+KEPT_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "OFFSET_MOVED_EVENT",
+        "SELF_TEST_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "rmq_sys_wheel_timer",
+        "rmq_sys_SHMQ_STAGED",
+    }
+)
+_KEPT_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 _SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
 _WAITING_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})
 _WAITING_TOPIC_PREFIXES = ("RMQ_SYS_TRANS_", "rmq_sys_")
@@ -173,6 +187,30 @@ def is_system_topic(name: str) -> bool:
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIXES)
 
 
+def refuse_system_topic(name: str) -> None:
+    """Refuse to create, change or delete a topic that the broker itself owns.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if is_system_topic(name):
+        raise UsageError(f'topic "{name}" is the broker\'s own', hint="choose another name")
+
+
+def check_open_topic(name: str) -> None:
+    """Let pass what is no topic that the broker keeps for itself.
+
+    Raises:
+        PermissionDenied: it is one.
+    """
+    if name in KEPT_TOPICS or name.startswith(_KEPT_TOPIC_PREFIX):
+        raise PermissionDenied(
+            f'topic "{name}" is the broker\'s own: nobody sends to it by name',
+            hint='send to a topic of yours; delayed messages are send("orders", body, delay=60), '
+            "transactions producer.transaction()",
+        )
+
+
 def is_waiting_topic(name: str) -> bool:
     """Say whether messages of other topics wait in the topic of this name, or what the broker notes about them."""
     return name in _WAITING_TOPICS or name.startswith(_WAITING_TOPIC_PREFIXES)
@@ -230,6 +268,22 @@ def pop_retry_flag(topic: str) -> str:
     return _POP_RETRY_V2 if _POP_SEPARATORS[_POP_RETRY_V2] in topic else POP_RETRY
 
 
+_INSTEAD = {
+    "TAGS": "tag=",
+    "KEYS": "key= or keys=",
+    "__SHARDINGKEY": "message_group=",
+    "DELAY": "delay_level=",
+    "TIMER_DELAY_MS": "delay=",
+    "TIMER_DELAY_SEC": "delay=",
+    "TIMER_DELIVER_MS": "deliver_at=",
+    "TRAN_MSG": "transaction()",
+    "CORRELATION_ID": "request()",
+    "REPLY_TO_CLIENT": "request()",
+    "TTL": "request()",
+}
+"""What an application writes instead of a property of RocketMQ."""
+
+
 def check_properties(properties: Mapping[str, str]) -> None:
     """Refuse free properties that RocketMQ would lose or mistake for its own.
 
@@ -239,17 +293,19 @@ def check_properties(properties: Mapping[str, str]) -> None:
     """
     for key, value in properties.items():
         if key in RESERVED_PROPERTIES:
+            instead = _INSTEAD.get(key)
             raise UsageError(
                 f"the property {key} is reserved by RocketMQ",
-                hint="use the send argument of that meaning, or another key",
+                hint=f"use {instead}" if instead else "choose another name",
             )
         _check_pair(key, value)
         # Strangers' messages may have such names, so whoever copies one does not come here.
-        if not key.isprintable() and (control := next(filter(_is_control, key), None)):
+        if not key.isprintable() and (control := next(filter(is_control, key), None)):
             raise UsageError(f"the property name {key!a} holds the control character {control!a}", hint="remove it")
 
 
-def _is_control(character: str) -> bool:
+def is_control(character: str) -> bool:
+    """Whether this is one of Unicode's control characters."""
     return unicodedata.category(character) == "Cc"
 
 
@@ -268,7 +324,9 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     try:
         text_bytes = len(text.encode())
     except UnicodeEncodeError as error:
-        raise UsageError(f"the properties hold {text[error.start]!a}, which UTF-8 cannot carry") from error
+        raise UsageError(
+            f"the properties hold {text[error.start]!a}, which UTF-8 cannot carry", hint="remove it"
+        ) from None
     if text_bytes > PROPERTIES_BYTES_MAX:
         raise MessageTooLarge(
             f"the properties need {text_bytes} bytes, {PROPERTIES_BYTES_MAX} are allowed",

@@ -9,12 +9,15 @@ module offers three fixtures:
 
 Rules: (1) the processes are those of production, with smaller files and tables; (2) everything lies below one
 temporary directory, and nothing else on the host is touched; (3) processes are ended by pid and start time, never by
-name.
+name; (4) modules are compiled once: where Python writes no byte code and finds none of ours, that of all brokers of
+this process lies in one private directory until it ends, because compiling costs each broker half a second.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
 import itertools
 import json
 import os
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
     from shmq.shm.place import Place
 
 START_TIMEOUT = 120.0  # what takes half a second takes a minute at a load of 40
-STOP_TIMEOUT = 15.0
+STOP_TIMEOUT = START_TIMEOUT  # and an end in order takes as long
+LOOK_TIMEOUT = 2.0  # on a quiet machine, more on a busy one
 SMALL: dict[str, Any] = {
     "file_bytes": 4 << 20,
     "topic_max": 2048,
@@ -66,13 +70,14 @@ class Broker:
     """A broker of its own: `with Broker() as broker, broker.connect() as mq:`.
 
     Args:
+        name: of the broker; a slave has its master's. Else one that no other has.
         tcp: serve RocketMQ's clients too, on free ports of loopback; see `name_server` and `broker_address`.
         settings: those of the daemon, as in its options: auto_create, default_queues, flush, segments, file_bytes, …
             They are added to `SMALL`, which keeps a test at a few dozen MiB; with small=False to those of `shmq serve`.
     """
 
-    def __init__(self, *, timeout: float = START_TIMEOUT, tcp: bool = False, **settings: Any) -> None:
-        self.name = f"test-{os.getpid()}-{next(_serial)}"
+    def __init__(self, *, timeout: float = START_TIMEOUT, tcp: bool = False, name: str = "", **settings: Any) -> None:
+        self.name = name or f"test-{os.getpid()}-{next(_serial)}"
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
         self._timeout = timeout
         is_small = settings.pop("small", True)
@@ -151,7 +156,7 @@ class Broker:
                     stdout=log,
                     stderr=log,
                     pass_fds=(child_end,),
-                    env={name: value for name, value in os.environ.items() if not name.startswith("SHMQ_")},
+                    env=_environment(),
                 )
             os.close(child_end)
             child_end = -1
@@ -194,12 +199,13 @@ class Broker:
         return connect(self.url, **arguments)
 
     # -- looking
-    def expect(self, topic: str, n: int = 1, timeout: float = 2.0) -> list[Message]:
+    def expect(self, topic: str, n: int = 1, timeout: float | None = None) -> list[Message]:
         """Return the next `n` messages of a topic, by whomever they were sent; each message is returned once.
 
         Raises:
-            AssertionError: fewer came within `timeout` seconds.
+            AssertionError: fewer came within `timeout` seconds; by default 2, and more on a busy machine.
         """
+        timeout = _look_timeout() if timeout is None else timeout
         deadline = time.monotonic() + timeout
         found: list[Message] = []
         while len(found) < n:
@@ -216,9 +222,25 @@ class Broker:
                 )
         return found
 
-    def dlq(self, group: str) -> list[DeadLetter]:
-        """Return what a group gave up on."""
-        return self._watch().admin.dlq(group)
+    def dlq(self, group: str, n: int = 0, timeout: float | None = None) -> list[DeadLetter]:
+        """Return what a group gave up on, all of it, as soon as that is `n` messages or more.
+
+        A member buries a message after its handler has ended, and other threads of a listener go on meanwhile: a test
+        that looks for dead letters says how many there have to be.
+
+        Raises:
+            AssertionError: there were fewer after `timeout` seconds; by default 2, and more on a busy machine.
+        """
+        timeout = _look_timeout() if timeout is None else timeout
+        deadline = time.monotonic() + timeout
+        while len(letters := self._watch().admin.dlq(group)) < n:
+            if time.monotonic() >= deadline:
+                reasons = [letter.reason for letter in letters]
+                raise AssertionError(
+                    f'{n} dead letters expected of "{group}" within {timeout:g} s, {len(letters)} came: {reasons}'
+                )
+            time.sleep(0.005)
+        return letters
 
     # -- doing harm
     def advance(self, seconds: float) -> None:
@@ -284,14 +306,23 @@ class Broker:
                 break
             part = os.read(ready, 4096)
             if not part:
+                self._process_ends()
                 break
             text += part
         answer = json.loads(text) if text.endswith(b"\n") else {}
         if not answer.get("ready"):
-            reason = answer.get("error") or f"no answer within {self._timeout:g} s"
+            ended = None if self._process is None else self._process.poll()
+            silent = f"no answer within {self._timeout:g} s" if ended is None else f"it ended with status {ended}"
+            reason = answer.get("error") or silent
             log = self.log
             self.kill_daemon()
             raise BrokerNotRunning(f"the test broker did not start: {reason}\n{log}", hint=str(answer.get("hint", "")))
+
+    def _process_ends(self) -> None:
+        """Wait for the end of a process that has closed its files, which comes a moment later."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_TIMEOUT)
 
     def _address(self, name: str) -> str:
         from shmq.shm.addresses import read_addresses
@@ -333,6 +364,34 @@ class Broker:
             self._observer = None
 
 
+def _look_timeout() -> float:
+    """Return how many seconds `expect` and `dlq` wait unless told: as many times 2 as processes share a processor.
+
+    What is there is returned at once, so a longer wait costs a test only when it fails.
+    """
+    with open("/proc/loadavg") as file:
+        words = file.read().split()
+    runnable = int(words[3].partition("/")[0])  # now; the load is a mean over a minute, and lags behind
+    return LOOK_TIMEOUT * max(1.0, max(float(words[0]), runnable) / len(os.sched_getaffinity(0)))
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables of a broker's processes."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("SHMQ_")}
+    if (kept := _kept_bytecode()) is not None:
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        variables["PYTHONPYCACHEPREFIX"] = kept.name
+    return variables
+
+
+@functools.cache
+def _kept_bytecode() -> tempfile.TemporaryDirectory[str] | None:
+    """Return the directory of the byte code that brokers keep; it vanishes when this process ends."""
+    if not sys.dont_write_bytecode or Path(importlib.util.cache_from_source(__file__)).exists():
+        return None
+    return tempfile.TemporaryDirectory(prefix="shmq-test-bytecode-", ignore_cleanup_errors=True)
+
+
 class SharedBroker:
     """One test's view of a broker that all tests of a session share."""
 
@@ -353,9 +412,13 @@ class SharedBroker:
         """Return a new connection of this process."""
         return self.broker.connect(**arguments)
 
-    def expect(self, topic: str, n: int = 1, timeout: float = 2.0) -> list[Message]:
+    def expect(self, topic: str, n: int = 1, timeout: float | None = None) -> list[Message]:
         """Return the next `n` messages of a topic; see `Broker.expect`."""
         return self.broker.expect(topic, n, timeout)
+
+    def dlq(self, group: str, n: int = 0, timeout: float | None = None) -> list[DeadLetter]:
+        """Return what a group gave up on, as soon as that is `n` messages or more; see `Broker.dlq`."""
+        return self.broker.dlq(group, n, timeout)
 
 
 def pytest_configure(config: Any) -> None:

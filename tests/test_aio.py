@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import logging
 import threading
@@ -245,6 +246,35 @@ def test_a_cancelled_wait_loses_no_message(shmq_shared_broker: SharedBroker) -> 
             assert sorted(got) == list(range(50))
 
     run(main())
+
+
+def test_a_cancelled_wait_whose_consumer_is_closed_meanwhile_is_reported_by_nobody(
+    shmq_shared_broker: SharedBroker,
+) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+    reported: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            subscription = await mq.subscribe(topic, group=group)
+            receiving, is_closed = await subscription._receiver(), threading.Event()
+            receiving._waiter.submit(is_closed.wait)  # the thread comes to the wait only when it is over
+            task = asyncio.create_task(subscription.receive(wait=60))
+            while receiving._pending is None:
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+            await subscription.close()
+            pending = receiving._pending
+            is_closed.set()
+            await asyncio.to_thread(pending.exception)
+            await asyncio.sleep(0)  # the loop hears of it
+            del pending, receiving, task
+            gc.collect()
+
+    run(main())
+    assert reported == []
 
 
 def test_a_cancelled_poll_moves_no_position(shmq_shared_broker: SharedBroker) -> None:

@@ -32,6 +32,7 @@ def test_importing_the_package_loads_nothing_but_itself() -> None:
     before = modules_after("")
     added = {name for name in modules_after("import shmq") - before if name.startswith("shmq")}
     assert added == {"shmq", "shmq.version"}
+    assert {"typing", "re"} & modules_after("import shmq") <= before
 
 
 def test_connecting_loads_no_heavy_library() -> None:

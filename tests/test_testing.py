@@ -1,16 +1,20 @@
 """The broker for tests, and the fixtures that pytest finds by itself."""
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shmq
-from shmq.testing import Broker, SharedBroker, pid_of
+from shmq.errors import BrokerNotRunning
+from shmq.testing import START_TIMEOUT, STOP_TIMEOUT, Broker, SharedBroker, _kept_bytecode, _look_timeout, pid_of
+from tests.deadline import eventually
 
 
 def remains_of(name: str) -> list[str]:
@@ -54,13 +58,28 @@ def test_a_service_is_tested_as_the_documentation_shows(
         mq.send("orders", b"later", key="o-2")
         mq.send("orders", b"4", key="o-3")
         assert shmq_broker.expect("invoices", timeout=60)[0].key == "o-3"
+        eventually(lambda: mq.admin.groups["billing"].lag.total == 0, "what comes later was given back")
         shmq_broker.advance(seconds=1800)
         assert shmq_broker.expect("invoices", timeout=60)[0].key == "o-2"
         assert shmq_broker.dlq("billing") == []
         mq.send("orders", b"unknown")
         mq.send("orders", b"5")
         shmq_broker.expect("invoices", timeout=60)
-        assert [letter.reason for letter in shmq_broker.dlq("billing")] == ["unknown article"]
+        assert [letter.reason for letter in shmq_broker.dlq("billing", n=1, timeout=60)] == ["unknown article"]
+
+
+def test_a_broker_that_ends_at_once_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho last words\nexit 7\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(BrokerNotRunning, match=r"it ended with status 7\nlast words"), Broker():
+        pass
+
+
+def test_dead_letters_are_waited_for_and_what_came_is_named(shmq_broker: Broker) -> None:
+    with pytest.raises(AssertionError, match=r'2 dead letters expected of "billing" within 0.05 s, 0 came: \[\]'):
+        shmq_broker.dlq("billing", n=2, timeout=0.05)
 
 
 def test_expect_returns_each_message_once_and_fails_with_what_came(shmq_broker: Broker) -> None:
@@ -155,6 +174,9 @@ def test_tests_that_share_a_broker_have_names_of_their_own(shmq_shared_broker: S
     with shmq_shared_broker.connect() as mq:
         mq.send(shmq_shared_broker.named("orders"), b"x")
     assert shmq_shared_broker.expect(shmq_shared_broker.named("orders"), timeout=60)[0].body == b"x"
+    assert shmq_shared_broker.dlq(shmq_shared_broker.named("billing")) == []
+    with pytest.raises(AssertionError, match="1 dead letters expected"):
+        shmq_shared_broker.dlq(shmq_shared_broker.named("billing"), n=1, timeout=0.05)
 
 
 def test_pytest_finds_the_fixtures_without_being_told(tmp_path: Path) -> None:
@@ -193,3 +215,115 @@ def test_advance_delivers_what_waits_for_its_time(shmq_broker: Broker) -> None:
         assert shmq_broker.expect("orders", timeout=60)[0].body == b"half an hour"
         shmq_broker.advance(seconds=1800)
         assert shmq_broker.expect("orders", timeout=60)[0].body == b"an hour"
+
+
+def test_brokers_compile_their_modules_once_where_python_writes_no_byte_code(tmp_path: Path) -> None:
+    program = """if True:
+        import os, shmq.testing
+        def compiled():
+            [kept] = [line[20:] for line in open(f"/proc/{mark.pid}/environ").read().split(chr(0))
+                      if line.startswith("PYTHONPYCACHEPREFIX=")]
+            files = [os.path.join(root, name) for root, _, names in os.walk(kept) for name in names]
+            return kept, {(name, os.stat(name).st_ino) for name in files}
+        with shmq.testing.Broker() as broker:
+            mark = broker.processes["bridge"]
+            kept, first = compiled()
+        with shmq.testing.Broker() as broker:
+            mark = broker.processes["keeper"]
+            assert compiled() == (kept, first), "the second broker compiled again"
+        for module in ("daemon/supervisor.", "daemon/keeper/keeper.", "daemon/bridge/server."):
+            assert any(module in name for name, _ in first), module
+        print(kept)
+    """
+    without = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(tmp_path / "none")}
+    done = subprocess.run([sys.executable, "-c", program], env=without, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() != without["PYTHONPYCACHEPREFIX"] and not Path(done.stdout.strip()).exists()
+
+
+def test_brokers_use_the_byte_code_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    _kept_bytecode.cache_clear()
+    try:
+        assert _kept_bytecode() is None
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+        there = Path(cache_from_source(shmq.testing.__file__))
+        there.parent.mkdir(parents=True)
+        there.touch()
+        _kept_bytecode.cache_clear()
+        assert _kept_bytecode() is None
+    finally:
+        _kept_bytecode.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("loadavg", "seconds"),
+    [("0.10 0.10 0.10 1/300 77\n", 2.0), ("40.00 9.00 3.00 2/300 77\n", 20.0), ("0.10 9.00 3.00 40/300 77\n", 20.0)],
+)
+def test_a_busy_machine_has_as_much_longer(monkeypatch: pytest.MonkeyPatch, loadavg: str, seconds: float) -> None:
+    """The load of the last minute counts, or what is runnable now."""
+    monkeypatch.setattr("builtins.open", lambda path: io.StringIO({"/proc/loadavg": loadavg}[path]))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    assert _look_timeout() == seconds
+
+
+def test_an_end_in_order_has_as_long_as_a_start() -> None:
+    """`restart()` fails with TimeoutExpired after it, and both take a multiple of their time on a busy machine."""
+    assert STOP_TIMEOUT == START_TIMEOUT >= 120
+
+
+UNDER_LOAD = """
+import shmq
+from shmq.testing import Broker
+
+
+def test_one_of_its_own(shmq_broker):
+    with shmq_broker.connect() as mq:
+        mq.send("orders", b"1")
+        assert shmq_broker.expect("orders")[0].body == b"1"
+
+
+def test_one_that_is_shared(shmq_shared_broker):
+    with shmq_shared_broker.connect() as mq:
+        mq.send(shmq_shared_broker.named("orders"), b"2")
+        assert shmq_shared_broker.expect(shmq_shared_broker.named("orders"))[0].body == b"2"
+
+
+def test_a_kill_a_restart_and_a_restart_in_order(shmq_broker):
+    with shmq_broker.connect() as mq:
+        mq.send("orders", b"3")
+    shmq_broker.kill_daemon()
+    shmq_broker.restart()
+    shmq_broker.restart()
+    assert shmq_broker.expect("orders")[0].body == b"3"
+
+
+def test_what_waits_for_its_time_and_dead_letters(shmq_broker):
+    with shmq_broker.connect() as mq:
+        @mq.listener("orders", group="billing")
+        def bill(message):
+            raise shmq.Reject("no")
+
+        mq.start()
+        mq.send("orders", b"4", delay=3600)
+        shmq_broker.advance(3600)
+        assert [letter.reason for letter in shmq_broker.dlq("billing", 1)] == ["no"]
+"""
+
+
+@pytest.mark.slow
+def test_it_works_at_load_40(tmp_path: Path) -> None:
+    """With its default timeouts, beside forty processes that never sleep."""
+    (tmp_path / "test_busy.py").write_text(UNDER_LOAD)
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(40)]
+    try:
+        command = [sys.executable, "-m", "pytest", "-q", "--durations=0", "-p", "no:cacheprovider", str(tmp_path)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=390)
+    finally:
+        for process in busy:
+            process.kill()
+        for process in busy:
+            process.wait()
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr

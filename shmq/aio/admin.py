@@ -119,6 +119,7 @@ class Admin(Twin[SyncAdmin]):
         self._is_remote = is_remote
 
     create_topic = awaited(SyncAdmin.create_topic)
+    update_topic = awaited(SyncAdmin.update_topic)
     delete_topic = awaited(SyncAdmin.delete_topic)
     status = awaited(SyncAdmin.status)
     health = awaited(SyncAdmin.health)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from shmq.aio.admin import Admin
@@ -24,6 +24,7 @@ from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.connection import Connection as SyncConnection
 from shmq.client.edge import edge
+from shmq.client.kinds import check_wait
 from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
 from shmq.client.producers.keywords import RequestArguments, ReserveArguments
@@ -36,8 +37,12 @@ from shmq.shm.place import Place
 
 if TYPE_CHECKING:
     from shmq.client.observers.observer import SpansWanted
+    from shmq.client.producers.keywords import Body
+    from shmq.client.transactions.transaction import TxState
 
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+ListenerT = TypeVar("ListenerT", bound=Callable[[Message], Awaitable[Any]])
+ReplierT = TypeVar("ReplierT", bound="Callable[[Message], Awaitable[Body | None]]")
+CheckerT = TypeVar("CheckerT", bound="Callable[[Message], TxState | Awaitable[TxState]]")
 ValueT = TypeVar("ValueT")
 
 
@@ -112,7 +117,7 @@ class Connection(SendingFace[SyncConnection], Placed):
 
     # -- requests and replies
     async def request(
-        self, topic: str, body: Any, *, timeout: float | None = None, **arguments: Unpack[RequestArguments]
+        self, topic: str, body: Body, *, timeout: float | None = None, **arguments: Unpack[RequestArguments]
     ) -> Message:
         """Send a message that somebody is to answer, and return the answer; see `shmq.Connection.request`."""
         made = await self._open()
@@ -133,24 +138,24 @@ class Connection(SendingFace[SyncConnection], Placed):
         return Message(reply)
 
     @taking(SyncConnection.replier)
-    def replier(self, **arguments: Any) -> Callable[[FunctionT], FunctionT]:
+    def replier(self, **arguments: Any) -> Callable[[ReplierT], ReplierT]:
         """Decorate a coroutine function that answers requests; see `shmq.Connection.replier`."""
         listen = self.listener(**arguments)
 
-        def decorate(function: FunctionT) -> FunctionT:
+        def decorate(function: ReplierT) -> ReplierT:
             listen(replying(self._link, function))
             return function
 
         return decorate
 
-    def transaction_checker(self, group: str) -> Callable[[FunctionT], FunctionT]:
+    def transaction_checker(self, group: str) -> Callable[[CheckerT], CheckerT]:
         """Decorate a function, or a coroutine function, that says how a transaction of a producer group ended.
 
         To be done before the connection is used; see `shmq.Connection.transaction_checker`.
         """
         check_group(group)
 
-        def decorate(function: FunctionT) -> FunctionT:
+        def decorate(function: CheckerT) -> CheckerT:
             if self._made is not None:
                 raise UsageError("the connection is open already", hint="decorate the checker before its first use")
             check_runnable(function)
@@ -183,6 +188,7 @@ class Connection(SendingFace[SyncConnection], Placed):
         return PullConsumer(topic, arguments["group"], self._maker(SyncConnection.pull_consumer, topic, **arguments))
 
     browse = awaited(SyncConnection.browse)
+    arrow = awaited(SyncConnection.arrow)
 
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
         """Return a typed topic: values in, values out."""
@@ -191,7 +197,7 @@ class Connection(SendingFace[SyncConnection], Placed):
     @taking(SyncConnection.listener)
     def listener(
         self, topic: str, *, group: str, threads: int, ordered: bool, start: PositionLike | None, **arguments: Any
-    ) -> Callable[[FunctionT], FunctionT]:
+    ) -> Callable[[ListenerT], ListenerT]:
         """Decorate a coroutine function that is called with each message once `run()` or `start()` was awaited.
 
         Args:
@@ -200,7 +206,7 @@ class Connection(SendingFace[SyncConnection], Placed):
         tags = arguments.pop("tags")
         spec = consumer_spec(topic, group, tags, "clustering", start, **arguments)
 
-        def decorate(function: FunctionT) -> FunctionT:
+        def decorate(function: ListenerT) -> ListenerT:
             self._listeners.add(Listener(spec, function, threads=threads, ordered=ordered))
             return function
 
@@ -215,6 +221,7 @@ class Connection(SendingFace[SyncConnection], Placed):
     # -- life
     async def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Run the listeners until cancelled or stopped; then drain for `timeout` seconds."""
+        timeout = check_wait(timeout)
         await self._listeners.run(await self._open(), timeout)
 
     async def start(self) -> None:
@@ -223,10 +230,11 @@ class Connection(SendingFace[SyncConnection], Placed):
 
     async def stop(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Stop the listeners: wait for running calls, give back what was not handled."""
-        await self._listeners.stop(timeout)
+        await self._listeners.stop(check_wait(timeout))
 
     async def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Drain for at most `timeout` seconds, give unsettled messages back, and leave. Twice is harmless."""
+        timeout = check_wait(timeout)
         self._closed = True
         await self._listeners.stop(timeout)
         if self._made is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from shmq.aio.message import Slot
 from shmq.aio.offload import offload
@@ -17,6 +17,9 @@ from shmq.client.producers.producer import Producer as SyncProducer
 from shmq.client.transactions.transaction import Transaction as SyncTransaction
 from shmq.errors import UsageError
 from shmq.shm.core import Receipt
+
+if TYPE_CHECKING:
+    from shmq.client.producers.keywords import Body
 
 
 class Producer(SendingFace[SyncProducer]):
@@ -43,13 +46,13 @@ class Producer(SendingFace[SyncProducer]):
             raise UsageError("the producer is not open yet", hint="async with mq.producer() as producer:")
         return self._sending.reserve(topic, size, **arguments)
 
-    def send_nowait(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> asyncio.Future[Receipt]:
+    def send_nowait(self, topic: str, body: Body, **arguments: Unpack[SendArguments]) -> asyncio.Future[Receipt]:
         """Hand a message to this producer's own thread and return a future of its receipt; order is kept."""
         if self._made is None:
             raise UsageError("the producer is not open yet", hint="async with mq.producer() as producer:")
         return asyncio.wrap_future(self._made.send_nowait(topic, body, **arguments))
 
-    def transaction(self, topic: str, body: Any, **arguments: Any) -> Transaction:
+    def transaction(self, topic: str, body: Body, **arguments: Any) -> Transaction:
         """Store one message that nobody sees before its transaction is committed; see `shmq.Producer.transaction`."""
 
         async def begin() -> SyncTransaction:

@@ -71,16 +71,21 @@ class Receiving:
                 functools.partial(self.consumer._poll_once, count_max, min(seconds, WAIT_MAX))
             )
         pending = asyncio.wrap_future(self._pending)
+        pending.add_done_callback(_look_at)  # raised by `_take_pending` if anybody still fetches
         try:
             # Not wait_for: that would cancel the wait, and the batch that is just arriving would have no owner.
             await asyncio.wait({pending}, timeout=seconds)
         finally:
             if not pending.done():
                 self.consumer._wake()
-            elif not pending.cancelled():
-                pending.exception()  # looked at here, raised by `_take_pending` if anybody still fetches
 
     def _take_pending(self) -> None:
         pending, self._pending = self._pending, None
         if pending is not None:
             self._buffer.extend(pending.result())
+
+
+def _look_at(future: asyncio.Future[list[Message]]) -> None:
+    """Keep asyncio from reporting an error that nobody awaits: the wait was cancelled before its consumer closed."""
+    if not future.cancelled():
+        future.exception()

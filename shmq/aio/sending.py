@@ -24,6 +24,7 @@ from shmq.shm.core import BATCH_MAX
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
+    from shmq.client.producers.keywords import Body
     from shmq.shm.core import Producer as CoreProducer
     from shmq.shm.core import Receipt
 
@@ -84,6 +85,8 @@ class Sending:
             return None
         if session is None or topic not in self._known or not isinstance(session, Session):
             return None
+        if not session.sends.is_here:
+            return None
         if session is not self._session:
             self._session = session
             self._fast = session.sends.core_producer(0.0, wait_durable=False)
@@ -95,7 +98,7 @@ class Sending:
             return
         store = session.wire.store
         position = store.log_end  # at or behind the end of what was just stored
-        if store.durable_end < position:
+        if store.safe_end < position:
             await offload(_wait_durable, session, position, self._timeout if timeout is None else timeout)
 
 
@@ -109,16 +112,18 @@ class SendingFace(Face[SyncT]):
         assert self._sending is not None
         return self._sending
 
-    async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
+    async def send(self, topic: str, body: Body, **arguments: Unpack[SendArguments]) -> Receipt:
         """Store one message and return where; see `shmq.Connection.send`."""
         sending = self._sending or await self._sender()
         return await sending.store("send", topic, body, arguments)  # type: ignore[no-any-return]
 
-    async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
+    async def send_oneway(self, topic: str, body: Body, **arguments: Unpack[SendArguments]) -> None:
         """Store one message without a receipt and without waiting for durability."""
         await (self._sending or await self._sender()).store("send_oneway", topic, body, arguments)
 
-    async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
+    async def send_batch(
+        self, topic: str, bodies: Sequence[Body], **arguments: Unpack[BatchArguments]
+    ) -> list[Receipt]:
         """Store all bodies into one queue, in order, and return their receipts."""
         sending = self._sending or await self._sender()
         return await sending.store("send_batch", topic, bodies, arguments)  # type: ignore[no-any-return]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
@@ -16,8 +15,8 @@ from shmq.client.consumers.consumer import Subscription
 from shmq.client.consumers.pull import PullConsumer
 from shmq.client.consumers.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
 from shmq.client.edge import edge
-from shmq.client.kinds import TIMEOUT_MAX, refuse_wrong
-from shmq.client.link import Link
+from shmq.client.kinds import TIMEOUT_MAX, check_wait, refuse_wrong
+from shmq.client.looking import Looking
 from shmq.client.place import COMPRESSIONS, find
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.producers.producer import Producer
@@ -31,12 +30,15 @@ if TYPE_CHECKING:
     from shmq.client.administration.admin import Admin, Figures
     from shmq.client.consumers.listener import Listeners
     from shmq.client.observers.observer import SpansWanted
+    from shmq.client.producers.keywords import Body
     from shmq.client.session import Session
-    from shmq.client.topic import Codec, Topic
-    from shmq.client.transactions.transaction import Checkers
+    from shmq.client.topic import Codec, Topic, TypedMessage
+    from shmq.client.transactions.transaction import Checkers, TxState
     from shmq.shm.core import Message, Receipt
 
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+ListenerT = TypeVar("ListenerT", bound="Callable[[Message], Any] | Callable[[TypedMessage[Any]], Any]")
+ReplierT = TypeVar("ReplierT", bound="Callable[[Message], Body | None] | Callable[[TypedMessage[Any]], Body | None]")
+CheckerT = TypeVar("CheckerT", bound="Callable[[Message], TxState]")
 ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
@@ -61,7 +63,7 @@ def connect(
         spans: make OpenTelemetry spans of sends, receives and calls of listeners (extra `otel`): True for the global
             tracer provider, or a provider.
         name: what operators see at the end of the client id, in every list of consumers and connections: 1 to 64 of
-            the characters a-z A-Z 0-9 _ - % |. None takes the program's name.
+            the characters `a-zA-Z0-9_-%|`. None takes the program's name.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -74,7 +76,7 @@ def connect(
     return Connection(find(url), timeout=timeout, trace=trace, spans=spans, name=name)
 
 
-class Connection(Link):
+class Connection(Looking):
     """Everything a process does with one broker. Made by `shmq.connect()`; any thread may use it."""
 
     __slots__ = ()
@@ -242,44 +244,6 @@ class Connection(Link):
         return pull
 
     @edge
-    def browse(
-        self,
-        topic: str,
-        *,
-        key: str | None = None,
-        id: str | None = None,
-        since: str | datetime | None = None,
-        until: str | datetime | None = None,
-        queue_id: int | None = None,
-        offset: int | None = None,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int = options.BROWSE_MAX,
-    ) -> list[Message]:
-        """Look at stored messages without consuming them; return them, the oldest first.
-
-        Args:
-            key: one of the message's keys, through the key index.
-            id: offset message id or unique key.
-            since: "-1h", an ISO time or a datetime; stored then or later.
-            until: the same; stored then or earlier.
-            queue_id: only this queue.
-            offset: begin at this offset of `queue_id`.
-            tags: "fruit || veg" or a list; None takes all messages.
-            where: an SQL92 expression over properties.
-            limit: at most so many.
-
-        Raises:
-            TopicNotFound: there is no such topic.
-            OffsetOutOfRange: the offset is not stored any more, or not yet.
-        """
-        from shmq.client.search import wish_of
-
-        wanted = wanted_of(tags, where)
-        wish = wish_of(topic, wanted=wanted, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
-        return self._live().search.browse(wish, key=key, message_id=id)
-
-    @edge
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
         """Return a typed topic: values in, values out.
 
@@ -305,7 +269,7 @@ class Connection(Link):
         attempts_max: int | None = None,
         codec: Decode | None = None,
         verify: bool | None = None,
-    ) -> Callable[[FunctionT], FunctionT]:
+    ) -> Callable[[ListenerT], ListenerT]:
         """Decorate a function that is called with each message once `run()` or `start()` was called.
 
         Returning means consumed; an exception means again later; see `shmq.Retry` and `shmq.Reject`.
@@ -329,7 +293,7 @@ class Connection(Link):
         )
 
         @edge
-        def decorate(function: FunctionT) -> FunctionT:
+        def decorate(function: ListenerT) -> ListenerT:
             with self._lock:
                 context = self._consumer_context()
                 made = Listener(context, self._add_consumer, spec, function, threads=threads, ordered=ordered)
@@ -345,7 +309,7 @@ class Connection(Link):
     def request(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         timeout: float | None = None,
         tag: str | None = None,
@@ -393,7 +357,7 @@ class Connection(Link):
         threads: int = 1,
         attempts_max: int = options.ATTEMPTS_MAX,
         codec: Decode | None = None,
-    ) -> Callable[[FunctionT], FunctionT]:
+    ) -> Callable[[ReplierT], ReplierT]:
         """Decorate a function that answers requests: what it returns, bytes, is the reply; None is no reply.
 
         Runs as a listener does, with `run()` or `start()`. An exception means again later, as there, but a request
@@ -404,7 +368,7 @@ class Connection(Link):
         )
 
         @edge
-        def decorate(function: FunctionT) -> FunctionT:
+        def decorate(function: ReplierT) -> ReplierT:
             reply = functools.partial(_reply, self._live)
             listen(replying(function, reply, same_clock=not self.is_remote))
             return function
@@ -412,7 +376,7 @@ class Connection(Link):
         return decorate
 
     @edge
-    def transaction_checker(self, group: str) -> Callable[[FunctionT], FunctionT]:
+    def transaction_checker(self, group: str) -> Callable[[CheckerT], CheckerT]:
         """Decorate a function that says how a transaction of a producer group ended when its commit got lost.
 
         It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
@@ -421,7 +385,7 @@ class Connection(Link):
         check_group(group)
 
         @edge
-        def decorate(function: FunctionT) -> FunctionT:
+        def decorate(function: CheckerT) -> CheckerT:
             with self._lock:
                 if self._checkers is None:
                     self._checkers = self._new_checkers()
@@ -447,7 +411,7 @@ class Connection(Link):
             UsageError: there is no listener.
             BaseException: what ended a listener; its other errors are logged, and the message comes again.
         """
-        self._need_listeners().run(timeout)
+        self._need_listeners().run(check_wait(timeout))
 
     def start(self) -> None:
         """Run the listeners in the background; returns at once."""

@@ -9,17 +9,19 @@ ways refuse the same things in the same words: the argument, what it is, what wa
 Invariants:
     1. Nothing here runs for a send in shared memory that succeeds.
     2. None is no value: it counts as not given.
-    3. An iterator is not used up by looking at it; what it gives is looked at where it is written.
+    3. An iterator is not used up by looking at it; what it gives is looked at where it is written, and the core says
+       in `error.given` what that was.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from shmq.errors import InvalidName, UsageError, WrongKind
-from shmq.message import check_topic
+from shmq.errors import InvalidName, MessageTooLarge, ShmqError, UsageError, WrongKind
+from shmq.message import check_properties, check_topic, encode_properties, is_control
+from shmq.shm.core import BODY_BYTES_MAX
 
 TIMEOUT_MAX: Final = 2_147_483.0
 """Seconds that a socket can be told to wait: 2**31 ms, 24 days."""
@@ -55,6 +57,86 @@ def wrong_in(named: Mapping[str, Any]) -> UsageError | None:
     return None
 
 
+def explained(named: Mapping[str, Any], error: BaseException | None) -> ShmqError | None:
+    """Return the better error of a call that has failed; `error` is the core's own, None for anybody else's."""
+    found: ShmqError | None = wrong_in(named)
+    if found is not None or error is None:
+        return found
+    try:
+        _refuse_values(named, error)
+    except ShmqError as refused:
+        found = refused.with_traceback(None)
+        found.__context__ = None
+    return found
+
+
+def _refuse_values(named: Mapping[str, Any], error: BaseException) -> None:
+    """Refuse what is of the right kind and no message can have; `error` may name what an iterator gave."""
+    if isinstance(named.get("topic"), str):
+        check_topic(named["topic"])
+    for name in ("tag", "key", "message_group"):
+        if named.get(name) is not None:
+            check_word(name, named[name])
+    keys = named.get("keys")
+    given = [error.given] if hasattr(error, "given") else keys if isinstance(keys, Collection) else ()
+    for key in given:
+        if key is not None:
+            check_word("key", key)
+    properties = named.get("properties")
+    if properties:
+        check_properties(properties)
+        encode_properties(properties)
+    if "body" in named:
+        check_body(memoryview(named["body"]).nbytes)
+    if isinstance(named.get("bodies"), Iterator) and type(error) is TypeError:
+        raise WrongKind(str(error))  # nobody can look at what it gave again
+
+
+def check_body(size: int) -> None:
+    """Refuse a body that is longer than one may be.
+
+    Raises:
+        MessageTooLarge: it is.
+    """
+    if size > BODY_BYTES_MAX:
+        raise MessageTooLarge(f"a body of {size} bytes is longer than {BODY_BYTES_MAX}", hint="split it")
+
+
+def check_word(name: str, text: str) -> None:
+    """Refuse a tag, a key or a message group that RocketMQ's property text cannot hold.
+
+    Raises:
+        UsageError: it is no str, is empty, or holds what separates.
+    """
+    if not isinstance(text, str):
+        raise wrong_kind(name, text, KINDS[name].what, KINDS[name].hint)
+    if not text:
+        raise UsageError(f"{name} is empty", hint="leave it out")
+    if not text.isprintable():
+        if control := next(filter(is_control, text), None):
+            raise UsageError(f"{name} {text!a:.80} holds the control character {control!a}", hint="remove it")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{name} holds {text[error.start]!a}, which UTF-8 cannot carry", hint="remove it"
+            ) from None
+    separator, what, hint = _SEPARATORS.get(name, ("", "", ""))
+    if separator and separator in text:
+        raise UsageError(f"{name} {text!r:.80} holds {what}", hint=hint)
+
+
+def check_wait(timeout: Any) -> float:
+    """Return how long to wait for an end, in seconds that a thread can wait.
+
+    Raises:
+        WrongKind: it is no time.
+    """
+    if timeout is None or not _is_seconds(timeout):
+        raise wrong_kind("timeout", timeout, KINDS["timeout"].what, "timeout=5.0")
+    return min(float(timeout), TIMEOUT_MAX)
+
+
 def refuse_wrong(named: Mapping[str, Any]) -> None:
     """Refuse an argument of a wrong kind.
 
@@ -71,7 +153,10 @@ def wrong_body(body: object) -> WrongKind | None:
     if isinstance(body, str):
         return WrongKind("a body is bytes, not str; did you mean body=text.encode()?")
     if _is_buffer(body):
-        return None
+        if memoryview(body).c_contiguous:  # type: ignore[arg-type]
+            return None
+        text = f"a body is bytes in one piece, not a {type(body).__name__} with gaps"
+        return WrongKind(text, hint="body=bytes(view)")
     return WrongKind(
         f"a body is bytes, not {type(body).__name__}; did you mean body=json.dumps(value).encode(), "
         "or a typed topic: mq.topic(name, type)?"
@@ -120,8 +205,6 @@ def _is_texts(value: Any, *, holes: bool = False) -> bool:
 
 
 def _is_properties(value: Any) -> bool:
-    if isinstance(value, bytes):  # RocketMQ's text, which only our own parts pass
-        return True
     if not isinstance(value, Mapping):
         return False
     return all(isinstance(name, str) and isinstance(text, str) for name, text in value.items())
@@ -151,6 +234,10 @@ def _is_size(value: Any) -> bool:
     return is_count(value) and value >= 0
 
 
+_SEPARATORS: Final = {
+    "tag": ("|", "'|', which separates tags in a subscription", "a message has one tag"),
+    "key": (" ", "a blank, which separates keys", 'several are keys=["order-42", "customer-7"]'),
+}
 _NEEDED: Final = frozenset(("body", "bodies", "size"))
 
 KINDS: Final[dict[str, Kind]] = {

@@ -31,7 +31,7 @@ from shmq.client import options
 from shmq.client.client_id import new_client_id
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
-from shmq.client.kinds import TIMEOUT_MAX
+from shmq.client.kinds import TIMEOUT_MAX, check_wait
 from shmq.client.observers.observer import observer_of
 from shmq.client.place import Placed, RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
@@ -121,11 +121,13 @@ class Link(Sender, Placed):
 
     def stop(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Stop the listeners: wait for running calls, give back what was not handled. Harmless without listeners."""
+        timeout = check_wait(timeout)
         if self._listeners is not None:
             self._listeners.stop(timeout)
 
     def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Drain for at most `timeout` seconds, give unsettled messages back, and leave. Twice is harmless."""
+        timeout = check_wait(timeout)
         with self._lock:
             if self._closed:
                 return
@@ -255,7 +257,7 @@ class Link(Sender, Placed):
         self._timetable.stop(0.0)
         self._membership.vanish()
         if session is not None:
-            session.close()
+            session.wire.close()
 
     def _revive(self) -> None:
         self._live()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.leader import Leader
 from shmq.client.pop.poppers import Poppers, PoppingReaders
 from shmq.client.requests.replier import Home, Replier
 from shmq.client.requests.requester import Requests, SharedReplies
@@ -19,6 +20,7 @@ from shmq.shm.place import Place
 
 if TYPE_CHECKING:
     from shmq.client.transactions.half import LocalTransactions
+    from shmq.client.transactions.transaction import Transactions
 
 
 class LocalSession:
@@ -26,17 +28,30 @@ class LocalSession:
 
     def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
         self.wire = wire = ShmWire(place, client_id=client_id, timeout=timeout)
+        self.leader = Leader(
+            lambda: wire.store,
+            broker=wire.instance.broker_name,
+            cluster=wire.control.attachment.cluster,
+            client_id=client_id,
+            timeout=timeout,
+        )
+        wire.control.leader = self.leader
         self.queues = ShmQueues(wire)
-        self.members = ShmGroups(wire, self.queues)
+        self.members = ShmGroups(wire, self.queues, self.leader.introduce)
         self.poppers = Poppers(wire, self.queues, wire.message_at)
         self.readers = PoppingReaders(self.members, self.poppers)
-        self.sends = ShmSends(wire, self.queues)
+        self.sends = ShmSends(wire, self.queues, self.leader)
         self.search = Search(wire, self.queues, self.readers.pull_reader, lambda at: wire.store.message_at(at))
         self._transactions: LocalTransactions | None = None
         self._making = threading.Lock()
-        self.requests = self._new_requests()
+        self._requests = self._new_requests()
 
     # -- requests
+    @property
+    def requests(self) -> Requests:
+        """What sends requests, to whoever leads."""
+        return self.leader.session.requests if self.leader.is_elsewhere else self._requests
+
     def _new_requests(self) -> Requests:
         home = Home(self.wire.control.attachment.cluster, self.wire.instance.broker_name, self._store_reply)
         return Requests(self._open_replies, Replier(self.wire, self.queues, home).reply)
@@ -44,7 +59,7 @@ class LocalSession:
     def _open_replies(self) -> SharedReplies:
         wire, cluster = self.wire, self.wire.control.attachment.cluster
         index = self.queues.create(reply_topic(cluster), queues=REPLY_QUEUES)
-        producer = self.sends.core_producer(wire.timeout, wait_durable=False)
+        producer = self.sends.request_producer(wire.timeout)
         reader = self.members.pull_reader((), None)
         return SharedReplies(wire.store, reader, producer, index, cluster=cluster, client_id=wire.client_id)
 
@@ -58,8 +73,10 @@ class LocalSession:
 
     # -- transactions
     @property
-    def transactions(self) -> LocalTransactions:
-        """What begins and ends transactions; made when it is first asked for."""
+    def transactions(self) -> Transactions:
+        """What begins and ends transactions, at whoever leads; made when it is first asked for."""
+        if self.leader.is_elsewhere:
+            return self.leader.session.transactions
         found = self._transactions
         if found is None:
             with self._making:
@@ -86,18 +103,21 @@ class LocalSession:
         """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
         if self.wire.is_current:
             return self.wire.renew()
-        self.requests.close()
+        self._requests.close()
         self.sends.renew()
         self._transactions = None
         self.wire.renew()
-        self.requests = self._new_requests()
+        self._requests = self._new_requests()
         return True
 
     def close(self) -> None:
         """Say goodbye to the broker and let the segments go; never raises."""
-        self.requests.close()
+        self._requests.close()
+        self.leader.close()
+        self.members.close()
         self.wire.close()
 
     def abandon(self) -> None:
         """Forget everything in a forked child; the parent's registration stays as it is."""
+        self.leader.abandon()
         self.wire.abandon()

@@ -23,6 +23,7 @@ from shmq.protocol.transaction import PREPARED
 
 if TYPE_CHECKING:
     from shmq.client.place import RemotePlace
+    from shmq.client.wire_tcp.name_service import Answering
     from shmq.client.wire_tcp.network import Channel
     from shmq.shm.core import Receipt
 
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
 class RemoteSession:
     """Everything of a remote connection that dies with it or a fork."""
 
-    def __init__(self, place: RemotePlace, *, client_id: str, timeout: float) -> None:
-        self.wire = wire = TcpWire(place, client_id=client_id, timeout=timeout)
+    def __init__(self, place: RemotePlace, *, client_id: str, timeout: float, answer: Answering | None = None) -> None:
+        """
+        Args:
+            answer: answers what name servers are asked, in their place.
+        """
+        self.wire = wire = TcpWire(place, client_id=client_id, timeout=timeout, answer=answer)
         self.queues = TcpQueues(wire)
         self.members = TcpGroups(wire)
         self.sends = TcpSends(wire)

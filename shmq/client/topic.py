@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack, cast,
 
 from shmq.client import options
 from shmq.client.consumers.consumer import Subscription
+from shmq.client.kinds import wrong_kind
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +97,11 @@ class _MsgspecCodec:
 
         from shmq.typed_json import describe
 
-        describe(kind)
+        try:
+            describe(kind)
+        except TypeError as error:
+            what = "what values can be read into: a dataclass, a TypedDict, a msgspec.Struct, dict …"
+            raise wrong_kind("type", kind, what, 'mq.topic("orders", Order)') from error
         module: Any = msgspec.json if name == "json" else msgspec.msgpack
         self.encode = module.Encoder().encode
         self.decode = module.Decoder(kind).decode

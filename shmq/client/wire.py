@@ -130,6 +130,9 @@ class Wire(Protocol):
             slave_may_answer: ask a slave while there is no master.
         """
 
+    def close(self) -> None:
+        """Let go of the brokers, without a word to them; never raises."""
+
 
 def guarded(call: Callable[..., None], *arguments: object) -> None:
     """Call something, such as `then`, whose failure must not end the thread that all others depend on."""
@@ -456,6 +459,9 @@ class QueueShare:
 
     def retake(self) -> None:
         """After a reconnection: make sure that the held queues are still ours."""
+
+    def finish(self) -> None:
+        """Before every queue is given up: wait, not for long, for what was asked of a broker."""
 
     def leave_all(self) -> None:
         """Give every queue up at once; messages in flight are delivered again, to whoever reads next."""

@@ -18,6 +18,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import psutil
 
@@ -27,10 +28,11 @@ from shmq.metrics.catalogue import FAMILIES
 from shmq.metrics.exposition import Samples, label_text
 from shmq.metrics.family import CLUSTER, COUNTER, DISPATCHED, HISTOGRAM
 from shmq.metrics.group_progress import INFLIGHT, GroupProgress
+from shmq.metrics.replication import read_replication
 from shmq.metrics.vital_signs import beats_of
 from shmq.protocol.codes import TopicKind
 from shmq.protocol.transaction import OP_TOPIC
-from shmq.shm.core import READ_ONLY_REASONS, Store, StoreFigures
+from shmq.shm.core import ACK_CONFIRMED, READ_ONLY_REASONS, Store, StoreFigures
 from shmq.shm.counter_reader import CounterReader, open_counters
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import is_alive
@@ -46,7 +48,8 @@ _CLIENT_STATES = {1: "awake", 2: "asleep"}
 class Gatherer:
     """Gathers from one generation of segments, again and again."""
 
-    def __init__(self, store: Store, instance: Instance) -> None:
+    def __init__(self, store: Store, instance: Instance, links_path: Path) -> None:
+        self._links_path = links_path
         self._store = store
         self._figures = StoreFigures(store)
         self._instance = instance
@@ -87,6 +90,7 @@ class Gatherer:
         self._read_progress(samples)
         self._read_memory(samples)
         self._read_processes(samples)
+        read_replication(self._links_path, samples)
         samples.put("shmq_scrape_duration_seconds", time.monotonic() - began)
         return samples
 
@@ -122,6 +126,9 @@ class Gatherer:
         for number, text in READ_ONLY_REASONS.items():
             if number:
                 samples.put("shmq_read_only", int(reason == number), label_text((("reason", text),)))
+        if head["ack_rule"] == ACK_CONFIRMED:
+            samples.put("shmq_replicas_in_sync", store.in_sync_count)
+            samples.put("shmq_unconfirmed_bytes", max(0, log_end - store.confirmed_end))
         for name, word in _WORDS.items():
             samples.put(name, stats[word])
         samples.put("shmq_lock_held", int(stats["lock_tid"] != 0))

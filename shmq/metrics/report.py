@@ -58,6 +58,6 @@ class MetricsReport:
             # Processes come and go in it too; opening again costs half a millisecond.
             self.close()
             self._store = open_store(instance, writable=False)
-            self._gatherer = Gatherer(self._store, instance)
+            self._gatherer = Gatherer(self._store, instance, self._place.links_path)
             self._instance = instance
         return self._gatherer

@@ -97,11 +97,17 @@ class TopicConfig(msgspec.Struct, omit_defaults=False):
     attributes: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
 
 
+LOG_END = "logEnd"  # asked for with code 43: how far the log reached when its answer was made
+BORN_POSITIONS = "bornPositions"  # the header field with which a slave of ours asks for them
+
+
 class TopicTable(msgspec.Struct):
     """Body of the answer to GET_ALL_TOPIC_CONFIG."""
 
     topicConfigTable: dict[str, TopicConfig] = {}
     dataVersion: DataVersion = msgspec.field(default_factory=DataVersion)
+    # Ours, for a slave that asks for it: where the log ended when each topic was made.
+    bornPositions: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubscriptionGroupConfig(msgspec.Struct):
@@ -205,9 +211,13 @@ def flush_text(flush: TopicFlush) -> str:
     return f"-{_FLUSH_MODE}" if flush == TopicFlush.BROKER else f"+{_FLUSH_MODE}={flush.name}"
 
 
-def attribute_text(kind: str, flush: str | None) -> str:
-    """Return the attributes that create a topic of a kind, and say its flush unless that is None."""
-    texts = [kind_text(TopicKind[kind.upper()])]
+def attribute_text(kind: str, flush: str | None, *, changes_kind: bool = False) -> str:
+    """Return the attributes that create a topic of a kind, and say its flush unless that is None.
+
+    Args:
+        changes_kind: the topic has another kind, which "normal" ends only if it is said.
+    """
+    texts = [f"+{_MESSAGE_TYPE}={kind.upper()}" if changes_kind else kind_text(TopicKind[kind.upper()])]
     if flush is not None:
         texts.append(flush_text(TopicFlush[flush.upper()]))
     return ",".join(filter(None, texts))

@@ -30,6 +30,7 @@ REAL_QUEUE_ID = "REAL_QID"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 FIRST_HALF = "TRAN_PREPARED_QUEUE_OFFSET"  # in a copy: the queue offset of the half that the producer knows
 IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TELLS_PLACE = "tellsPlace"  # of END_TRANSACTION: the answer to a commit is to say where the message is; ours alone does
 UNIQUE_KEY = "UNIQ_KEY"
 
 OP_PROPERTIES = b"TAGS\x01d\x02"

@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import shmq
 from shmq.client.client_id import name_of, new_client_id, pid_of, program_name
 from shmq.client.spec import parse_tags
 from shmq.message import CONNECTION_NAME_BYTES_MAX
+from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]
@@ -28,6 +30,31 @@ def test_without_a_broker_the_error_says_how_to_start_one(tmp_path: Path) -> Non
     assert isinstance(caught.value, ConnectionError)
     assert "shmq serve" in caught.value.hint
     assert caught.value.retryable
+
+
+def test_who_connects_while_the_broker_starts_its_server_again_waits_for_it(eventually: Eventually) -> None:
+    with Broker() as broker:
+        supervisor, bridge = broker.processes["supervisor"], broker.processes["bridge"]
+        signal_proven(supervisor, signal.SIGSTOP)  # so that the server stays away until we say so
+        try:
+            signal_proven(bridge)
+            eventually(lambda: not is_alive(bridge))
+            with pytest.raises(shmq.BrokerNotRunning):
+                shmq.connect(broker.url, timeout=0.1)
+            seen: list[str] = []
+
+            def connect() -> None:
+                with broker.connect(timeout=60.0) as mq:
+                    seen.append(mq.url)
+
+            thread = threading.Thread(target=connect)
+            thread.start()
+            thread.join(0.2)
+            assert thread.is_alive() and not seen
+        finally:
+            signal_proven(supervisor, signal.SIGCONT)
+        thread.join(60)
+        assert seen == [broker.url]
 
 
 def test_the_environment_names_the_broker_when_the_caller_does_not(
@@ -152,9 +179,9 @@ def test_clients_go_on_while_the_daemon_is_dead_and_meet_the_next_one(eventually
         subscription.close()
 
 
-def sent(mq: shmq.Connection, body: bytes) -> bool:
+def sent(sender: shmq.Connection | shmq.Producer, body: bytes) -> bool:
     try:
-        mq.send("orders", body)
+        sender.send("orders", body)
     except shmq.BrokerNotRunning:
         return False
     return True
@@ -179,7 +206,7 @@ def test_after_an_orderly_restart_a_running_iteration_goes_on_in_the_next_genera
         broker.restart()
         eventually(lambda: mq._live().wire.instance.generation != generation)
         eventually(lambda: sent(mq, b"two"))  # the old generation answers with an error to try again, until it is left
-        producer.send("orders", b"three")
+        eventually(lambda: sent(producer, b"three"))  # each producer moves by itself
         eventually(lambda: sorted(bodies[1:]) == [b"three", b"two"])
         subscription.stop()
         thread.join(60)

@@ -164,7 +164,7 @@ def test_queues_added_later_are_read_from_their_first_message(
 ) -> None:
     mq.admin.create_topic(topic, queues=2)
     with mq.subscribe(topic, group=group, start="last") as subscription:
-        mq.admin.create_topic(topic, queues=4)
+        mq.admin.update_topic(topic, queues=4)
         for queue in range(4):
             mq.send(topic, b"%d" % queue, queue_id=queue)
         for seconds in (options.REBALANCE_INTERVAL, options.UNSET_QUEUE_GRACE):

@@ -139,7 +139,7 @@ def test_a_waiting_poll_returns_as_soon_as_something_comes(mq: shmq.Connection, 
 
 def test_queues_that_come_later_are_read_from_their_beginning(mq: shmq.Connection, filled: str) -> None:
     with mq.pull_consumer(filled, start="end") as consumer:
-        mq.admin.create_topic(filled, queues=3)
+        mq.admin.update_topic(filled, queues=3)
         mq.send(filled, b"new queue", queue_id=2)
         assert consumer.queues() == [0, 1, 2]
         assert [message.body for message in consumer.poll(wait=60)] == [b"new queue"]

@@ -40,16 +40,16 @@ def test_numbers_that_cannot_be_are_refused(wish: dict[str, int]) -> None:
 def test_messages_stay_readable_until_read_queues_says_otherwise(mq: shmq.Connection, topic: str) -> None:
     for number in range(12):
         mq.send(topic, b"%d" % number, queue_id=number % 4)
-    info = mq.admin.create_topic(topic, queues=1)
+    info = mq.admin.update_topic(topic, queues=1)
     assert (info.read_queues, info.write_queues, info.messages) == (4, 1, 12)
-    again = mq.admin.create_topic(topic, queues=1)
+    again = mq.admin.update_topic(topic, queues=1)
     assert (again.read_queues, again.write_queues, again.messages) == (4, 1, 12)
     with mq.pull_consumer(topic) as consumer:
         bodies: list[bytes] = []
         while len(bodies) < 12:
             bodies += [message.body for message in consumer.poll(12, wait=60)]
     assert sorted(map(int, bodies)) == list(range(12))
-    hidden = mq.admin.create_topic(topic, read_queues=1)
+    hidden = mq.admin.update_topic(topic, read_queues=1)
     assert (hidden.read_queues, hidden.write_queues, hidden.messages) == (1, 1, 3)
 
 
@@ -60,5 +60,11 @@ def test_changing_a_topic_changes_nothing_that_was_not_named(
     mq.admin.create_topic(name, queues=2, kind="fifo")
     with shmq.connect(broker.url) as local:
         local._local().wire.control.create_topic(name, queues=2, perm=4, kind="fifo", flush="sync")
-    info = mq.admin.create_topic(name, queues=3)
+    info = mq.admin.update_topic(name, queues=3)
     assert (info.kind, info.perm, info.write_queues) == ("fifo", 4, 3)
+
+
+def test_the_kind_is_changed_and_changed_back(mq: shmq.Connection, topic: str) -> None:
+    for kind in ("fifo", "normal", "delay"):
+        info = mq.admin.update_topic(topic, kind=kind)
+        assert info.kind == kind

@@ -3,6 +3,9 @@
 Every test has a broker of its own, whose clock is moved.
 """
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -194,6 +197,32 @@ def test_members_of_both_transports_see_one_count_of_attempts(
             eventually(lambda: mq.admin.groups["billing"].lag.total == 0)
             broker.advance(LEVELS[len(seen) - 1])
     assert seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("outcome", ["nack", "reject"])
+def test_a_member_that_leaves_waits_for_the_broker_that_takes_its_message_over(
+    broker: Broker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    """Otherwise the offset it commits lies before the message, which comes twice: from its topic and from retry."""
+    from shmq.client.wire_tcp import share
+
+    monkeypatch.setattr(share, "LEAVE_TIMEOUT", 60.0)
+    with shmq.connect(url_of(broker, "tcp"), timeout=60.0) as mq, broker.connect() as observer:
+        mq.admin.create_topic("orders", queues=1)
+        mq.send("orders", b"x")
+        subscription = mq.subscribe("orders", group="billing")
+        message = take(subscription, eventually)
+        bridge = broker.processes["bridge"].pid
+        os.kill(bridge, signal.SIGSTOP)
+        try:
+            message.nack() if outcome == "nack" else subscription.reject(message, "no")
+            closing = threading.Thread(target=subscription.close)
+            closing.start()
+            eventually(lambda: "closed" in repr(subscription))
+        finally:
+            os.kill(bridge, signal.SIGCONT)
+        closing.join(60)
+        assert observer.admin.groups["billing"].lag.total == 0
 
 
 def test_a_rejected_message_is_dead_at_once_with_the_reason(

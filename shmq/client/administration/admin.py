@@ -14,7 +14,7 @@ from shmq.client.administration.group import Group, GroupFigures, Groups
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
 from shmq.client.edge import edge
 from shmq.client.kinds import is_in, refuse_wrong
-from shmq.errors import UsageError
+from shmq.errors import TopicExists, TopicNotFound, UsageError
 from shmq.message import (
     DEAD_LETTER_REASON,
     RESERVED_PROPERTIES,
@@ -22,6 +22,8 @@ from shmq.message import (
     check_topic,
     dead_letter_topic,
     is_broker_topic,
+    nearest,
+    refuse_system_topic,
 )
 
 if TYPE_CHECKING:
@@ -99,6 +101,41 @@ def health_of(checks: Sequence[Check]) -> Health:
     return Health(max((check.verdict for check in checks), key=_ORDER.index), tuple(checks))
 
 
+def refuse_unlike(name: str, have: Mapping[str, object], wanted: Mapping[str, object]) -> None:
+    """Refuse to create a topic that exists, where it is not what is asked for; None asks for nothing.
+
+    Raises:
+        TopicExists: it names each setting that differs.
+    """
+    unlike = {setting: value for setting, value in wanted.items() if value not in (None, have[setting])}
+    if unlike:
+        told = (f"{setting} is {have[setting]}, not {value}" for setting, value in unlike.items())
+        options = (f"--{setting.replace('_', '-')} {value}" for setting, value in unlike.items())
+        raise TopicExists(
+            f'topic "{name}" exists already: {", ".join(told)}',
+            hint=f"mq.admin.update_topic changes it, and so does: shmq topic update {name} {' '.join(options)}",
+        )
+
+
+class Topics(dict[str, TopicInfo]):
+    """All topics of the broker or cluster by name, asked for once."""
+
+    def __init__(self, figures: Figures) -> None:
+        super().__init__((info.name, info) for info in sorted(figures.topics()))
+        self._place = figures.place
+
+    def __missing__(self, name: str) -> TopicInfo:
+        if not isinstance(name, str):
+            check_topic(name)
+        raise self.not_found(name)
+
+    def not_found(self, name: str) -> TopicNotFound:
+        """Return the error for a name that no topic has; it says which may have been meant."""
+        near = nearest(name, self)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see: list(mq.admin.topics)"
+        return TopicNotFound(f'topic "{name}" does not exist {self._place}', hint=hint)
+
+
 class Figures(GroupFigures, Protocol):
     """What a wire knows of topics and brokers, and how it changes topics."""
 
@@ -112,10 +149,22 @@ class Figures(GroupFigures, Protocol):
     def has_topic(self, name: str) -> bool:
         """Whether there is a topic of this name."""
 
+    def is_on_every_broker(self, name: str) -> bool:
+        """Whether no broker lacks a topic: one that joined a cluster later does."""
+
     def topic_queues(self, name: str) -> TopicQueues | None:
         """Return the queues of a topic as each broker has them, None when there is no such topic."""
 
-    def create_topic(self, name: str, change: QueueChange, *, kind: str, perm: int, flush: str | None = None) -> bool:
+    def create_topic(
+        self,
+        name: str,
+        change: QueueChange,
+        *,
+        kind: str,
+        perm: int,
+        flush: str | None = None,
+        changes_kind: bool = False,
+    ) -> bool:
         """Create or change a topic, and wait until it can be used; return whether it is new."""
 
     def delete_topic(self, name: str) -> None:
@@ -223,35 +272,70 @@ class Admin:
     def create_topic(
         self, name: str, *, queues: int | None = None, kind: Kind | None = None, read_queues: int | None = None
     ) -> TopicInfo:
-        """Create a topic, or change one that exists, and return it; over TCP on every broker.
+        """Create a topic and return it; over TCP on every broker. One that exists and is as asked stays as it is.
+
+        Args:
+            queues: on each broker, to write and to read; None takes the broker's default (over TCP 8).
+            kind: "normal", "fifo", "delay" or "transaction"; None is normal. Brokers before RocketMQ 5 know normal
+                topics only.
+            read_queues: how many to read, on each broker; None as many as are written.
+
+        Raises:
+            InvalidName, UsageError: what cannot be made, and why.
+            TopicExists: a topic of this name has other settings than those given; `update_topic` changes it.
+        """
+        now, known = self._look(name, kind)
+        figures = self._figures
+        if now is not None and known is not None:
+            change_queues(now, queues=queues, read_queues=read_queues)
+            have = {"queues": now.write_queues, "kind": known.kind, "read_queues": now.read_queues}
+            refuse_unlike(name, have, {"queues": queues, "kind": kind, "read_queues": read_queues})
+            if figures.is_on_every_broker(name):
+                return known
+            figures.create_topic(name, change_queues(now), kind=known.kind, perm=known.perm)
+            return next(iter(figures.topics([name])))
+        count = figures.default_queues if queues is None else queues
+        change = change_queues(TopicQueues(count, count, {}), queues=count, read_queues=read_queues)
+        figures.create_topic(name, change, kind=kind or KINDS[0], perm=PERM_READ | PERM_WRITE)
+        return next(iter(figures.topics([name])))
+
+    @edge
+    def update_topic(
+        self, name: str, *, queues: int | None = None, kind: Kind | None = None, read_queues: int | None = None
+    ) -> TopicInfo:
+        """Change a topic that exists and return it; over TCP on every broker. None leaves a setting as it is.
 
         Messages stay readable: queues that still hold some are read until `read_queues` says otherwise, so a topic
         that gets fewer queues first has fewer to write, and fewer to read when it is called again later.
 
         Args:
-            queues: on each broker, to write and to read; None takes the broker's default (over TCP 8), and leaves a
-                topic that exists as it is.
-            kind: "normal", "fifo", "delay" or "transaction"; None is normal, and leaves a topic that exists as it is.
-                Brokers before RocketMQ 5 know normal topics only.
+            queues: on each broker, to write and to read.
+            kind: as of `create_topic`.
             read_queues: how many to read, on each broker; what the others hold is hidden from everybody.
 
         Raises:
+            TopicNotFound: there is none of this name.
             InvalidName, UsageError: what cannot be made, and why.
         """
+        now, known = self._look(name, kind)
+        if now is None or known is None:
+            raise Topics(self._figures).not_found(name)
+        if queues is None and kind is None and read_queues is None:
+            raise UsageError("nothing to change was given", hint="give queues=, read_queues= or kind=")
+        change = change_queues(now, queues=queues, read_queues=read_queues)
+        self._figures.create_topic(
+            name, change, kind=kind or known.kind, perm=known.perm, changes_kind=kind not in (None, known.kind)
+        )
+        return next(iter(self._figures.topics([name])))
+
+    def _look(self, name: str, kind: str | None) -> tuple[TopicQueues | None, TopicInfo | None]:
+        """Return a topic that is to be created or changed, as far as it exists."""
         check_topic(name)
+        refuse_system_topic(name)
         if kind is not None and kind not in KINDS:
             raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {', '.join(KINDS)}")
-        figures = self._figures
-        now = figures.topic_queues(name)
-        known = next(iter(figures.topics([name])), None) if now is not None else None
-        if now is None or known is None:
-            count = figures.default_queues if queues is None else queues
-            change = change_queues(TopicQueues(count, count, {}), queues=count, read_queues=read_queues)
-            figures.create_topic(name, change, kind=kind or KINDS[0], perm=PERM_READ | PERM_WRITE)
-        else:
-            change = change_queues(now, queues=queues, read_queues=read_queues)
-            figures.create_topic(name, change, kind=kind or known.kind, perm=known.perm)
-        return next(iter(figures.topics([name])))
+        now = self._figures.topic_queues(name)
+        return now, next(iter(self._figures.topics([name])), None) if now is not None else None
 
     @edge
     def delete_topic(self, name: str) -> None:
@@ -261,12 +345,16 @@ class Admin:
             TopicNotFound: there is none of this name.
         """
         refuse_wrong({"topic": name})
+        refuse_system_topic(name)
         self._figures.delete_topic(name)
 
     @property
     def topics(self) -> dict[str, TopicInfo]:
-        """All topics by name, those of the broker itself included (`is_system`)."""
-        return {info.name: info for info in sorted(self._figures.topics())}
+        """All topics by name, those of the broker itself included (`is_system`).
+
+        `topics[name]` of a topic that does not exist raises `TopicNotFound`, which is a KeyError.
+        """
+        return Topics(self._figures)
 
     @property
     def groups(self) -> Mapping[str, Group]:

@@ -198,6 +198,8 @@ class Group:
             if entry.committed >= 0 and topic in (None, entry.topic) and not entry.topic.startswith("%"):
                 progress.setdefault(entry.topic, {})[entry.queue_id] = entry.committed
         if not progress:
+            if topic is not None:
+                self._figures.queues.read_queues(topic, must_exist=True)
             where = "any topic" if topic is None else f'topic "{topic}"'
             raise UsageError(f'group "{self.name}" has no offset in {where}', hint="see its `offsets`")
         move = self._figures.move

@@ -60,6 +60,10 @@ class LocalFigures:
         """Whether there is a topic of this name."""
         return self._wire().store.topic_find(name) >= 0
 
+    def is_on_every_broker(self, name: str) -> bool:
+        """Whether no broker lacks a topic; there is one broker."""
+        return self.has_topic(name)
+
     def topic_queues(self, name: str) -> TopicQueues | None:
         """Return the queues of a topic, None when there is no such topic."""
         info = next(iter(self.topics([name])), None)
@@ -71,7 +75,16 @@ class LocalFigures:
             {queue.queue_id: queue.offset_max - queue.offset_min for queue in info.queues},
         )
 
-    def create_topic(self, name: str, change: QueueChange, *, kind: str, perm: int, flush: str | None = None) -> bool:
+    def create_topic(
+        self,
+        name: str,
+        change: QueueChange,
+        *,
+        kind: str,
+        perm: int,
+        flush: str | None = None,
+        changes_kind: bool = False,
+    ) -> bool:
         """Create or change a topic, and wait until it is in shared memory; return whether it is new."""
         is_new = self._wire().control.create_topic(
             name,
@@ -129,23 +142,23 @@ class LocalFigures:
         """Let a group go on at {queue id: offset} of a topic, or say what that would do."""
         wire = self._wire()
         store = wire.store
-        if dry_run and store.group_find(group) < 0:
-            return [ResetStep(queue_id, -1, offset) for queue_id, offset in sorted(wanted.items())]
+        if dry_run:
+            now = {lag.queue_id: lag.committed for lag in self.lags(group) if lag.topic == topic}
+            return [ResetStep(queue_id, now.get(queue_id, -1), offset) for queue_id, offset in sorted(wanted.items())]
         slots = {queue_id: slot for queue_id, _, slot in wire.control.offset_slots(group, topic)}
         steps = [
             ResetStep(queue_id, store.offset_get(slots[queue_id]), offset)
             for queue_id, offset in sorted(wanted.items())
             if queue_id in slots
         ]
-        if not dry_run:
-            write_offsets(
-                store,
-                [(slots[step.queue_id], step.new) for step in steps],
-                lambda owner: ConsumeError(
-                    f'group "{group}" reads topic "{topic}" now (client slot {owner})',
-                    hint="stop its members, reset, and start them again",
-                ),
-            )
+        write_offsets(
+            store,
+            [(slots[step.queue_id], step.new) for step in steps],
+            lambda owner: ConsumeError(
+                f'group "{group}" reads topic "{topic}" now ({_reader(store, owner)})',
+                hint="stop its members, reset, and start them again",
+            ),
+        )
         return steps
 
     def delete_group(self, group: str) -> None:
@@ -166,6 +179,8 @@ class LocalFigures:
 def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: Callable[[int], ConsumeError]) -> None:
     """Write offsets into slots, all or none: every queue is owned first, as a member does, so that none begins to read.
 
+    A queue that is ours already is read by a consumer of this very process, which would go on where it was.
+
     Args:
         wanted: offset slots, and what to write.
         being_read: returns the error for a queue that the member in a client slot reads.
@@ -173,7 +188,8 @@ def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: C
     entries, taken = list(wanted), []
     try:
         for slot, _ in entries:
-            if not store.offset_take(slot):
+            owner = store.offset_owner(slot)
+            if owner == store.client_slot or not store.offset_take(slot):
                 raise being_read(store.offset_owner(slot))
             taken.append(slot)
         for slot, offset in entries:
@@ -181,6 +197,10 @@ def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: C
     finally:
         for slot in taken:
             store.offset_leave(slot)
+
+
+def _reader(store: Store, owner: int) -> str:
+    return "a consumer of this process" if owner == store.client_slot else f"client slot {owner}"
 
 
 def _topic_info(store: Store, entry: dict[str, Any]) -> TopicInfo:

@@ -35,9 +35,10 @@ from shmq.protocol.body import (
     attribute_text,
     decode_body,
     encode_body,
+    topic_flush,
     topic_kind,
 )
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import Request, TopicFlush
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, loads
 from shmq.protocol.route import DEFAULT_TOPIC, KVTable
@@ -130,6 +131,16 @@ class RemoteFigures:
         """Whether there is a topic of this name."""
         return bool(self._wire().brokers(name))
 
+    def is_on_every_broker(self, name: str) -> bool:
+        """Whether no broker lacks a topic: one that joined the cluster later does."""
+        wire = self._wire()
+        return set(wire.brokers()) <= set(wire.brokers(name))
+
+    def flush_of(self, name: str) -> str:
+        """Return the flush of a topic: "broker", "async" or "sync"."""
+        configs = self._topic_configs().get(name)
+        return (topic_flush(configs[0]) if configs else TopicFlush.BROKER).name.lower()
+
     def topic_queues(self, name: str) -> TopicQueues | None:
         """Return the queues of a topic as each broker has them, None when there is no such topic."""
         configs = self._topic_configs().get(name)
@@ -144,7 +155,16 @@ class RemoteFigures:
         )
         return TopicQueues(read, write, stored)
 
-    def create_topic(self, name: str, change: QueueChange, *, kind: str, perm: int, flush: str | None = None) -> bool:
+    def create_topic(
+        self,
+        name: str,
+        change: QueueChange,
+        *,
+        kind: str,
+        perm: int,
+        flush: str | None = None,
+        changes_kind: bool = False,
+    ) -> bool:
         """Create or change a topic on every broker, and wait until the name servers know it."""
         is_new = not self.has_topic(name)
         ext = {
@@ -156,7 +176,7 @@ class RemoteFigures:
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0",
             "order": "false",
-            "attributes": attribute_text(kind, flush),
+            "attributes": attribute_text(kind, flush, changes_kind=changes_kind),
         }
         wire = self._wire()
         brokers = len(self._ask_all(Request.UPDATE_AND_CREATE_TOPIC, ext))

@@ -133,6 +133,8 @@ class Consumer:
                 return
             self._closed = True
         self.stop()
+        if (share := self._share) is not None:
+            share.finish()
         with self._lock:
             self._leave()
         self._context.left(self)

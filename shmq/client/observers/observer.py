@@ -163,6 +163,8 @@ def observer_of(store: Callable[[bytes, Sequence[str]], None], *, trace: bool, s
     Raises:
         UsageError: spans are wanted, and OpenTelemetry is not installed; or `spans` is no provider.
     """
+    if not isinstance(trace, bool | None):
+        raise wrong_kind("trace", trace, "True or False", "trace=True")
     tracer = made = None
     if trace:
         from shmq.client.observers.trace import Tracer

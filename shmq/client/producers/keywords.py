@@ -27,13 +27,13 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from struct import Struct
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from shmq.client.kinds import KINDS, refuse_wrong, wrong_body, wrong_kind
+from shmq.client.kinds import check_body, check_word, refuse_wrong, wrong_body
 from shmq.delay_levels import DELAY
-from shmq.errors import MessageTooLarge, UsageError
-from shmq.message import check_properties, encode_properties
-from shmq.shm.core import BODY_BYTES_MAX, tag_hash
+from shmq.errors import UsageError
+from shmq.message import check_properties
+from shmq.shm.core import tag_hash
 from shmq.timing import DELAY_MS, DELIVER_MS
 
 OWN: Final = frozenset(
@@ -42,10 +42,17 @@ OWN: Final = frozenset(
 DEFAULT_PRODUCER_GROUP: Final = "shmq_producer"
 """The group of sends whose producer has none, as brokers see it."""
 _EPOCH_MOST: Final = 1e11  # the year 5138: what is more counts milliseconds
+_LEVEL_MOST: Final = 2**31 - 1  # what brokers read; above the highest that there is means the highest
 _ROUNDING_MS: Final = 0.0005  # what a float of seconds may be off
 
 
 # ---- for type checkers -----------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    Body: TypeAlias = ReadableBuffer
+    """Anything with the buffer protocol; a str is none."""
 
 
 class ReserveArguments(TypedDict, total=False):
@@ -105,8 +112,7 @@ def body_of(body: Any) -> Any:
         data = body if type(body) is bytes else memoryview(body).cast("B")
     except TypeError as error:
         raise wrong_body(body) or error from None
-    if len(data) > BODY_BYTES_MAX:
-        raise MessageTooLarge(f"a body of {len(data)} bytes is longer than {BODY_BYTES_MAX}", hint="split it")
+    check_body(len(data))
     return data
 
 
@@ -114,7 +120,7 @@ def message_properties(
     tag: str | None,
     keys: Iterable[str],
     message_group: str | None,
-    properties: Mapping[str, str] | bytes | None,
+    properties: Mapping[str, str] | None,
 ) -> dict[str, str]:
     """Return the properties of a message without its id.
 
@@ -123,26 +129,20 @@ def message_properties(
     """
     found: dict[str, str] = {}
     if tag is not None:
-        found["TAGS"] = _word("tag", tag, forbidden="|")
-    words = [_word("key", key) for key in keys]
+        check_word("tag", tag)
+        found["TAGS"] = tag
+    words = list(keys)
     if words:
+        for key in words:
+            check_word("key", key)
         found["KEYS"] = " ".join(words)
     if message_group is not None:
-        found["__SHARDINGKEY"] = _word("message_group", message_group, blanks=True)
-    if isinstance(properties, Mapping):
+        check_word("message_group", message_group)
+        found["__SHARDINGKEY"] = message_group
+    if properties is not None:
         check_properties(properties)
         found.update(properties)
     return found
-
-
-def _word(what: str, text: str, *, forbidden: str = "", blanks: bool = False) -> str:
-    if not isinstance(text, str):
-        raise wrong_kind(what, text, KINDS[what].what, KINDS[what].hint)
-    if not text or (not blanks and any(letter.isspace() for letter in text)) or any(f in text for f in forbidden):
-        raise UsageError(
-            f"{what}={text!r} is empty, or holds a blank or {forbidden or 'blank'}", hint=f"another {what}"
-        )
-    return text
 
 
 def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
@@ -171,18 +171,6 @@ def take_properties(arguments: dict[str, Any]) -> dict[str, str]:
     return message_properties(take("tag", None), keys, arguments.get("message_group"), take("properties", None))
 
 
-def property_text(reserved: Mapping[str, str], properties: Mapping[str, str] | None) -> bytes:
-    """Return RocketMQ's text of properties that are ours and of an application's own.
-
-    Raises:
-        UsageError: a property the application may not set.
-    """
-    if properties:
-        check_properties(properties)
-        return encode_properties({**reserved, **properties}).encode()
-    return encode_properties(reserved).encode()
-
-
 # ---- special keywords -----------------------------------------------------------------------------------------------
 
 
@@ -192,7 +180,7 @@ def level_properties(level: Any) -> dict[str, str]:
     Raises:
         UsageError: not a number from 0 on.
     """
-    if type(level) is not int or level < 0:
+    if type(level) is not int or not 0 <= level <= _LEVEL_MOST:
         raise UsageError(f"delay_level={level!r} is no level", hint="1 (1 s) to 18 (2 h), 0 for none")
     return {DELAY: str(level)} if level else {}
 
@@ -208,6 +196,14 @@ def delay_properties(delay: Any) -> dict[str, str]:
         raise UsageError(f"delay={delay!r} is no delay", hint="seconds or a timedelta, 0 or more")
     delay_ms = math.ceil(seconds * 1000 - _ROUNDING_MS)
     return {DELAY_MS: str(delay_ms)} if delay_ms else {}
+
+
+def late(max_delay_ms: int) -> UsageError:
+    """Return the error for a message that would wait longer than its broker allows."""
+    return UsageError(
+        f"the message would wait longer than the {max_delay_ms // 1000} s that the broker allows",
+        hint="shmq serve --timer-max-delay SECONDS",
+    )
 
 
 def time_properties(moment: Any) -> dict[str, str]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from shmq.client import options
-from shmq.client.kinds import TIMEOUT_MAX, refuse_wrong
+from shmq.client.kinds import TIMEOUT_MAX, check_wait, refuse_wrong
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, body_of
 from shmq.client.producers.queue_selector import QueueSelector, selecting
 from shmq.client.wire import Question
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from shmq.client.observers.observer import Observer
-    from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
+    from shmq.client.producers.keywords import BatchArguments, Body, ReserveArguments, SendArguments
     from shmq.client.producers.nowait import NowaitQueue
     from shmq.client.transactions.transaction import Half, Transaction, Transactions, TxState
     from shmq.client.wire import MessageSender, Queues, Sends, Wire
@@ -54,7 +54,7 @@ class Sender:
 
     if TYPE_CHECKING:
 
-        def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
+        def send(self, topic: str, body: Body, **arguments: Unpack[SendArguments]) -> Receipt:
             """Store one message and return where; it is visible to consumers before this returns.
 
             Args:
@@ -75,10 +75,10 @@ class Sender:
                 MessageTooLarge, SegmentFull, BrokerBusy, ReadOnlyStore, SendTimeout: see shmq.errors.
             """
 
-        def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
+        def send_oneway(self, topic: str, body: Body, **arguments: Unpack[SendArguments]) -> None:
             """Store one message as `send` does, without a receipt and without waiting for durability."""
 
-        def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
+        def send_batch(self, topic: str, bodies: Sequence[Body], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
             """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body."""
 
         def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
@@ -177,7 +177,7 @@ class Producer(Sender):
         self._nowait: NowaitQueue | None = None
         self.group = group
 
-    def send_nowait(self, topic: str, body: Any, **arguments: Any) -> Future[Receipt]:
+    def send_nowait(self, topic: str, body: Body, **arguments: Unpack[SendArguments]) -> Future[Receipt]:
         """Hand a message to this producer's own thread and return a future of its receipt.
 
         Takes the arguments of `send`. Messages handed over are stored in order. The body is copied unless it is bytes.
@@ -192,13 +192,13 @@ class Producer(Sender):
         queue = self._nowait
         if queue is None:
             queue = self._start_nowait()
-        send: Callable[[], Receipt] = functools.partial(self._send_queued, topic, body, arguments)
+        send: Callable[[], Receipt] = functools.partial(self._send_queued, topic, body, {**arguments})
         return queue.submit(send if self._observer is None else self._observer.bound(send), self._timeout)
 
     def transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tag: str | None = None,
         key: str | None = None,
@@ -246,6 +246,7 @@ class Producer(Sender):
 
     def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Store what `send_nowait` still holds, for at most `timeout` seconds; then refuse sends. Twice is harmless."""
+        timeout = check_wait(timeout)
         if self._closed:
             return
         self._closed = True

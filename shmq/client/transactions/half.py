@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmq.client.producers.keywords import UniqueIds, body_of, queue_in_order, take_properties
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
-from shmq.client.wire import Question
-from shmq.errors import BrokerNotRunning, ProtocolError, RemoteError, TransactionError, UsageError
+from shmq.client.wire import Question, number_in
+from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
 from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties
 from shmq.protocol import transaction as wire
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read
 
 if TYPE_CHECKING:
@@ -224,15 +225,14 @@ class LocalTransactions(_Endings):
             return None
         if stored is not None:
             return receipt_make(half.topic, half.queue_id, *stored[0][:3], half.message_id)
-        try:
-            queue_id, offset, position, store_ms, end = (
-                int(ext[name]) for name in ("queueId", "queueOffset", "logPosition", "storeTimestamp", "logEnd")
+        place = place_of(ext)
+        if place is None:  # a stock broker leads, which does not say it: the half is all that is known
+            return receipt_make(
+                half.topic, half.queue_id, half.offset, half.log_position, half.born_ms, half.message_id
             )
-        except (KeyError, ValueError) as error:
-            raise ProtocolError(f"the answer to a commit lacks a number: {error}") from error
-        if self._waits_durable(half.topic):
-            self._store.wait_durable(end, timeout)
-        return receipt_make(half.topic, queue_id, offset, position, store_ms, half.message_id)
+        if self._waits_durable(half.topic) and self._store.standing == 0:
+            self._store.wait_durable(place.log_end, timeout)
+        return receipt_make(half.topic, *place[:4], half.message_id)
 
     def _prepare(self, fields: Mapping[str, str] | None = None) -> None:
         """Let the broker make the topics of transactions."""
@@ -294,9 +294,36 @@ class RemoteTransactions(_Endings):
         return RemoteHalf(group, topic, broker, receipt.message_id, receipt)
 
     def end(self, half: RemoteHalf, state: TxState, timeout: float) -> Receipt | None:
-        """Make it visible, or never let it be seen; a commit's receipt names the half's place: brokers say no more."""
-        self._end_at_broker(half, state, timeout)
-        return half.receipt if state == wire.COMMIT else None
+        """Make it visible, or never let it be seen; with a stock broker a commit's receipt names the half's place."""
+        place = place_of(self._end_at_broker(half, state, timeout).ext)
+        if state != wire.COMMIT:
+            return None
+        if place is None:
+            return half.receipt
+        queue_id = self._queues.queue_id(MessageQueue(half.broker, place.queue_id, half.topic))
+        return receipt_make(half.topic, queue_id, *place[1:4], half.message_id)
+
+
+class Place(NamedTuple):
+    """Where a committed message is, as a broker of ours says it."""
+
+    queue_id: int
+    queue_offset: int
+    log_position: int
+    store_ms: int
+    log_end: int
+
+
+def place_of(ext: Mapping[str, str]) -> Place | None:
+    """Read where a committed message is from the answer to END_TRANSACTION; None of a broker that does not say it.
+
+    Raises:
+        ProtocolError: the answer lacks a number.
+    """
+    names = ("queueId", "queueOffset", "logPosition", "storeTimestamp", "logEnd")
+    if not any(name in ext for name in names):
+        return None
+    return Place(*(number_in("the answer to a commit", ext, name) for name in names))
 
 
 def check_of(command: Command, tell: Callable[[dict[str, str]], object]) -> TransactionCheck | None:
@@ -356,6 +383,7 @@ def end_fields(
         "commitLogOffset": str(log_position),
         "commitOrRollback": str(int(state)),
         "fromTransactionCheck": str(is_check).lower(),
+        wire.TELLS_PLACE: str(not is_check).lower(),
         "msgId": message_id,
         "transactionId": message_id,
     }

@@ -7,11 +7,16 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from shmq.client import options
+from shmq.client.leader import Leader
 from shmq.client.wire_shm.control_channel import ControlChannel
 from shmq.errors import RemoteError, ShmqError, UsageError
 from shmq.protocol.body import (
@@ -27,7 +32,9 @@ from shmq.protocol.body import (
     encode_body,
 )
 from shmq.protocol.codes import Request, TopicKind
+from shmq.protocol.command import Command
 
+_LEAVE_TIMEOUT = 1.0
 _NO_MEMBERS = "no consumer for this group"  # how RocketMQ says that a list is empty
 
 
@@ -39,6 +46,19 @@ class ControlClient(ControlChannel):
     """A client of one broker's control plane; made by `connect`, usable from any thread."""
 
     _heartbeat: HeartbeatData | None = None
+    leader: Leader | None = None
+
+    def request(
+        self,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float = options.REQUEST_TIMEOUT,
+    ) -> Command:
+        """Ask the broker, or the leader on another host what only that may do, and return the answer."""
+        if self.leader is not None and self.leader.takes(code):
+            return self.leader.request(code, ext, body, timeout)
+        return super().request(code, ext, body, timeout)
 
     def _register_again(self) -> ShmqError | None:
         beat = self._heartbeat
@@ -77,6 +97,19 @@ class ControlClient(ControlChannel):
             )
         ext = {"clientID": self.client_id, "consumerGroup": group, "producerGroup": group}
         self.request(Request.UNREGISTER_CLIENT, ext)
+
+    def leave(self, groups: Iterable[str]) -> None:
+        """Leave groups before the connection ends; a broker that is away, or does not answer, finds out by itself."""
+        answered = threading.Semaphore(0)
+        asked = 0
+        with contextlib.suppress(ShmqError):
+            for group in groups:
+                ext = {"clientID": self.client_id, "consumerGroup": group}
+                self.begin(Request.UNREGISTER_CLIENT, ext, then=lambda _: answered.release())
+                asked += 1
+        deadline = time.monotonic() + _LEAVE_TIMEOUT
+        while asked and not self._is_reader and answered.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            asked -= 1
 
     def members(self, group: str, topic: str = "") -> list[str]:
         """Return the client ids of a consumer group, sorted; [] when nobody consumes for it.

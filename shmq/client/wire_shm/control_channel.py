@@ -35,6 +35,7 @@ from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.shm.core import ABI
+from shmq.shm.discovery import is_served
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import pid_namespace
 from shmq.shm.place import Place
@@ -150,7 +151,8 @@ class ControlChannel:
         """Attach to a broker; `timeout` in seconds also bounds each later try to reconnect.
 
         Raises:
-            BrokerNotRunning, PermissionDenied: no usable socket there.
+            BrokerNotRunning, PermissionDenied: no usable socket there; while the broker's supervisor lives, its server
+                is only being started again, which is waited for.
             VersionMismatch, ForeignNamespace: this process may not map the broker's segments.
             ConnectError: the client id is in use.
             RequestTimeout: the broker accepted, but did not answer.
@@ -162,8 +164,10 @@ class ControlChannel:
                 client._link, client.attachment = client._attach(deadline)
                 break
             except ConnectError as error:
-                # The holder of our id may have died a moment ago, and the broker not have looked yet.
-                if type(error) is not ConnectError or time.monotonic() + _RECONNECT_PAUSE_MIN >= deadline:
+                # The holder of our id may have died a moment ago, and the broker not have looked yet; or the broker
+                # starts its server again just now.
+                may_pass = type(error) is ConnectError or (type(error) is BrokerNotRunning and is_served(place))
+                if not may_pass or time.monotonic() + _RECONNECT_PAUSE_MIN >= deadline:
                     raise
                 time.sleep(_RECONNECT_PAUSE_MIN)
         _clients.add(client)

@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from struct import Struct
+from typing import Final
 
 from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, RequestTimeout
 from shmq.protocol.command import Command
@@ -153,6 +154,12 @@ class ControlLink:
         return RequestTimeout(f"a request could not be sent in time: {reason}", hint="see: shmq health")
 
 
+_ADMISSION: Final = (
+    "run as the broker's user or as a member of its group (usermod -aG shmq USER; where there is no such group: "
+    "groupadd shmq, the broker's user in it, and start the broker again); or connect over TCP: rocketmq://127.0.0.1:9876"
+)
+
+
 def _dial_error(place: Place, error: OSError) -> ConnectError:
     path, name = place.socket_path, place.broker_name
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -163,7 +170,7 @@ def _dial_error(place: Place, error: OSError) -> ConnectError:
             owner = f"the directory {path.parent} may not be entered"
         return PermissionDenied(
             f'the socket of broker "{name}" at {path} excludes uid {os.geteuid()}: {owner}',
-            hint="run as the broker's user or as a member of its group (usermod -aG shmq USER)",
+            hint=_ADMISSION,
         )
     reasons = {
         errno.ENOENT: f"{path} does not exist",

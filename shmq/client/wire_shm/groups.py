@@ -140,9 +140,14 @@ class ShmShare(QueueShare):
 class ShmGroups:
     """The readers of one connection and their groups."""
 
-    def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
+    def __init__(self, wire: ShmWire, queues: ShmQueues, introduce: Callable[[Sequence[str]], None] = nobody) -> None:
+        """
+        Args:
+            introduce: tells the leader, if that is another host, the producer groups that it may ask.
+        """
         self._wire = wire
         self._queues = queues
+        self._introduce = introduce
         self._allocate = strategy_of(wire.place.allocation)
         self._specs: tuple[ConsumerSpec, ...] = ()
 
@@ -154,13 +159,16 @@ class ShmGroups:
         """Tell the broker which groups this client is a member of."""
         self._specs = tuple(specs)
         self._wire.control.heartbeat(producer_groups, consumer_data(specs, _subscription, retries=False))
+        self._introduce(producer_groups)
 
     def unregister(self, group: str) -> None:
         """Leave a group."""
         self._wire.control.unregister(group)
 
     def close(self) -> None:
-        """Nothing: the broker forgets our groups when the socket closes."""
+        """Leave all groups: who ends without that is taken for killed. Never raises."""
+        self._wire.control.leave(sorted({spec.group for spec in self._specs if spec.group}))
+        self._specs = ()
 
     # -- who reads what
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:

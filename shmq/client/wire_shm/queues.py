@@ -9,11 +9,12 @@ from typing import Final
 
 from shmq.client import options
 from shmq.client.edge import edge
+from shmq.client.leader import TABLES_SECONDS
 from shmq.client.position import Position, start_offset
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ConnectError, DamagedMessage, TopicNotFound, UsageError
-from shmq.message import check_topic, is_system_topic, nearest
+from shmq.message import check_open_topic, check_topic, is_system_topic, nearest
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import Message, Reader
 
@@ -47,6 +48,15 @@ class ShmQueues:
             raise self.topic_not_found(topic, may_be_made=not is_system_topic(topic))
         return self.put_topic(topic, queues=attachment.default_queues, only_if_missing=True)
 
+    def resolve_open(self, topic: str) -> int:
+        """Return the index of a topic that a user has named, as `resolve` does.
+
+        Raises:
+            PermissionDenied: it is the broker's own.
+        """
+        check_open_topic(topic)
+        return self.resolve(topic)
+
     def create(self, topic: str, *, queues: int) -> int:
         """Return the index of a topic, asking the broker to make it if there is none, whatever its default is."""
         index = self._wire.store.topic_find(topic)
@@ -61,11 +71,13 @@ class ShmQueues:
     def wait_for_topic(self, topic: str) -> int:
         """Return the index of a topic that the broker has made, once it is in shared memory."""
         wire = self._wire
-        deadline = time.monotonic() + wire.timeout
+        leader = wire.control.leader
+        seconds = wire.timeout + (TABLES_SECONDS if leader is not None and leader.is_elsewhere else 0.0)
+        deadline = time.monotonic() + seconds
         while (index := wire.store.topic_find(topic)) < 0:
             if time.monotonic() >= deadline:
                 raise ConnectError(
-                    f'topic "{topic}" was created, but did not appear in shared memory within {wire.timeout:g} s',
+                    f'topic "{topic}" was created, but did not appear in shared memory within {seconds:g} s',
                     hint="see `shmq health`",
                 )
             time.sleep(options.CREATE_POLL)
@@ -99,7 +111,7 @@ class ShmQueues:
         """
         store = self._wire.store
         if must_exist and store.topic_find(topic) < 0:
-            raise self.topic_not_found(topic)
+            raise self.topic_not_found(topic, may_be_made=False)
         entry = store.topic(self.resolve(topic))
         return [QueueSlot(queue_id, index) for queue_id, index in enumerate(entry["queues"][: entry["read_queues"]])]
 

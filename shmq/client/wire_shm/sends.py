@@ -13,22 +13,28 @@ A send with special keywords stores a delayed message where it waits; the broker
                              REAL_TOPIC, REAL_QID say where the message belongs
 
     send(topic, body, tag="t", delay_level=3)
-      core ── special(topic, body, {"tag": "t", "delay_level": 3}) ──▶ SpecialSend ──▶ the core's send, where it waits
+      core ── special(topic, body, {"tag": "t", "delay_level": 3}) ──▶ SpecialSend ──▶ send of a second core producer
+
+The topics where messages wait are the broker's own, and refused when a producer looks one up for its user. The second
+producer is made for the first delayed message and may look up all of them.
 
 Invariants:
     1. A local producer stores what a broker stores for the same message over TCP: the record in the topic where it
        waits, the receipt with the topic and queue the message is for, and the queue offset it waits at.
-    2. A level above the highest is the highest, 0 is no delay; a time that is over is no delay either, as in RocketMQ.
+    2. What a user names is looked up by the first producer, so no topic of the broker's own is sent to by name.
+    3. A level above the highest is the highest, 0 is no delay; a time that is over is no delay either, as in RocketMQ.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.client.kinds import refuse_wrong, wrong_in
+from shmq.client.kinds import explained, refuse_wrong
+from shmq.client.leader import FollowingSender, Leader
 from shmq.client.producers.keywords import (
     COMPRESS_ABOVE_BYTES,
     OWN,
@@ -36,14 +42,14 @@ from shmq.client.producers.keywords import (
     body_of,
     compress,
     is_delayed,
-    property_text,
+    late,
     queue_in_order,
     take_properties,
     take_special,
 )
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError, UsageError
-from shmq.message import TRACE_TOPIC, check_properties, encode_properties
+from shmq.message import TRACE_TOPIC, check_open_topic, check_properties, encode_properties
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_make, receipt_moved
 from shmq.timing import DELAY_MS, DELIVER_MS, OUT_MS, TIMER_TOPIC, UNIQUE_KEY, RecallHandle, out_ms
@@ -58,42 +64,63 @@ if TYPE_CHECKING:
 class ShmSends:
     """What sends to this host's broker; see `shmq.client.wire.Sends`."""
 
-    def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
+    def __init__(self, wire: ShmWire, queues: ShmQueues, leader: Leader) -> None:
         self._wire = wire
         self._queues = queues
+        self._leader = leader
         self._internal: Producer | None = None
 
     def core_producer(self, timeout: float, *, wait_durable: bool | None = None) -> Producer:
         """Return a new core producer; `timeout` in seconds."""
-        wire, queues = self._wire, self._queues
-        waits = wire.wait_durable if wait_durable is None else wait_durable
-        special = SpecialSend(wire, queues)
-        return special.bind(
-            Producer(
-                wire.store,
-                resolve=queues.resolve,
-                timeout=timeout,
-                wait_durable=waits,
-                special=special,
-                explain=wrong_in,
-            )
+        waits = self._wire.wait_durable if wait_durable is None else wait_durable
+        keeping = functools.partial(Producer, self._wire.store, resolve=self._queues.resolve, explain=_explained)
+        special = SpecialSend(self._wire, self._queues, lambda: keeping(timeout=timeout, wait_durable=waits))
+        producer = Producer(
+            self._wire.store,
+            resolve=self._queues.resolve_open,
+            timeout=timeout,
+            wait_durable=waits,
+            special=special,
+            explain=explained,
         )
+        return special.bind(producer)
+
+    def request_producer(self, timeout: float) -> Producer:
+        """Return a core producer for what a user asks of others; it takes properties as text, and nothing waits."""
+        store, resolve = self._wire.store, self._queues.resolve_open
+        return Producer(store, resolve=resolve, timeout=timeout, wait_durable=False, explain=_explained)
 
     @property
     def internal_producer(self) -> Producer:
         """The producer for what the client itself stores, such as answers and traces."""
         if self._internal is None:
-            self._internal = self.core_producer(self._wire.timeout)
+            wire = self._wire
+            self._internal = Producer(
+                wire.store, resolve=self._queues.resolve, timeout=wire.timeout, wait_durable=wire.wait_durable
+            )
         return self._internal
 
     def renew(self) -> None:
         """Forget the segments of a generation that is over."""
         self._internal = None
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the log of this host takes messages."""
+        return self._wire.store.standing == 0
+
     def sender(
         self, timeout: float, *, group: str | None = None, compression: str | None = None
-    ) -> Producer | CompressingSender:
-        """Return a new core producer, or what packs bodies before; its group is known by the registration."""
+    ) -> Producer | CompressingSender | FollowingSender:
+        """Return a new core producer, or what packs bodies before, or what sends to another host that leads."""
+        here = self._local_sender(timeout, compression)
+        if self.is_here:
+            return here  # when it leads no more, its segments are given up, and this is asked for anew
+        return FollowingSender(
+            self._leader, here, lambda to: to.sends.sender(timeout, group=group, compression=compression)
+        )
+
+    def _local_sender(self, timeout: float, compression: str | None) -> Producer | CompressingSender:
         producer = self.core_producer(timeout)
         if compression in (None, "none"):
             return producer
@@ -105,6 +132,9 @@ class ShmSends:
 
     def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
         """Store a message in the trace topic, which is made if need be."""
+        if self._leader.is_elsewhere:
+            self._leader.session.sends.store_trace(body, keys)
+            return
         self._queues.create(TRACE_TOPIC, queues=1)
         self.internal_producer.send_oneway(TRACE_TOPIC, body, keys=keys)
 
@@ -112,6 +142,11 @@ class ShmSends:
         """Say where a broker stored a message, as "host:port": its id holds that."""
         place = message_place(receipt.message_id)
         return f"{place.host}:{place.port}" if place is not None else ""
+
+
+def _explained(named: dict[str, Any], error: BaseException | None) -> ShmqError | None:
+    named.pop("properties", None)  # our own text, made of what the user gave
+    return explained(named, error)
 
 
 class CompressingSender:
@@ -146,6 +181,7 @@ class CompressingSender:
         if not sys_flag:
             return None
         refuse_wrong({"topic": topic, **given})
+        check_open_topic(topic)
         timeout = given.get("timeout", self._timeout)
         group = given.get("message_group")
         properties = take_properties(given)
@@ -188,10 +224,13 @@ _handle: Final[Callable[..., RecallHandle]] = tuple.__new__  # half the time of 
 class SpecialSend:
     """Takes the special sends of one local producer."""
 
-    __slots__ = ("_delayed", "_send", "_send_oneway", "_wire")
+    __slots__ = ("_delayed", "_keeper", "_make_keeper", "_send", "_send_oneway", "_wire")
 
-    def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
+    def __init__(self, wire: ShmWire, queues: ShmQueues, make_keeper: Callable[[], Producer]) -> None:
+        """`make_keeper` makes the producer that stores where messages wait."""
         self._wire = wire
+        self._make_keeper = make_keeper
+        self._keeper: Producer | None = None
         self._delayed = DelayedSend(wire, queues)
 
     def bind(self, producer: Producer) -> Producer:
@@ -207,13 +246,15 @@ class SpecialSend:
         except ShmqError as error:
             raise error.with_traceback(None) from None  # its author sees the call, not the way inside
         if is_delayed(found):
-            receipt = self._delayed.send(send, topic, body, found, arguments)
+            keeper = self._keeper
+            if keeper is None:
+                keeper = self._keeper = self._make_keeper()
+            keep = keeper.send_oneway if is_oneway else keeper.send
+            receipt = self._delayed.send(send, keep, topic, body, found, arguments)
             # It waits in a topic of the broker's, whose flush is not that of the topic it is for.
             if not is_oneway and not self._wire.wait_durable and self._wire.counts_on_disk(topic):
                 self._wire.store.wait_durable(self._wire.store.log_end, self._wire.timeout)
             return receipt
-        if found:
-            arguments["properties"] = property_text(found, arguments.get("properties"))
         return send(topic, body, **arguments)
 
 
@@ -235,16 +276,24 @@ class DelayedSend:
         self._places: dict[str, tuple[str, ...]] = {}  # topic -> text for each write queue; where messages wait, ()
 
     def send(
-        self, send: PlainSend, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
+        self,
+        send: PlainSend,
+        keep: PlainSend,
+        topic: str,
+        body: Any,
+        found: Mapping[str, str],
+        arguments: dict[str, Any],
     ) -> Receipt | None:
-        """Store one message where it waits, and return a receipt of the topic it is for; None if `send` gives none.
+        """Let `keep` store one message where it waits, and return a receipt of the topic it is for, or None.
+
+        A message that is due goes to its topic by `send`.
 
         Raises:
             UsageError: a queue the topic does not have, a property that is not the application's, a time that is
                 farther away than the broker allows.
         """
         if DELAY in found:
-            return self._send_by_level(send, topic, body, found, arguments)
+            return self._send_by_level(keep, topic, body, found, arguments)
         now_ms = time.time_ns() // 1_000_000
         if DELAY_MS in found:
             deliver_ms = now_ms + 1 + int(found[DELAY_MS])  # the millisecond that has begun does not count
@@ -253,11 +302,7 @@ class DelayedSend:
             if deliver_ms < now_ms:  # the store's stamp may be from before the millisecond that has begun
                 return send(topic, body, **arguments)
         if deliver_ms - now_ms > self._max_delay_ms + 1:
-            raise UsageError(
-                f"the message would wait {(deliver_ms - now_ms) / 1000:.0f} s, the broker allows "
-                f"{self._max_delay_ms // 1000} s",
-                hint="shmq serve --timer-max-delay SECONDS",
-            )
+            raise late(self._max_delay_ms)
         queue_id, place = self._place(topic, arguments)
         unique_key = self._ids.next(now_ms)
         text = f"{_KEY_IS}{unique_key}{_DUE_IS}{deliver_ms}{_OUT_IS}{out_ms(deliver_ms)}{place}"
@@ -265,9 +310,9 @@ class DelayedSend:
             self._ensure(TIMER_TOPIC)
         if arguments:
             text += _own_text(arguments)
-            stored = send(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms, **arguments)
+            stored = keep(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms, **arguments)
         else:
-            stored = send(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms)
+            stored = keep(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms)
         if stored is None:
             return None
         return receipt_moved(
@@ -275,14 +320,14 @@ class DelayedSend:
         )
 
     def _send_by_level(
-        self, send: PlainSend, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
+        self, keep: PlainSend, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
     ) -> Receipt | None:
         queue_id, place = self._place(topic, arguments)
         level = self._levels.level_of(int(found[DELAY]))
         text = f"{DELAY}\x01{level}{place}{_own_text(arguments)}"
         self._ensure(SCHEDULE_TOPIC)
         code = UNIT_DELAY_BASE + self._levels.delay_ms(level)
-        stored = send(SCHEDULE_TOPIC, body, properties=text.encode(), queue_id=level - 1, tag_code=code, **arguments)
+        stored = keep(SCHEDULE_TOPIC, body, properties=text.encode(), queue_id=level - 1, tag_code=code, **arguments)
         return None if stored is None else receipt_moved(stored, topic, queue_id, None)
 
     def _ensure(self, topic: str) -> None:
@@ -319,7 +364,7 @@ class DelayedSend:
         return next(self._turn) % queues
 
     def _find_places(self, topic: str) -> tuple[str, ...]:
-        entry = self._store.topic(self._queues.resolve(topic))
+        entry = self._store.topic(self._queues.resolve_open(topic))
         queues: int = entry["write_queues"] if entry["perm"] & _PERM_WRITE else 0
         if not queues:
             raise UsageError(f"topic '{topic}' takes no messages: permission {entry['perm']}")

@@ -125,7 +125,14 @@ class ShmWire:
         slave_may_answer: bool = False,
     ) -> None:
         """Ask the broker without waiting; an answer comes when it comes, or the link breaks."""
-        del timeout, slave_may_answer
+        leader = self.control.leader
+        if leader is not None and leader.takes(question.code):
+            try:
+                leader.session.wire.begin(question, then, timeout=timeout)
+            except ShmqError as error:  # it cannot be reached
+                guarded(then, error)
+            return
+        del slave_may_answer
 
         def answered(reply: Command | None) -> None:
             then(BrokerNotRunning("the connection broke before the answer came") if reply is None else reply)

@@ -13,12 +13,12 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from shmq.client.place import Address, parse_address
 from shmq.client.wire import reply_of
-from shmq.client.wire_tcp.network import Network
+from shmq.client.wire_tcp.network import Network, look_at
 from shmq.client.wire_tcp.route import Route, decode_route, route_of_default
 from shmq.errors import (
     BrokerNotRunning,
@@ -41,6 +41,7 @@ REFRESH: Final = 30.0
 MISSING_FOR: Final = 1.0
 BORN_POLL: Final = 0.02
 REQUEST_TIMEOUT: Final = 3.0
+Answering = Callable[[int, Mapping[str, str]], Command]
 
 
 class Routes:
@@ -86,9 +87,21 @@ class Routes:
 class NameService:
     """The name servers of one place."""
 
-    def __init__(self, network: Network, servers: Iterable[Address], on_change: Callable[[Route], None]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        servers: Iterable[Address],
+        on_change: Callable[[Route], None],
+        *,
+        answer: Answering | None = None,
+    ) -> None:
+        """
+        Args:
+            answer: answers in place of the name servers, which then are the addresses of one broker.
+        """
         self._network = network
         self._servers = list(servers)
+        self._answer = answer
         self._current = 0
         self._on_change = on_change
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
@@ -100,7 +113,7 @@ class NameService:
     @property
     def servers(self) -> list[Address]:
         """All name servers."""
-        return self._servers
+        return self._servers if self._answer is None else []
 
     @property
     def current(self) -> Address:
@@ -114,6 +127,8 @@ class NameService:
             BrokerNotRunning: none of them answered.
             PermissionDenied: TLS was refused.
         """
+        if self._answer is not None:
+            return self._answer(code, ext or {})
         loop = self._network.loop
         deadline = loop.time() + timeout
         failures: list[ShmqError] = []
@@ -149,6 +164,7 @@ class NameService:
         if task is None:
             task = self._asking[topic] = self._network.loop.create_task(self._ask_route(topic, timeout))
             task.add_done_callback(lambda _: self._asking.pop(topic, None))
+            task.add_done_callback(look_at)
         return await asyncio.shield(task)
 
     async def _ask_route(self, topic: str, timeout: float) -> Route | None:
@@ -165,8 +181,11 @@ class NameService:
             self._on_change(route)
         return route
 
-    async def readable_route(self, topic: str, *, timeout: float) -> Route:
+    async def readable_route(self, topic: str, *, timeout: float, may_be_made: bool = True) -> Route:
         """Return where a topic is read; one that this connection has just created is waited for.
+
+        Args:
+            may_be_made: whether an error says how it is created: not to who wants to delete it, or reset its offsets.
 
         Raises:
             TopicNotFound: it does not exist.
@@ -178,7 +197,7 @@ class NameService:
             route = await self.refresh(topic, timeout=timeout)
         self._born.discard(topic)
         if route is None:
-            raise await self.not_found(topic, timeout=timeout)
+            raise await self.not_found(topic, timeout=timeout, may_be_made=may_be_made)
         return route
 
     async def writable_route(self, topic: str, *, timeout: float) -> Route:
@@ -198,7 +217,9 @@ class NameService:
                 return route_of_default(topic, default)
         raise await self.not_found(topic, timeout=timeout, exists=route is not None)
 
-    async def not_found(self, topic: str, *, timeout: float, exists: bool = False) -> TopicNotFound:
+    async def not_found(
+        self, topic: str, *, timeout: float, exists: bool = False, may_be_made: bool = True
+    ) -> TopicNotFound:
         """Return the error for a topic that cannot be used, with the nearest names that exist."""
         from shmq.message import nearest
 
@@ -211,9 +232,8 @@ class NameService:
             names = []
         near = " or ".join(f'"{name}"' for name in nearest(topic, names))
         meant = f"did you mean {near}? " if near else ""
-        return TopicNotFound(
-            f'topic "{topic}" does not exist at {servers}', hint=f"{meant}create it with: shmq topic create {topic}"
-        )
+        then = f"create it with: shmq topic create {topic}" if may_be_made else "see: shmq topic list -a"
+        return TopicNotFound(f'topic "{topic}" does not exist at {servers}', hint=f"{meant}{then}")
 
     async def topics(self, *, timeout: float) -> list[str]:
         """Return the names of all topics."""

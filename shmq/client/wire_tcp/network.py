@@ -23,7 +23,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from shmq.client.place import Address, RemoteOptions
@@ -260,6 +260,8 @@ class Network:
                 raise
             future.cancel()
             raise BrokerNotRunning("the connection's thread does not run", hint="see where it is stuck") from error
+        except CancelledError as error:
+            raise closed_meanwhile() from error
 
     def soon(self, work: Callable[[], None]) -> None:
         """Call something on the I/O thread; nothing happens after the end."""
@@ -328,6 +330,7 @@ class Network:
         if task is None:
             task = self._dialling[address] = self.loop.create_task(self._dial(address))
             task.add_done_callback(lambda _: self._dialling.pop(address, None))
+            task.add_done_callback(look_at)
         try:
             async with asyncio.timeout(timeout):
                 return await asyncio.shield(task)
@@ -421,3 +424,18 @@ def _unreachable(address: Address, reason: str) -> BrokerNotRunning:
     return BrokerNotRunning(
         f"nobody can be reached at {address}: {reason}", hint="is it running, and is this the address clients reach?"
     )
+
+
+def look_at(task: asyncio.Task[Any]) -> None:
+    """Keep asyncio from reporting the failure of something shared, for which nobody waits any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def closed_meanwhile() -> BrokerNotRunning:
+    """Return the error of a request whose connection another thread has closed; a send may have been stored."""
+    error = BrokerNotRunning(
+        "the connection was closed before the answer came", hint="shmq.connect() makes another one"
+    )
+    error.maybe_stored = True
+    return error

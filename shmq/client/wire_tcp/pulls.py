@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client import options
 from shmq.client.spec import TAG, Wanted
+from shmq.client.wire_tcp.network import look_at
 from shmq.client.wire_tcp.questions import (
     ANONYMOUS_GROUP,
     ANSWER_MARGIN,
@@ -112,6 +113,7 @@ class GroupReader(TcpReader):
 
     async def _pull_held(self, queue: ProcessQueue) -> float:
         flying = self._flying[queue.number] = self._wire.network.loop.create_task(self._pull_once(queue))
+        flying.add_done_callback(look_at)
         try:
             await asyncio.wait({flying})
         finally:

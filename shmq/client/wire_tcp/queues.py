@@ -40,7 +40,7 @@ class TcpQueues:
             TopicNotFound: there is no such topic.
         """
         wire = self._wire
-        route = wire.call(wire.names.readable_route(topic, timeout=wire.timeout))
+        route = wire.call(wire.names.readable_route(topic, timeout=wire.timeout, may_be_made=not must_exist))
         return sorted(map(wire.slot, route.readable))
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:

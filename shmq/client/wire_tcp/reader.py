@@ -13,7 +13,7 @@ A `ProcessQueue` is what one reader has of one queue: where to pull next, what w
 
 Invariants:
     (1) a message given back is delivered again only while its queue is still ours and the message not settled;
-    (2) nothing here waits for the network;
+    (2) nothing here waits for the network but `wait_handed_over`;
     (3) in a forked child no lock is taken: whoever held one does not exist there;
     (4) `committed` never passes a message that was delivered and not settled;
     (5) what arrives for an older generation (before a seek, a reset, a loss of the queue) is dropped;
@@ -353,6 +353,14 @@ class TcpReader(WaitingReader):
             queue.handed.discard(offset)
             if is_settled:
                 queue.settle(offset)
+            self.changed.notify_all()
+
+    def wait_handed_over(self, timeout: float) -> bool:
+        """Wait until the broker has answered for every message it is taking over; False: it has not, in that time."""
+        if self._pid != os.getpid():
+            return True
+        with self.changed:
+            return self.changed.wait_for(lambda: not any(queue.handed for queue in self._queues.values()), timeout)
 
     # -- what pullers call
     def messages_of(self, queue: ProcessQueue, body: bytes) -> list[Message]:

@@ -26,12 +26,13 @@ Invariants:
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterable
 from typing import Final
 
 from shmq import errors
-from shmq.client.producers.keywords import queue_in_order
+from shmq.client.producers.keywords import late, queue_in_order
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
@@ -61,15 +62,20 @@ _AVOIDED_AFTER: Final = ((15.0, 600.0), (3.0, 180.0), (2.0, 120.0), (1.0, 60.0),
 # ---- what an answer means --------------------------------------------------------------------------------------------
 
 
+_TIMER_LIMIT = re.compile(r"timer message illegal, .*max delay (\d+)ms")  # in every broker's words
+
+
 def send_error(reply: Command) -> ShmqError | None:
     """Return the error an answer to a send stands for; None when the message is stored."""
     if reply.code in _STORED:
         return None
     remark = reply.remark or f"code {reply.code}"
+    if (limit := _TIMER_LIMIT.match(remark)) is not None:
+        return late(int(limit[1]))
     if reply.code in _STORED_LATE:
-        late = errors.SendTimeout(f"the message is stored, but was not safe in time: {remark}", hint="do not resend")
-        late.code = reply.code
-        return late
+        stored = errors.SendTimeout(f"the message is stored, but was not safe in time: {remark}", hint="do not resend")
+        stored.code = reply.code
+        return stored
     made = error_of(reply)
     kind = _KINDS.get(reply.code)
     if kind is None or (made is not None and not isinstance(made, RemoteError) and made.hint):

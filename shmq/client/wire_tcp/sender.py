@@ -43,7 +43,7 @@ from shmq.errors import (
     ShmqError,
     UsageError,
 )
-from shmq.message import TRACE_TOPIC, check_topic, encode_properties
+from shmq.message import TRACE_TOPIC, check_open_topic, check_topic, encode_properties
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
@@ -156,6 +156,7 @@ class TcpSender:
         """Begin a batch."""
         named = {"tag": tag, "keys": keys, "properties": properties, "message_group": message_group}
         refuse_wrong({"topic": topic, "bodies": bodies, **named, "queue_id": queue_id, "timeout": timeout})
+        check_open_topic(topic)
         bodies, keys = tuple(bodies), None if keys is None else tuple(keys)
         if keys is not None and len(keys) != len(bodies):
             raise UsageError(f"{len(keys)} keys for {len(bodies)} bodies", hint="one key for each body")
@@ -195,13 +196,14 @@ class TcpSender:
         **arguments: Any,
     ) -> tuple[Outgoing, float, _Place]:
         refuse_wrong({"topic": topic, "queue_id": queue_id, "flag": flag, "timeout": timeout})
+        check_open_topic(topic)
         found = take_properties(arguments)
         place = _Place(queue_id, arguments.pop("message_group", None))
         if arguments:
             found.update(take_special(arguments))
         found.update(extra or {})
         wire = self._wire
-        message = single(wire.ids, wire.now_ms(), self._compression, topic, body, flag, found)
+        message = single(wire.ids, wire.now_ms(), self._compression, topic, body, _signed(flag), found)
         return message, self._seconds(timeout), place
 
     def _wait(self, future: Future[Any], arguments: Mapping[str, Any]) -> Any:
@@ -395,6 +397,11 @@ class Outgoing(NamedTuple):
     message_ids: tuple[str, ...]
     born_ms: int
     is_batch: bool = False
+
+
+def _signed(flag: int) -> int:
+    """Return the 32 bits of a flag as RocketMQ writes them; the core keeps the same bits."""
+    return (int(flag) + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def single(

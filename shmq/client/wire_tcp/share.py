@@ -9,7 +9,8 @@ Invariants:
     (1) reading starts at the group's committed offset; a group that never committed anything on a queue starts where
         `start` says, and that is written down before a message is read;
     (2) an ordered consumer reads a queue only while it holds the broker's lock, renewed every 20 s, good for 30 s;
-    (3) nothing is lost by a reconnection but locks, and those are renewed.
+    (3) nothing is lost by a reconnection but locks, and those are renewed;
+    (4) a queue is left after the broker has answered for what it takes over, or after `LEAVE_TIMEOUT`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from shmq.client import options
 from shmq.client.position import BEGIN
 from shmq.client.wire import QueueShare, QueueSlot
 from shmq.client.wire_tcp.reader import ProcessQueue
+from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT
 from shmq.errors import ConsumeError, ShmqError
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.dialect import MessageQueue
@@ -134,6 +136,14 @@ class TcpShare(QueueShare):
         offset = await questions.place_in(queue, begin, timeout)
         await questions.commit(spec.group, queue, offset, timeout)
         return offset
+
+    def finish(self) -> None:
+        """Wait for the broker's answer about what it is just taking over.
+
+        That comes again from the retry topic. The offset that is committed has to have passed it, or it comes twice.
+        """
+        if not self._wire.network.is_own_thread:
+            self._reader.wait_handed_over(LEAVE_TIMEOUT)
 
     def leave_all(self) -> None:
         """Give every queue up at once; messages in flight are delivered again, to whoever reads next."""

@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.producers.keywords import UniqueIds
 from shmq.client.wire import Answer, Question, QueueSlot, guarded, nobody, reply_of
 from shmq.client.wire_tcp.name_service import NameService
-from shmq.client.wire_tcp.network import Network
+from shmq.client.wire_tcp.network import Network, closed_meanwhile
 from shmq.client.wire_tcp.questions import QueueQuestions
 from shmq.client.wire_tcp.route import QueueNumbers, Route
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
@@ -32,6 +32,7 @@ from shmq.protocol.failure import failure_reply
 
 if TYPE_CHECKING:
     from shmq.client.place import Address, RemotePlace
+    from shmq.client.wire_tcp.name_service import Answering
     from shmq.client.wire_tcp.network import Channel
 
 ResultT = TypeVar("ResultT")
@@ -47,7 +48,11 @@ class TcpWire:
 
     is_local = False
 
-    def __init__(self, place: RemotePlace, *, client_id: str, timeout: float) -> None:
+    def __init__(self, place: RemotePlace, *, client_id: str, timeout: float, answer: Answering | None = None) -> None:
+        """
+        Args:
+            answer: answers what name servers are asked, in their place.
+        """
         self.place = place
         self.client_id = client_id
         self.timeout = timeout
@@ -58,7 +63,7 @@ class TcpWire:
         self.network = Network(
             place.options, connect_timeout=timeout, on_request=self._serve, on_reconnect=self._reconnected
         )
-        self.names = NameService(self.network, place.name_servers, self._route_changed)
+        self.names = NameService(self.network, place.name_servers, self._route_changed, answer=answer)
         self.questions = QueueQuestions(self.network, self.names)
         try:
             self.ids: UniqueIds = self.network.call(self._open(), timeout)
@@ -164,6 +169,8 @@ class TcpWire:
             stuck = RequestTimeout(f"nothing came back within {timeout:g} s", hint="see where the process is stuck")
             stuck.maybe_stored = True
             raise stuck from error
+        except CancelledError as error:
+            raise closed_meanwhile() from error
 
     # -- what brokers ask of this client
     def serve(self, code: int, handler: Handler) -> None:

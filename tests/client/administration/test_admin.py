@@ -47,9 +47,24 @@ def test_a_topic_is_what_it_was_created_as(mq: shmq.Connection, topic: str) -> N
     assert not info.is_system
 
 
-def test_creating_it_again_changes_the_number_of_queues(mq: shmq.Connection, topic: str) -> None:
+def test_a_topic_that_exists_as_asked_is_returned_and_any_other_is_refused(mq: shmq.Connection, topic: str) -> None:
+    made = mq.admin.create_topic(topic, queues=2, kind="fifo")
+    for same in ({}, {"queues": 2}, {"kind": "fifo", "read_queues": 2}):
+        assert mq.admin.create_topic(topic, **same) == made
+    with pytest.raises(shmq.TopicExists, match="queues is 2, not 5, kind is fifo, not normal") as caught:
+        mq.admin.create_topic(topic, queues=5, kind="normal")
+    assert f"shmq topic update {topic} --queues 5 --kind normal" in caught.value.hint
+    assert mq.admin.topics[topic] == made
+
+
+def test_a_topic_is_changed_by_update_and_only_if_it_exists(mq: shmq.Connection, topic: str) -> None:
+    with pytest.raises(shmq.TopicNotFound):
+        mq.admin.update_topic(topic, queues=5)
     mq.admin.create_topic(topic, queues=2)
-    assert mq.admin.create_topic(topic, queues=5).read_queues == 5
+    assert mq.admin.update_topic(topic, queues=5).read_queues == 5
+    assert mq.admin.update_topic(topic, kind="fifo")[:2] == (topic, "fifo")
+    with pytest.raises(shmq.UsageError, match="nothing to change"):
+        mq.admin.update_topic(topic)
 
 
 def test_without_a_number_a_topic_gets_the_brokers_default(mq: shmq.Connection, topic: str) -> None:
@@ -131,6 +146,32 @@ def test_a_reset_is_refused_while_a_member_reads(
     assert mq.admin.groups[group].lag.total == 0
     mq.admin.groups[group].reset(topic, to="begin")
     assert mq.admin.groups[group].lag.total == 1
+
+
+def test_a_reset_is_refused_while_the_same_process_reads(mq: shmq.Connection, topic: str, group: str) -> None:
+    """Its next acknowledgement would undo the reset as anybody's would, and its queues would be given away."""
+    mq.send(topic, b"x", queue_id=0)
+    with mq.subscribe(topic, group=group) as subscription:
+        for message in subscription.receive(1, wait=60):
+            message.ack()
+        owners = [entry.owner for entry in mq.admin.groups[group].offsets]
+        with pytest.raises(shmq.ConsumeError, match="a consumer of this process"):
+            mq.admin.groups[group].reset(topic, to="begin")
+        assert [entry.owner for entry in mq.admin.groups[group].offsets] == owners
+        assert mq.admin.groups[group].lag.total == 0
+
+
+def test_a_dry_run_changes_nothing(
+    shmq_shared_broker: SharedBroker, mq: shmq.Connection, topic: str, group: str
+) -> None:
+    """A group that never read a topic does not come to have offsets there by being asked what a reset would do."""
+    never_read = shmq_shared_broker.named("unread")
+    mq.send(never_read, b"x", queue_id=0)
+    mq.send(topic, b"x", queue_id=0)
+    consume(mq, topic, group, 1)
+    steps = mq.admin.groups[group].reset(never_read, to="end", dry_run=True)
+    assert (steps[0].now, steps[0].new) == (-1, 1) and len(steps) == 8
+    assert {entry.topic for entry in mq.admin.groups[group].offsets if not entry.topic.startswith("%")} == {topic}
 
 
 def test_a_reset_of_a_topic_that_does_not_exist_names_the_nearest(mq: shmq.Connection, topic: str, group: str) -> None:

@@ -1,5 +1,6 @@
 """The I/O thread with real sockets: dead, silent, hostile and encrypted peers, and what is left after the end."""
 
+import gc
 import socket
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout, Usag
 from shmq.protocol.acl import is_signed
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
+from tests.deadline import eventually
 
 Serve = Callable[..., Address]
 
@@ -57,12 +59,9 @@ def serve() -> Iterator[Serve]:
 def network() -> Iterator[Callable[..., Network]]:
     made: list[Network] = []
 
-    def make(**options: Any) -> Network:
-        made.append(
-            Network(
-                RemoteOptions(**options), connect_timeout=5.0, on_request=lambda *_: None, on_reconnect=lambda _: None
-            )
-        )
+    def make(*, connect_timeout: float = 5.0, **options: Any) -> Network:
+        nobody: dict[str, Any] = {"on_request": lambda *_: None, "on_reconnect": lambda _: None}
+        made.append(Network(RemoteOptions(**options), connect_timeout=connect_timeout, **nobody))
         return made[-1]
 
     yield make
@@ -101,6 +100,50 @@ def test_a_silent_peer_costs_the_timeout_and_not_more(serve: Serve, network: Cal
     with pytest.raises(RequestTimeout, match=str(address)) as caught:
         ask(network(), address, 0.2)
     assert caught.value.hint
+
+
+def test_a_request_whose_connection_is_closed_meanwhile_fails_and_may_have_been_heard(
+    serve: Serve, network: Callable[..., Network]
+) -> None:
+    net, asked, failed = network(), threading.Event(), []
+
+    def silent(connected: socket.socket) -> None:
+        while connected.recv(1 << 16):
+            asked.set()
+
+    def wait_for_an_answer(address: Address) -> None:
+        try:
+            ask(net, address, 60.0)
+        except BaseException as error:
+            failed.append(error)
+
+    waiting = threading.Thread(target=wait_for_an_answer, args=(serve(silent),))
+    waiting.start()
+    assert asked.wait(60)
+    net.stop(5.0)
+    waiting.join(60)
+    [error] = failed
+    assert isinstance(error, BrokerNotRunning) and error.maybe_stored and error.hint
+
+
+def test_a_connection_that_fails_after_everybody_gave_up_is_reported_by_nobody(
+    network: Callable[..., Network],
+) -> None:
+    reported: list[dict[str, Any]] = []
+    net = network(connect_timeout=0.5)
+    net.loop.call_soon_threadsafe(net.loop.set_exception_handler, lambda _, context: reported.append(context))
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        address = Address(*full.getsockname())
+        with socket.create_connection(address):  # takes the only place: who comes now is not answered
+            with pytest.raises(BrokerNotRunning, match="no connection within"):
+                net.call(net.channel(address, 0.05), 5.0)
+            eventually(lambda: not net._dialling)
+
+    async def collect() -> None:
+        gc.collect()
+
+    net.call(collect(), 5.0)
+    assert reported == []
 
 
 @pytest.mark.parametrize(

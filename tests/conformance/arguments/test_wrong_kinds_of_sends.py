@@ -9,11 +9,12 @@ import shmq
 from shmq.testing import Broker
 
 NO_TEXT = (3, 1.5, b"b", [], {}, object(), True, 2**70, float("nan"))
-NO_TEXTS = (3, 1.5, b"b", "text", [1], ["a", None], {1: "a"}, object(), True, float("nan"))
+NO_TEXTS = (3, 1.5, b"b", b"", "text", "", [1], ["a", None], {1: "a"}, object(), True, float("nan"))
 NO_PAIRS = (3, 1.5, "text", [], [("a", "b")], {"a": 1}, {1: "a"}, object(), True, float("nan"))
 NO_NUMBER = (1.5, "1", b"b", [], {}, object(), float("nan"), float("inf"))
 NO_SECONDS = ("x", b"b", [], {}, object(), float("nan"), -1, -0.5)
 NO_FLAG = (*NO_NUMBER,)
+GAPS = memoryview(b"abcdef")[::2]
 NO_BODY = (None, 3, 1.5, [], {}, "text", object())
 NO_BODIES = (None, 3, 1.5, b"b", "text", object(), [3], ["text"], [None])
 NO_NAME = (None, *NO_TEXT)
@@ -23,10 +24,10 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "tag": NO_TEXT,
     "key": NO_TEXT,
     "keys": NO_TEXTS,
-    "properties": NO_PAIRS,
+    "properties": (*NO_PAIRS, b"", b"a\x01b\x02"),
     "message_group": NO_TEXT,
     "queue_id": NO_NUMBER,
-    "flag": NO_FLAG,
+    "flag": (*NO_FLAG, 2**70, 2**32, -(2**31) - 1),
     "timeout": NO_SECONDS,
 }
 OF_BATCHES = ("tag", "keys", "properties", "message_group", "queue_id", "timeout")
@@ -77,6 +78,29 @@ def stored(mq: shmq.Connection) -> int:
     return sum(queue.offset_max for queue in mq.admin.topics["orders"].queues)
 
 
+# What is of the right kind and no message can have, and what is said of it.
+IMPOSSIBLE: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"tag": ""}, "tag is empty"),
+    ({"tag": "a||b"}, "tag 'a||b' holds '|', which separates tags"),
+    ({"tag": "a\n"}, "tag 'a\\n' holds the control character '\\n'"),
+    ({"tag": "\ud800"}, "tag holds '\\ud800', which UTF-8 cannot carry"),
+    ({"key": ""}, "key is empty"),
+    ({"key": "a b"}, "key 'a b' holds a blank, which separates keys"),
+    ({"keys": ["a", "b c"]}, "key 'b c' holds a blank, which separates keys"),
+    ({"keys": [""]}, "key is empty"),
+    ({"key": "\x01"}, "key '\\x01' holds the control character '\\x01'"),
+    ({"key": "\ud800"}, "key holds '\\ud800', which UTF-8 cannot carry"),
+    ({"message_group": ""}, "message_group is empty"),
+    ({"message_group": "a\x02"}, "message_group 'a\\x02' holds the control character '\\x02'"),
+    ({"properties": {"": "x"}}, "the property '' has an empty key"),
+    ({"properties": {"a": ""}}, "the property 'a' has an empty value"),
+    ({"properties": {"TAGS": "x"}}, "the property TAGS is reserved by RocketMQ"),
+    ({"properties": {"a\x01": "x"}}, "the property 'a\\x01' holds '\\x01', which separates properties"),
+    ({"properties": {"a\x03": "x"}}, "the property name 'a\\x03' holds the control character '\\x03'"),
+    ({"properties": {"a": "x\x02"}}, "the property 'a' holds '\\x02', which separates properties"),
+    ({"properties": {"a": "\ud800"}}, "the properties hold '\\ud800', which UTF-8 cannot carry"),
+)
+
 CALLS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
     "send": (lambda mq, **named: mq.send("orders", b"x", **named), tuple(WRONG)),
     "send_oneway": (lambda mq, **named: mq.send_oneway("orders", b"x", **named), tuple(WRONG)),
@@ -126,6 +150,55 @@ def test_a_keyword_of_a_wrong_kind_is_named_with_what_was_given_and_what_to_type
     assert stored(connections[0]) == before
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_what_no_message_can_have_is_refused_in_the_same_words(connections: Pair, call: str) -> None:
+    make, names = CALLS[call]
+    before = stored(connections[0])
+    for named, text in IMPOSSIBLE:
+        if set(named) <= set(names) and not (call == "send_batch" and "keys" in named and len(named["keys"]) != 1):
+            error = said(connections, lambda mq, named: make(mq, **named), named)
+            assert text in str(error) and error.hint, (named, str(error))
+    assert stored(connections[0]) == before
+
+
+def test_a_key_that_no_message_can_have_and_an_iterator_gives_is_named(connections: Pair) -> None:
+    for bad, text in (("b c", "key 'b c' holds a blank, which separates keys"), ("", "key is empty")):
+        error = said(connections, lambda mq, bad: mq.send("orders", b"x", keys=iter(["a", bad])), bad)
+        assert str(error) == text and error.hint
+
+
+def test_bodies_and_topics_that_cannot_be_are_refused_in_the_same_words(connections: Pair) -> None:
+    for body, text in ((GAPS, "a body is bytes in one piece"), (bytes(5 << 20), "a body of 5242880 bytes is longer")):
+        errors = []
+        for mq in connections:
+            with pytest.raises(shmq.ShmqError, match=text) as caught:
+                mq.send("orders", body)
+            errors.append((type(caught.value), str(caught.value), caught.value.hint))
+        assert errors[0] == errors[1] and errors[0][2]
+    for name in ("", "a b", "x" * 128):
+        assert type(said(connections, lambda mq, name: mq.send(name, b"x"), name)) is shmq.InvalidName
+    error = said(connections, lambda mq: mq.send_batch("orders", iter([b"a", 3])))  # type: ignore[arg-type]
+    assert "a body is bytes, not int" in str(error)
+
+
+def test_a_property_of_rocketmq_names_the_argument_to_use(connections: Pair) -> None:
+    for name, argument in (("TAGS", "tag="), ("KEYS", "keys="), ("DELAY", "delay_level="), ("TTL", "request()")):
+        error = said(connections, lambda mq, name: mq.send("orders", b"x", properties={name: "x"}), name)
+        assert argument in error.hint
+
+
+def test_what_both_ways_take(connections: Pair) -> None:
+    """A blank inside a tag, and a flag of 32 bits with or without a sign, are RocketMQ's own."""
+    for mq in connections:
+        mq.send("orders", b"taken", tag="sour fruit", flag=2**31, key="a\u00a0b")
+    with connections[0].subscribe("orders", group="takers", tags="sour fruit", start="begin") as subscription:
+        found = subscription.receive(2, 10.0)
+        found += subscription.receive(2 - len(found), 10.0) if len(found) < 2 else []
+        assert [(m.tag, m.flag, m.key) for m in found] == [("sour fruit", 2**31, "a\u00a0b")] * 2
+        for message in found:
+            message.ack()
+
+
 def test_topics_bodies_and_sizes_of_a_wrong_kind_are_named(connections: Pair) -> None:
     for bad in NO_NAME:
         for call in (
@@ -163,6 +236,52 @@ def test_an_error_of_the_callers_own_code_stays_what_it_is(connections: Pair) ->
         with pytest.raises(TypeError, match="the caller's own generator") as caught:
             mq.send("orders", b"x", keys=keys())
         assert not isinstance(caught.value, shmq.ShmqError)
+
+
+def test_a_key_of_a_wrong_kind_that_an_iterator_gives_is_named(connections: Pair) -> None:
+    arguments: tuple[dict[str, Any], ...] = ({}, {"tag": "fruit"}, {"delay": 60}, {"delay_level": 3})
+    for more in arguments:
+        for name in ("send", "send_oneway"):
+
+            def send(mq: shmq.Connection, name: str = name, more: dict[str, Any] = more) -> None:
+                getattr(mq, name)("orders", b"x", keys=iter(["a", 3]), **more)
+
+            error = said(connections, send)
+            assert str(error) == "key is a str, not 3 (int)" and error.hint == 'key="order-42"'
+            assert isinstance(error, TypeError)
+    error = said(connections, lambda mq: mq.request("orders", b"x", timeout=1.0, keys=iter(["a", b"b"])))
+    assert str(error) == "key is a str, not b'b' (bytes)"
+
+
+def test_a_time_that_no_broker_waits_for_is_refused_alike(connections: Pair) -> None:
+    for delay in (2**70, 2**40, 259_202):
+        error = said(connections, lambda mq, delay=delay: mq.send("orders", b"x", delay=delay))
+        assert str(error) == "the message would wait longer than the 259200 s that the broker allows"
+        assert error.hint == "shmq serve --timer-max-delay SECONDS"
+    for bad in (2**70, 2**31, -1, "3", 1.5, True):
+        error = said(connections, lambda mq, bad=bad: mq.send("orders", b"x", delay_level=bad))
+        assert str(error).startswith("delay_level=") and error.hint
+
+
+@pytest.mark.parametrize("end", ["stop", "close", "run", "producer.close"])
+def test_a_time_to_end_in_is_a_time(connections: Pair, end: str) -> None:
+    for bad in (None, "3", b"3", [], -1, float("nan"), object()):
+        made = [shmq.connect(mq.url) for mq in connections]
+        for mq in made:
+            mq.listener("orders", group="ends")(print)
+        if end == "producer.close":
+            error = said((made[0], made[1]), lambda mq, bad: mq.producer().close(bad), bad)
+        else:
+            error = said((made[0], made[1]), lambda mq, bad: getattr(mq, end)(bad), bad)
+        assert str(error).startswith("timeout is seconds, 0 or more, not") and error.hint == "timeout=5.0"
+        for mq in made:
+            mq.close(2**70)  # nothing to wait for
+
+
+def test_a_type_that_nothing_can_be_read_into_is_refused(connections: Pair) -> None:
+    for bad in (3, "Order", [], print):
+        error = said(connections, lambda mq, bad: mq.topic("orders", bad), bad)
+        assert str(error).startswith("type is what values can be read into") and "mq.topic(" in error.hint
 
 
 def test_a_watched_producer_refuses_in_the_same_words(connections: Pair) -> None:
@@ -211,6 +330,8 @@ def test_a_connection_cannot_be_asked_for_what_no_socket_can_wait_for(connection
     for bad in (1, 1.5, "text", [], object()):
         error = said(connections, lambda mq, bad: shmq.connect(mq.url, spans=bad), bad)
         assert str(error).startswith("spans is True, False, or a tracer provider") and error.hint == "spans=True"
+        error = said(connections, lambda mq, bad: shmq.connect(mq.url, trace=bad), bad)
+        assert str(error).startswith("trace is True or False, not") and error.hint == "trace=True"
 
 
 def test_a_crash_shows_the_call_and_the_cure_and_no_way_inside(connections: Pair) -> None:

@@ -1,0 +1,228 @@
+"""The way from a slave's host to the broker that leads: what changes anything is done there.
+
+    this host           sends, transactions, requests, and the codes of AT_LEADER
+    leads               by shared memory and the control socket; nothing here is used
+    follows a leader    over TCP to the leader
+    knows no leader     are refused, with NotMaster
+
+Messages are read from shared memory whoever leads. The leader's address stands in the segments, where each switch
+writes it, and the topics in the tables there, which are copies of the leader's: so no name server is asked. Who sends
+is known to the leader by the keys in $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY, where it has accounts.
+
+Invariants: (1) who leads is looked at before each send and each request, so nothing has to be opened anew after a
+switch; (2) what was sent to a leader that is gone is never sent a second time here: its error says that it may be
+stored; (3) nothing here waits for the leader before somebody wants something of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shmq.client.place import remote_place
+from shmq.client.wire import Question
+from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout
+from shmq.protocol.body import encode_body
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.route import (
+    DEFAULT_TOPIC,
+    MASTER_ID,
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    TopicList,
+    TopicRoute,
+    encode_route,
+    encode_standard,
+)
+from shmq.shm.core import READ_ONLY_FOLLOWER
+
+if TYPE_CHECKING:
+    from shmq.client.remote_session import RemoteSession
+    from shmq.client.wire import MessageSender
+    from shmq.shm.core import Store
+
+AT_LEADER = frozenset(
+    {
+        Request.CONSUMER_SEND_MSG_BACK,
+        Request.END_TRANSACTION,
+        Request.RECALL_MESSAGE,
+        Request.POP_MESSAGE,
+        Request.ACK_MESSAGE,
+        Request.BATCH_ACK_MESSAGE,
+        Request.CHANGE_MESSAGE_INVISIBLETIME,
+        Request.UPDATE_AND_CREATE_TOPIC,
+        Request.DELETE_TOPIC_IN_BROKER,
+        Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        Request.DELETE_SUBSCRIPTIONGROUP,
+    }
+)
+"""Requests that change the log or the tables; a slave refuses them."""
+
+TABLES_SECONDS = 10.0
+"""How long a topic that was made at the leader may take to appear on this host."""
+_TOPIC_FIELDS = {"defaultTopic": DEFAULT_TOPIC, "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+
+
+class Leader:
+    """The leader of one attachment's broker; any thread may use it.
+
+    Args:
+        store: returns the segments of this host, which are others after a restart.
+        broker: the name of the broker, which all hosts of it share; `cluster` likewise.
+        timeout: seconds, of a request that names none.
+    """
+
+    def __init__(
+        self, store: Callable[[], Store], *, broker: str, cluster: str, client_id: str, timeout: float
+    ) -> None:
+        self._store = store
+        self._broker, self._cluster = broker, cluster
+        self._client_id, self._timeout = client_id, timeout
+        self._session: RemoteSession | None = None
+        self._address = ""
+        self._lock = threading.Lock()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this host follows, and knows whom."""
+        store = self._store()
+        return store.standing == READ_ONLY_FOLLOWER and bool(store.leader)
+
+    @property
+    def session(self) -> RemoteSession:
+        """The session with the leader of now, opened if need be.
+
+        Raises:
+            NotMaster: it cannot be reached, or a switch has just begun and nobody is known to lead.
+            PermissionDenied: it is not for us.
+        """
+        address = self._store().leader
+        if not address:
+            raise NotMaster(
+                "this host follows, and who leads is not known now", hint="shmq cluster status says who leads"
+            )
+        with self._lock:
+            if self._session is None or address != self._address:
+                self._drop()
+                self._session, self._address = self._open(address), address
+            return self._session
+
+    def _open(self, address: str) -> RemoteSession:
+        from shmq.client.remote_session import RemoteSession  # a host that leads pays nothing for TCP
+
+        place = remote_place(f"rocketmq://{address}")
+        try:
+            return RemoteSession(place, client_id=self._client_id, timeout=self._timeout, answer=self._answer)
+        except (BrokerNotRunning, RequestTimeout) as error:
+            raise NotMaster(
+                f"this host follows the master at {address}, which cannot be reached: {error}",
+                hint="shmq cluster status says who leads; where that host is gone: shmq cluster promote",
+            ) from error
+
+    def takes(self, code: int) -> bool:
+        """Whether a request is the leader's, and that is another host."""
+        return code in AT_LEADER and self.is_elsewhere
+
+    def request(
+        self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
+    ) -> Command:
+        """Ask the leader; raises as `Wire.request`."""
+        fields = dict(ext or {})
+        if code != Request.UPDATE_AND_CREATE_TOPIC:
+            return self.session.wire.request(Question(self._broker, code, fields, body), timeout)
+        is_new = self._store().topic_find(fields["topic"]) < 0
+        question = Question(self._broker, code, _TOPIC_FIELDS | fields, body)
+        reply = self.session.wire.request(question, timeout)
+        reply.ext["created"] = str(is_new).lower()  # what a broker says on its own host only
+        return reply
+
+    def introduce(self, producer_groups: Sequence[str]) -> None:
+        """Tell the leader which producer groups it may ask about transactions; it is told again every 20 s."""
+        if producer_groups and self.is_elsewhere:
+            with contextlib.suppress(ConnectError, RequestTimeout, NotMaster):
+                self.session.members.register(producer_groups, ())
+
+    # -- what name servers answer elsewhere
+    def _answer(self, code: int, ext: Mapping[str, str]) -> Command:
+        broker, cluster = self._broker, self._cluster
+        brokers = {broker: BrokerData(broker, {MASTER_ID: self._store().leader}, cluster)}
+        if code == Request.GET_BROKER_CLUSTER_INFO:
+            return Command(code=Response.SUCCESS, body=encode_standard(ClusterInfo(brokers, {cluster: [broker]})))
+        if code == Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+            names = [str(entry["name"]) for entry in self._store().topics()]
+            return Command(code=Response.SUCCESS, body=encode_body(TopicList(names)))
+        queues = self._queues_of(broker, ext.get("topic", ""))
+        if queues is None:
+            return Command(code=Response.TOPIC_NOT_EXIST, remark="no such topic here")
+        route = TopicRoute(list(brokers.values()), [queues])
+        return Command(code=Response.SUCCESS, body=encode_route(route, standard=True))
+
+    def _queues_of(self, broker: str, topic: str) -> QueueData | None:
+        store = self._store()
+        index = store.topic_find(topic)
+        if index >= 0:
+            entry = store.topic(index)
+            return QueueData(broker, entry["read_queues"], entry["write_queues"], entry["perm"], entry["flags"])
+        # Whether it makes topics by itself the leader says, when the first message is sent.
+        return QueueData(broker) if topic == DEFAULT_TOPIC else None
+
+    # -- life
+    def close(self) -> None:
+        """Say goodbye to the leader; never raises."""
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            # It tells a leader that may be dead; nobody waits for that.
+            threading.Thread(target=session.close, name="shmq-leave", daemon=True).start()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the sockets, and of nothing else."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.abandon()
+
+
+class FollowingSender:
+    """Sends in shared memory where this host leads, and to the leader where it follows; see `MessageSender`.
+
+    Args:
+        here: sends in shared memory, and refuses where nobody is known to lead.
+        there: makes what sends to the leader, out of a session with it.
+    """
+
+    def __init__(self, leader: Leader, here: MessageSender, there: Callable[[RemoteSession], MessageSender]) -> None:
+        self._leader = leader
+        self._here = here
+        self._make = there
+        self._made: tuple[RemoteSession, MessageSender] | None = None
+
+    def _now(self) -> MessageSender:
+        if not self._leader.is_elsewhere:
+            return self._here
+        session, made = self._leader.session, self._made
+        if made is None or made[0] is not session:
+            made = self._made = session, self._make(session)
+        return made[1]
+
+    def send(self, *positional: Any, **named: Any) -> Any:
+        """Store one message and return its receipt."""
+        return self._now().send(*positional, **named)
+
+    def send_oneway(self, *positional: Any, **named: Any) -> Any:
+        """Store one message without a receipt."""
+        return self._now().send_oneway(*positional, **named)
+
+    def send_batch(self, *positional: Any, **named: Any) -> Any:
+        """Store messages in one queue and return their receipts."""
+        return self._now().send_batch(*positional, **named)
+
+    def reserve(self, *positional: Any, **named: Any) -> Any:
+        """Return memory for a body to be written in place; of a leader elsewhere it is sent at the end."""
+        return self._now().reserve(*positional, **named)

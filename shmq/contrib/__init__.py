@@ -1,0 +1,1 @@
+"""shmq under libraries that people use already: Python's logging, kombu and Celery, FastStream. Each stands alone."""

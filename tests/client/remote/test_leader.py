@@ -1,0 +1,37 @@
+"""The way from a slave's host to its leader, while a switch changes who that is."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from shmq.client.leader import TABLES_SECONDS, Leader
+from shmq.daemon.ha import following
+from shmq.errors import NotMaster
+from shmq.shm.core import READ_ONLY_FOLLOWER, Store
+
+
+class Segments:
+    """What a leader is read from; a switch clears the name between two looks."""
+
+    standing = READ_ONLY_FOLLOWER
+
+    def __init__(self, *leaders: str) -> None:
+        self._leaders = list(leaders)
+
+    @property
+    def leader(self) -> str:
+        return self._leaders.pop(0)
+
+
+def test_a_leader_that_is_cleared_between_two_looks_is_refused_as_not_known() -> None:
+    segments = Segments("10.0.0.4:10911", "")
+    leader = Leader(lambda: cast(Store, segments), broker="b", cluster="c", client_id="me", timeout=1.0)
+    assert leader.is_elsewhere
+    with pytest.raises(NotMaster, match="who leads is not known"):
+        _ = leader.session
+
+
+def test_a_topic_is_waited_for_as_long_as_a_slave_takes_to_copy_tables() -> None:
+    assert following._TABLES_MS == 1000 * TABLES_SECONDS
