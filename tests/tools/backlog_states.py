@@ -61,7 +61,7 @@ class States:
         self._mq.admin.create_topic(name, queues=1)
         self._mq.subscribe(name, group=name).close()  # mqadmin wants the group's retry topic
         if queues > 1:
-            self._mq.admin.create_topic(name, queues=queues)
+            self._mq.admin.update_topic(name, queues=queues)
         if count:
             self._mq.send_batch(name, [b"x"] * count, queue_id=0)
 

@@ -20,7 +20,7 @@ def complete(shell: Shell, *words: str) -> list[str]:
 
 def test_commands_and_options_complete(tmp_path: Path) -> None:
     shell = Shell(SHMQ_RUNTIME_DIR=str(tmp_path))
-    assert complete(shell, "co") == ["completion", "config", "consume", "context"]
+    assert complete(shell, "co") == ["completion", "config", "console", "consume", "context"]
     assert complete(shell, "topic", "") == ["create", "delete", "list", "show", "update"]
     assert complete(shell, "consume", "t", "--exi") == ["--exit", "--exit-if-empty"]
     assert "--json" in complete(shell, "--j")

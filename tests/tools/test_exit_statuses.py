@@ -46,20 +46,22 @@ NOT_FOUND = [
     ("tx", "commit", NONE, "--yes"),
     ("tx", "rollback", NONE, "--yes"),
     ("consume", NONE, "-e"),
+    ("query", f'select count(*) from "{NONE}"'),
     ("context", "use", NONE),
     ("context", "rm", NONE),
     ("-c", NONE, "topic", "list"),
 ]
 # These have other statuses, or name nothing that could be missing.
 ELSEWHERE = {
-    *("serve", "nameserver", "systemd", "stop", "demo", "bench", "health", "top", "doctor", "version"),
+    *("serve", "nameserver", "systemd", "stop", "demo", "bench", "health", "top", "doctor", "version", "console"),
     *("produce", "request", "reply", "tail"),  # what is missing is made, waited for, or does not answer
     *("topic list", "topic create", "group list", "group create", "dlq list", "timer list", "tx list"),
     *("context add", "context list", "completion install", "completion show"),
     *("check topic", "check group", "check store", "check process", "check memory"),  # statuses of monitoring
-    *("store scrub", "store inspect", "store verify", "store repair", "store export", "store import"),
+    *("store scrub", "store inspect", "store verify", "store repair", "store export", "store import", "store resend"),
     *("spark archive", "spark replay", "spark reconcile", "spark lag", "spark dlq"),
     *("config show", "config check"),
+    *("cluster status", "cluster promote", "cluster demote"),
 }
 
 
@@ -74,6 +76,11 @@ def names(shmq_shared_broker: SharedBroker) -> dict[str, str]:
     with shmq_shared_broker.connect() as mq, mq.subscribe(topic, group=group):
         mq.send(topic, b"x")
     return {"topic": topic, "group": group}
+
+
+def needs_duckdb(words: tuple[str, ...]) -> None:
+    if words[0] == "query":
+        pytest.importorskip("duckdb", reason="duckdb is not installed: pip install -e '.[sql]'")
 
 
 def verbs() -> Iterator[str]:
@@ -94,6 +101,7 @@ def test_every_verb_is_in_the_table_or_known_to_need_no_line() -> None:
 
 @pytest.mark.parametrize("words", NOT_FOUND, ids=" ".join)
 def test_what_does_not_exist_ends_with_1(inside: Inside, names: dict[str, str], words: tuple[str, ...]) -> None:
+    needs_duckdb(words)
     error = inside.fails(1, *(word.format(**names) for word in words))
     assert not error["error"].startswith("the broker answered"), error
     assert "create" not in error["hint"] or words[0] in ("consume", "tail", "message"), error
@@ -115,11 +123,15 @@ def test_what_does_not_exist_ends_with_1(inside: Inside, names: dict[str, str], 
         ("consume", "{topic}", "--nonsense"),
         ("message", "show", "a", "b", "c"),
         ("dlq", "show", "a b"),
+        ("query", "selct 1"),
+        ("query", ""),
+        ("query", "select 1", "--since", "soon"),
         ("--watch", "0s", "topic", "list"),
     ],
     ids=" ".join,
 )
 def test_a_wrong_call_ends_with_64(inside: Inside, names: dict[str, str], words: tuple[str, ...]) -> None:
+    needs_duckdb(words)
     inside.fails(64, *(word.format(**names) for word in words))
 
 
@@ -129,5 +141,6 @@ def test_a_wrong_call_ends_with_64(inside: Inside, names: dict[str, str], words:
     ids=" ".join,
 )
 def test_no_broker_ends_with_69(inside: Inside, words: tuple[str, ...]) -> None:
+    needs_duckdb(words)
     error = inside.fails(69, *(word.format(topic="t", group="g") for word in words), "-u", "shmq:///nonexistent/none")
     assert re.search(r"shmq serve", error["hint"]), error

@@ -13,6 +13,7 @@ PAGE = (ROOT / "docs/reference/numbers.md").read_text()
 SECTIONS = {
     "health": "shmq health",
     "top": "shmq top",
+    "cluster-status": "shmq cluster",
     **dict.fromkeys(
         ("topic-list", "topic-show", "group-list", "group-show", "offset-show"), "shmq topic, group, offset"
     ),
@@ -45,7 +46,7 @@ def test_every_number_of_a_schema_is_in_the_table(command: str) -> None:
 
 def test_every_test_that_the_table_names_exists() -> None:
     files = dict(re.findall(r"^\| ([A-Z]) \| `([^`]+)`", PAGE, re.M))
-    assert len(files) == 9
+    assert len(files) == 10
     for letter, name in re.findall(r"\b([A-Z]) `([a-z_]+)…?`", PAGE.partition("\n## ")[2]):
         names = re.findall(r"def test_(\w+)", (ROOT / files[letter]).read_text())
         assert any(name in known for known in names), (letter, name)

@@ -14,7 +14,7 @@ import click
 from shmq.errors import ConnectError, ConsumeError
 from shmq.message import check_group, is_system_group
 from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
-from shmq.tools.broker.access import control_of, deleted, local_control_of, open_view
+from shmq.tools.broker.access import control_of, deleted, local_control_of, member_names, open_view
 from shmq.tools.broker.view import BrokerView, ProgressView, group_not_found
 from shmq.tools.command import Call, Group, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
@@ -224,9 +224,11 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     """Delete GROUP with its progress."""
     with open_view(call) as memory:
         document = group_document(memory, name)
-    if document["readers"]:
+    members, readers = member_names(call, name), document["readers"]
+    if members or readers:  # after a restart of the broker who reads may not have said so yet
+        pids = f" (pid {', '.join(map(str, readers))})" if readers else ""
         raise ConsumeError(
-            f'group "{name}" is being read by pid {", ".join(map(str, document["readers"]))}',
+            f'group "{name}" is being read by {", ".join(members[:5]) or "a process"}{pids}',
             hint="stop its members, then run it again",
         )
     what = f'group "{name}" and its progress in {", ".join(document["topics"]) or "no topic"}'

@@ -18,9 +18,10 @@ import click
 
 from shmq.client.administration.local_figures import write_offsets
 from shmq.errors import UsageError
+from shmq.message import check_group
 from shmq.tools.administration.group_command import group_document, print_queues
-from shmq.tools.broker.access import open_view, session_of
-from shmq.tools.broker.view import BrokerView, ProgressView, QueueView, being_read
+from shmq.tools.broker.access import member_names, open_view, session_of
+from shmq.tools.broker.view import BrokerView, ProgressView, QueueView, being_read, group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.source import starts_of
@@ -99,6 +100,9 @@ def reset(
     """Let GROUP go on at another place of TOPIC, or of all its topics."""
     with open_view(call) as memory:
         moves = []
+        known = memory.group_names()
+        if group not in known:  # a slip of the finger would make a group that nobody reads with
+            raise group_not_found(group, memory.broker_name, known)
         for name in _topics(memory, group, topic):
             view = memory.topic(name)
             starts = starts_of(memory, view, where)
@@ -111,7 +115,7 @@ def reset(
             for queue in view.queues:
                 if not queues or queue.queue_id in queues:
                     moves.append(Move(name, queue, _committed(now, queue), starts[queue.queue_id]))
-        _refuse_readers(memory, group, moves)
+        _refuse_readers(call, memory, group, moves)
     _carry_out(call, group, moves, dry_run=dry_run, yes=yes)
 
 
@@ -136,7 +140,8 @@ def skip(ctx: click.Context, group: str, topic: str | None, dry_run: bool, yes: 
 def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool, yes: bool) -> None:
     """Give group TO the progress of group FROM."""
     if source == target:
-        raise UsageError("both groups are the same", hint="name another one")
+        raise UsageError(f'group "{source}" cannot be cloned to itself', hint="name another group")
+    check_group(target)
     with open_view(call) as memory:
         moves = []
         known = group_document(memory, source)["topics"]
@@ -152,7 +157,7 @@ def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool
                 for entry in memory.progress()
                 if entry.group == source and entry.topic == name and entry.committed is not None
             ]
-        _refuse_readers(memory, target, moves)
+        _refuse_readers(call, memory, target, moves)
     _carry_out(call, target, moves, dry_run=dry_run, yes=yes)
 
 
@@ -175,7 +180,15 @@ def _committed(progress: Mapping[int, ProgressView], queue: QueueView) -> int | 
     return None if entry is None else entry.committed
 
 
-def _refuse_readers(memory: BrokerView, group: str, moves: Sequence[Move]) -> None:
+def _refuse_readers(call: Call, memory: BrokerView, group: str, moves: Sequence[Move]) -> None:
+    """Refuse before a plan is shown; whoever writes it down looks again.
+
+    Over TCP nobody tells which member reads which queue, so any member counts.
+    """
+    if call.is_remote:
+        if members := member_names(call, group):
+            raise being_read(group, ", ".join(members[:5]))
+        return
     wanted = {move.queue.index for move in moves}
     readers = {
         entry.owner_pid

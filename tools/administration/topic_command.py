@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
+from shmq.client.administration.admin import refuse_unlike
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
 from shmq.errors import UsageError
-from shmq.message import QUEUES_MAX, check_topic
-from shmq.tools.broker.access import control_of, deleted, open_view, put_topic
+from shmq.message import QUEUES_MAX, check_topic, refuse_system_topic
+from shmq.tools.broker.access import control_of, deleted, is_on_every_broker, open_view, put_topic
 from shmq.tools.broker.view import FLUSHES, KINDS, BrokerView, TopicView
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
-from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 
@@ -174,7 +174,7 @@ _permission_option = click.option("--permission", type=click.Choice(list(PERMISS
 @topic.command()
 @click.argument("name", metavar="TOPIC")
 @_queues_option
-@click.option("--kind", type=click.Choice(KINDS), default=KINDS[0], show_default=True, help="What the topic promises.")
+@click.option("--kind", type=click.Choice(KINDS), help=f"What the topic promises.  [default: {KINDS[0]}]")
 @_permission_option
 @_flush_option
 @click.option("--if-missing", is_flag=True, help="No error when it exists already.")
@@ -184,43 +184,48 @@ def create(
     call: Call,
     name: str,
     queues: int | None,
-    kind: str,
+    kind: str | None,
     permission: str | None,
     flush: str | None,
     if_missing: bool,
     dry_run: bool,
-) -> int:
+) -> None:
     """Create TOPIC.
 
-    Exit status 1 if it exists already.
+    One that exists and is as asked is left alone; exit status 1 if it is not.
     """
     check_topic(name)
+    refuse_system_topic(name)
     with open_view(call) as memory:
-        exists = name in memory.topic_names()
+        known = memory.topic(name) if name in memory.topic_names() else None
+        now = None if known is None else memory.topic_queues(known)
+    if known is not None and now is not None and not if_missing:
+        letters = permission_text(known.perm)
+        have = {"queues": now.write_queues, "kind": known.kind, "permission": letters, "flush": known.flush}
+        refuse_unlike(name, have, {"queues": queues, "kind": kind, "permission": permission, "flush": flush})
     with control_of(call) as control:
-        count, letters = queues or control.default_queues, permission or "rw"
-        if not exists and not dry_run:
-            change = QueueChange(count, count)
-            put_topic(control, name, change, perm=PERMISSIONS[letters], kind=kind, flush=flush)
-    facts = {
-        "queues": count,
-        "read_queues": count,
-        "kind": kind,
-        "permission": letters,
-        "changed": not exists and not dry_run,
-    }
-    _report(call, name, "create", facts)
-    if exists:
-        call.terminal.say(f'topic "{name}" exists already; change it with: shmq topic update {name}')
-        return ExitCode.DONE if if_missing else ExitCode.NO
-    call.terminal.say(f'{"would create" if dry_run else "created"} topic "{name}" with {plural(count, "queue")}')
-    return ExitCode.DONE
+        if known is None or now is None:
+            count = queues or control.default_queues
+            change, perm, kind = QueueChange(count, count), PERMISSIONS[permission or "rw"], kind or KINDS[0]
+        else:
+            change, perm, kind, flush = change_queues(now), known.perm, known.kind, None
+        is_new = known is None or not is_on_every_broker(control, name)
+        if is_new and not dry_run:
+            put_topic(control, name, change, perm=perm, kind=kind, flush=flush)
+    facts = {"queues": change.write_queues, "read_queues": change.read_queues, "kind": kind}
+    _report(call, name, "create", {**facts, "permission": permission_text(perm), "changed": is_new and not dry_run})
+    if is_new:
+        queues_text = plural(change.write_queues, "queue")
+        call.terminal.say(f'{"would create" if dry_run else "created"} topic "{name}" with {queues_text}')
+    else:
+        call.terminal.say(f'topic "{name}" exists already')
 
 
 @topic.command()
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @_queues_option
 @click.option("--read-queues", type=click.IntRange(1, QUEUES_MAX), help="How many to read; hides what the others hold.")
+@click.option("--kind", type=click.Choice(KINDS), help="What the topic promises.")
 @_permission_option
 @_flush_option
 @dry_run_option
@@ -231,17 +236,20 @@ def update(
     name: str,
     queues: int | None,
     read_queues: int | None,
+    kind: str | None,
     permission: str | None,
     flush: str | None,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Change the queues, the permission or the flush of TOPIC.
+    """Change the queues, the kind, the permission or the flush of TOPIC.
 
     Queues that hold messages are read until --read-queues says otherwise. Taking something away needs --yes.
     """
-    if queues is None and read_queues is None and permission is None and flush is None:
-        raise UsageError("nothing to change was given", hint="give --queues, --read-queues, --permission or --flush")
+    if all(wish is None for wish in (queues, read_queues, kind, permission, flush)):
+        options = "--queues, --read-queues, --kind, --permission or --flush"
+        raise UsageError("nothing to change was given", hint=f"give {options}")
+    refuse_system_topic(name)
     with open_view(call) as memory:
         view = memory.topic(name)
         now = memory.topic_queues(view)
@@ -252,6 +260,7 @@ def update(
         f'topic "{name}": {_queues_text(now.read_queues, now.write_queues)} → '
         f"{_queues_text(change.read_queues, change.write_queues)}, "
         f"permission {permission_text(view.perm)} → {permission_text(perm)}"
+        + (f", kind {view.kind} → {kind}" if kind is not None else "")
         + (f", flush {view.flush} → {flush}" if flush is not None else "")
     )
     _say_what_is_kept(call, name, now, change, unread)
@@ -261,8 +270,9 @@ def update(
     changed = confirmed(call, yes=yes or not takes_away, dry_run=dry_run)
     if changed:
         with control_of(call) as control:
-            put_topic(control, name, change, perm=perm, kind=view.kind, flush=flush)
-    facts = {"queues": change.write_queues, "read_queues": change.read_queues, "kind": view.kind}
+            is_other = kind not in (None, view.kind)
+            put_topic(control, name, change, perm=perm, kind=kind or view.kind, flush=flush, changes_kind=is_other)
+    facts = {"queues": change.write_queues, "read_queues": change.read_queues, "kind": kind or view.kind}
     facts |= {"kept_messages": change.kept, "hidden_messages": change.hidden}
     _report(call, name, "update", {**facts, "permission": permission_text(perm), "changed": changed})
 
@@ -308,6 +318,7 @@ def _say_what_is_kept(call: Call, name: str, now: TopicQueues, change: QueueChan
 @pass_call
 def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     """Delete TOPIC with its messages."""
+    refuse_system_topic(name)
     with open_view(call) as memory:
         view = memory.topic(name)
         readers = {entry.group for entry in memory.progress() if entry.topic == name}

@@ -84,7 +84,14 @@ def _control_plane(call: Call) -> Iterator[ControlClient]:
 
 
 def put_topic(
-    control: Control, name: str, change: QueueChange, *, perm: int, kind: str, flush: str | None = None
+    control: Control,
+    name: str,
+    change: QueueChange,
+    *,
+    perm: int,
+    kind: str,
+    flush: str | None = None,
+    changes_kind: bool = False,
 ) -> None:
     """Let the broker, or every broker of a cluster, create or change a topic."""
     from shmq.client.wire_shm.control import ControlClient
@@ -94,7 +101,14 @@ def put_topic(
             name, queues=change.write_queues, read_queues=change.read_queues, perm=perm, kind=kind, flush=flush
         )
     else:
-        control.create_topic(name, change, perm=perm, kind=kind, flush=flush)
+        control.create_topic(name, change, perm=perm, kind=kind, flush=flush, changes_kind=changes_kind)
+
+
+def is_on_every_broker(control: Control, topic: str) -> bool:
+    """Whether none of the brokers lacks a topic that exists; a broker of this host is alone."""
+    from shmq.client.wire_shm.control import ControlClient
+
+    return isinstance(control, ControlClient) or control.is_on_every_broker(topic)
 
 
 def local_control_of(call: Call, what: str) -> AbstractContextManager[ControlClient]:
@@ -118,6 +132,12 @@ def deleted(call: Call, what: str, delete: Callable[[Control], None], *, dry_run
         delete(control)
     call.terminal.say(f"deleted {what}")
     return True
+
+
+def member_names(call: Call, group: str) -> list[str]:
+    """Return the client ids of a group, as the broker or the brokers of a cluster know them. Raises as `control_of`."""
+    with control_of(call) as control:
+        return control.members(group)
 
 
 def session_of(call: Call) -> LocalSession:

@@ -7,6 +7,7 @@ its administration.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.administration.queue_change import TopicQueues
@@ -44,7 +45,7 @@ class Cluster:
     def topic(self, name: str) -> TopicView:
         for view in self.topics():
             if view.name == name:
-                return view
+                return replace(view, flush=self._figures.flush_of(name))
         raise topic_not_found(name, self.broker_name, self.topic_names())
 
     def topic_names(self) -> list[str]:

@@ -30,12 +30,12 @@ class Memory:
 
     def __init__(self, place: Place, instance: Instance, store: Store) -> None:
         self.place = place
+        self.instance = instance
         self.store = store
-        self._instance = instance
 
     @property
     def broker_name(self) -> str:
-        return self._instance.broker_name
+        return self.instance.broker_name
 
     def topics(self) -> list[TopicView]:
         return sorted(map(self._topic, self.store.topics()), key=lambda view: view.name)
@@ -57,7 +57,7 @@ class Memory:
         # By the queues of living topics: a deleted topic leaves offsets behind, also under a name that lives again.
         topics = {queue: entry["name"] for entry in self.store.topics() for queue in entry["queues"]}
         pids = {slot: pid for slot, state, pid, *_ in StoreFigures(self.store).clients() if state}
-        popped = popped_messages(self.place.roster_path, self._instance.generation)
+        popped = popped_messages(self.place.roster_path, self.instance.generation)
         views = []
         for _, group, queue, committed, owner, updated_ms in self.store.offsets():
             if group in groups and queue in topics:

@@ -49,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     disk.check_content,
     network.check_ports,
     network.check_advertised,
+    network.check_links,
     consumers.check_subscriptions,
     consumers.check_overdue,
 )

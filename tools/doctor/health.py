@@ -16,6 +16,8 @@ from shmq.tools.terminal.quantity import plural
 
 _TOLD_ELSEWHERE = frozenset({"memory", "disk", "segments", "versions", "group"})
 
+_SAID_WHEN_GOOD = frozenset({"daemon", "store", "role", "election"})
+
 
 def check_health(case: Case) -> Iterator[Finding]:
     """Daemons, lock, claim, store, log, processes, the last recovery."""
@@ -33,6 +35,6 @@ def check_health(case: Case) -> Iterator[Finding]:
         fix = entry.do or "see shmq health"
         yield tell(f"broker.{entry.check}", f"{entry.what}{why}", fix, subject=entry.subject, **figures)
     if not wrong:
-        good = [entry for entry in judged if entry.check in ("daemon", "store") and entry.verdict is Verdict.OK]
+        good = [entry for entry in judged if entry.check in _SAID_WHEN_GOOD and entry.verdict is Verdict.OK]
         text = "; ".join(entry.what for entry in good)
         yield ok("broker.health", f"{text} ({plural(len(judged), 'check')} of shmq health)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import re
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shmq.shm.core import ABI, Store
+from shmq.shm.old_core import CURE, old_core
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, fail, ok, warn
 from shmq.version import __version__
@@ -31,7 +33,11 @@ def check_core(case: Case) -> Iterator[Finding]:
     path = Path(str(sys.modules[Store.__module__].__file__))
     built = "the stable ABI" if ".abi3." in path.name else f"{sys.implementation.name} {platform.python_version()}"
     text = f"shmq {__version__}, layout {ABI}, C core for {built}"
-    yield ok("installation.core", text, version=__version__, abi=ABI, core=str(path), python=platform.python_version())
+    figures = {"version": __version__, "abi": ABI, "core": str(path), "python": platform.python_version()}
+    if text_of_old := old_core():
+        yield fail("installation.core", text_of_old, f"build it again: {CURE} in the checkout", **figures)
+    else:
+        yield ok("installation.core", text, **figures)
 
 
 def check_versions(case: Case) -> Iterator[Finding]:
@@ -72,7 +78,8 @@ def check_libraries(case: Case) -> Iterator[Finding]:
         yield warn("installation.libraries", text, "restart them: they run the old code until then", **figures)
     elif seen:
         count = sum(map(len, seen.values()))
-        ours = list(seen) == [str(sys.modules[Store.__module__].__file__)]
+        # In a checkout this library was found through a link; the kernel names the file.
+        ours = list(seen) == [os.path.realpath(str(sys.modules[Store.__module__].__file__))]
         which = "the same as this command" if ours else ", ".join(sorted(seen))
         yield ok("installation.libraries", f"C core of the {count} processes that take part: {which}", **figures)
 

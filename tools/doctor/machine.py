@@ -47,9 +47,8 @@ def check_kernel(case: Case) -> Iterator[Finding]:
     if version < _PIDFD:
         yield fail("machine.kernel", f"{text}: pidfd is missing", "run Linux 5.3 or newer", **figures)
     elif machine != "x86_64" or libc != "glibc":
-        yield warn(
-            "machine.kernel", f"{text}: only x86_64 with glibc is tested", "run the tests here: pytest", **figures
-        )
+        what = "aarch64 was tried in an emulator only" if machine == "aarch64" else "only x86_64 with glibc is tested"
+        yield warn("machine.kernel", f"{text}: {what}", "run the tests here: pytest", **figures)
     else:
         yield ok("machine.kernel", text, **figures)
 

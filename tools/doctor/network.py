@@ -1,4 +1,5 @@
-"""Checks of TCP: do the broker's ports answer, are they free while it does not run, where are clients sent."""
+"""Checks of TCP: do the broker's ports answer, are they free while it does not run, where are clients sent; and
+whether those who replicate prove who they are."""
 
 from __future__ import annotations
 
@@ -59,6 +60,28 @@ def check_advertised(case: Case) -> Iterator[Finding]:
     else:
         text = f"the advertised address {host}:{port} takes no connection from this host"
         yield fail("network.advertised", text, fix, host=host, port=port)
+
+
+def check_links(case: Case) -> Iterator[Finding]:
+    """Where slaves on other hosts can connect, both ends prove who they are."""
+    listen = str(case.options.get("ha_listen", ""))
+    host = listen.rpartition(":")[0].strip("[]")
+    if not case.is_served or not listen:
+        return
+    if case.options.get("ha_secret_file"):
+        yield ok("network.links", f"who connects to {listen} proves a secret, or is named by --ha-allow")
+    elif _is_loopback(host):
+        yield ok("network.links", f"only this host reaches {listen}, where the log is shipped")
+    else:
+        text = f"nobody proves who he is at {listen}, where the log is shipped: an address of --ha-allow is enough"
+        yield warn("network.links", text, "shmq serve --ha-secret-file FILE, the same file on each host", listen=listen)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def split_address(text: str) -> tuple[str, int] | None:

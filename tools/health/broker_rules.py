@@ -9,7 +9,7 @@ from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
 from shmq.tools.observe.snapshot import Broker, Claim, Lock, Process, Snapshot
-from shmq.tools.terminal.quantity import age_text, count_text, size_text
+from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
 _WITHOUT = {
@@ -28,6 +28,14 @@ _READ_ONLY = {
     3: ("a process that holds the append lock was stopped, and the broker may not kill it", "kill -CONT or kill -9 it"),
     4: ("the disk is above the mark at which the broker stores nothing more", "make room, or lower --retention-hours"),
     5: ("an operator asked for it", "shmq stop; shmq serve"),
+    7: (
+        "fewer slaves are in sync than --in-sync-min asks for: they are gone, behind by 2 s, or not of shmq",
+        "start a slave (its log says what it lacks), or go on with one disk: shmq stop; shmq serve … --in-sync-min 1",
+    ),
+    8: (
+        "it was demoted, or a slave of a newer master has connected: what it stored now would be cut off",
+        "see which host leads: shmq cluster status on each; then here: shmq stop; shmq serve --role slave --master …",
+    ),
 }
 
 
@@ -38,6 +46,11 @@ def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Find
         return  # its processes have other numbers here: nobody can say from here whether they live
     yield from _daemon(snapshot, thresholds)
     yield from _store(snapshot)
+    yield from _replicas(snapshot)
+    if snapshot.replication is not None:
+        from shmq.tools.health.replication_rules import replication_findings  # most brokers have no other host
+
+        yield from replication_findings(snapshot, thresholds)
     if snapshot.broker.quarantined:
         yield _damaged(snapshot.broker)
     if snapshot.lock is not None:
@@ -124,6 +137,25 @@ def _process(snapshot: Snapshot, process: Process) -> Finding | None:
         do = "wait a second: the supervisor starts it again; if it does not, its log lines say why"
         return Finding("daemon", Verdict.CRITICAL, what, process.role, what_follows, do)
     return Finding("daemon", Verdict.CRITICAL, what, process.role, what_follows, serve_command(snapshot))
+
+
+def _replicas(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether slaves have what a synchronous master acknowledges."""
+    log = snapshot.log
+    if log is None or log.replicas_in_sync is None:
+        return
+    measures = {
+        "replicas_in_sync": Measure(log.replicas_in_sync, "c"),
+        "unconfirmed": Measure(log.unconfirmed_bytes, "B"),
+    }
+    what = f"a synchronous master: {plural(log.replicas_in_sync, 'slave')} in sync, "
+    what += f"{size_text(log.unconfirmed_bytes)} not confirmed"
+    if log.replicas_in_sync:
+        yield Finding("replicas", Verdict.OK, what, measures=measures)
+        return
+    why = "no slave is in sync: none is connected, or all are behind by 2 s or 256 MiB, or are stock brokers"
+    do = "look for ha.out_of_sync in the broker's log, and for ha.master_lost in the slave's"
+    yield Finding("replicas", Verdict.WARNING, what, why=why, do=do, measures=measures)
 
 
 def _store(snapshot: Snapshot) -> Iterator[Finding]:

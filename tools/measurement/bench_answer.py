@@ -51,7 +51,7 @@ class Answer:
         """
         fresh = next((row["fresh"] for row in rows if "fresh" in row), None)
         conditions = replace(self._conditions, fresh=fresh)
-        now, warnings = taken_now(self._kind, conditions, document), doubts(conditions)
+        now, warnings = taken_now(self._kind, conditions, document), doubts(conditions, lasts=self._kind == "sustained")
         shown = {**document, "conditions": asdict(conditions), "warnings": warnings}
         figures: list[Figure] = []
         if self._base is not None:

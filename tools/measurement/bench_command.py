@@ -7,7 +7,6 @@ they run on one of their own in a private directory that is removed at the end, 
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -178,6 +177,7 @@ def _measured(call: Call, run: Callable[[str | None], dict[str, Any]], url: str 
 def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str, float]:
     """Return how fast one process stores messages that nobody reads, and how much of their memory was fresh."""
     from shmq.tools.measurement.conditions import fresh_share
+    from shmq.tools.measurement.measure import page_faults
 
     topic, body = f"{BENCH_TOPICS}append-{time.monotonic_ns():x}", b"\x5a" * size
     measured = Call(named_url=url, timeout=call.timeout)
@@ -185,17 +185,12 @@ def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str
         send = producer.send
         for _ in repeat(None, min(count, 10_000)):
             send(topic, body)
-        before, started = _page_faults(), time.perf_counter()
+        before, started = page_faults(), time.perf_counter()
         for _ in repeat(None, count):
             send(topic, body)
         rate = count / (time.perf_counter() - started)
-        fresh = fresh_share(_page_faults() - before, count, size)
+        fresh = fresh_share(page_faults() - before, count, size)
     return {"rate": rate, "bytes": rate * size, "nanoseconds": 1e9 / rate, "fresh": fresh}
-
-
-def _page_faults() -> int:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_minflt + used.ru_majflt
 
 
 @contextmanager

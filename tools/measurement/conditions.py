@@ -108,15 +108,19 @@ def condition_text(conditions: Conditions) -> str:
     )
 
 
-def doubts(conditions: Conditions) -> list[str]:
-    """Return why the figures may be worse than what this machine can do; nothing on a quiet one."""
+def doubts(conditions: Conditions, *, lasts: bool = False) -> list[str]:
+    """Return why the figures may be worse than what this machine can do; nothing on a quiet one.
+
+    Args:
+        lasts: it was measured for as long as a service runs, of which cold memory is a part.
+    """
     found = []
     if conditions.is_loaded:
         found.append(
             f"the machine was busy: load {conditions.load:.2f} on {plural(conditions.processors, 'processor')} before "
             f"the measurement; measure again when `uptime` shows less than {conditions.quiet_load:.2f}"
         )
-    if conditions.is_cold:
+    if conditions.is_cold and not lasts:
         found.append(
             f"the memory was cold: {conditions.fresh:.0%} of the log's pages were touched for the first time while "
             "it was measured, so the figures are the kernel's as much as shmq's; measure again"

@@ -14,6 +14,7 @@ the same Python.
 
 from __future__ import annotations
 
+import resource
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -55,6 +56,12 @@ def _child(target: Callable[..., Any], barrier: Any, answer: Connection, argumen
     except BaseException:
         barrier.abort()
         answer.send((False, traceback.format_exc()))
+
+
+def page_faults() -> int:
+    """Return how many pages this process has touched that were not in its page table."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_minflt + used.ru_majflt
 
 
 def run_roles(roles: Sequence[Role], seconds_max: float = MEET_SECONDS_MAX) -> list[Any]:

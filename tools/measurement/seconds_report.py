@@ -1,12 +1,13 @@
 """What a sustained run looks like: a line of figures, a table of percentiles, and a picture of its seconds.
 
-The picture has two parts over the same axis: messages taken in each second with their mean, and what was sent in it.
+The picture has two parts over the same axis: messages sent and taken in each second with their mean, and how long a
+send took in it. Both begin with the second second: in the first one processes start, and it counts in no rate either.
 matplotlib is imported when a picture is wanted, and needs no display.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from shmq.tools.measurement.sustained import SHARES
 from shmq.tools.terminal.output import Column, Terminal
 from shmq.tools.terminal.quantity import rate_text, size_text
 
-_SIZE = (8.0, 3.2)  # inches
+_SIZE = (8.0, 5.2)  # inches
 _DOTS = 110
 
 
@@ -54,8 +55,15 @@ def print_seconds(terminal: Terminal, size: int, figures: Mapping[str, Any]) -> 
     )
 
 
+def _steps(axes: Any, seconds: range, lines: Iterable[tuple[str, list[float]]], *, share: float) -> None:
+    """Draw a step for each second from the second one on, and the last one to its end."""
+    for label, values in lines:
+        counted = [value / share for value in values[1:]]
+        axes.step(seconds, [*counted, *counted[-1:]], where="post", label=label)
+
+
 def draw_seconds(figures: Mapping[str, Any], path: str) -> None:
-    """Draw what was taken and sent in each second.
+    """Draw throughput and latency of each second that counts.
 
     Raises:
         UsageError: the file cannot be written.
@@ -65,14 +73,18 @@ def draw_seconds(figures: Mapping[str, Any], path: str) -> None:
 
     figure = Figure(figsize=_SIZE, dpi=_DOTS, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for name, label in (("sent_each", "sent"), ("taken_each", "taken")):
-        axes.step(range(len(figures[name])), [count / 1e6 for count in figures[name]], where="post", label=label)
-    axes.axhline(figures["rate"] / 1e6, linestyle=":", color="grey", label=f"mean {figures['rate'] / 1e6:.2f}")
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("second")
-    axes.set_ylabel("million messages")
-    axes.legend(loc="lower right")
+    throughput, latency = figure.subplots(2, 1, sharex=True)
+    seconds = range(1, len(figures["taken_each"]) + 1)  # with the end of the last
+    _steps(throughput, seconds, (("sent", figures["sent_each"]), ("taken", figures["taken_each"])), share=1e6)
+    throughput.axhline(figures["rate"] / 1e6, linestyle=":", color="grey", label=f"mean {figures['rate'] / 1e6:.2f}")
+    throughput.set_ylabel("million messages/s")
+    _steps(latency, seconds, (("p50", figures["p50_each"]), ("p99", figures["p99_each"])), share=1.0)
+    latency.set_ylabel("one send, µs")
+    latency.set_xlabel("second")
+    for axes in (throughput, latency):
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(seconds[0], seconds[-1])
+        axes.legend(loc="lower right")
     try:
         figure.savefig(Path(path))
     except OSError as error:

@@ -10,6 +10,7 @@ much as the middle.
 (1) What counts is what the consumer has acknowledged, by the second in which it did so. The first second is not
     counted: processes get going in it.
 (2) Times of sends are kept in classes that are at most 1/128 wide, whatever their number, so a run may last a day.
+(3) How much of the log's memory was fresh, the producer's page faults say.
 """
 
 from __future__ import annotations
@@ -21,7 +22,18 @@ from itertools import islice
 from typing import Any
 
 import shmq
-from shmq.tools.measurement.measure import Meet, Role, check_body, clock, median, numbered_body, plain_body, run_roles
+from shmq.tools.measurement.conditions import fresh_share
+from shmq.tools.measurement.measure import (
+    Meet,
+    Role,
+    check_body,
+    clock,
+    median,
+    numbered_body,
+    page_faults,
+    plain_body,
+    run_roles,
+)
 
 NS = 1_000_000_000
 TIMED_OF = 16  # one send of so many is timed: the clock would be a tenth of all others
@@ -60,29 +72,44 @@ def shares_us(times: Counter[int]) -> dict[str, float]:
     return found
 
 
-def _produce(meet: Meet, plan: Plan) -> tuple[list[int], Counter[int]]:
-    """Send until the deadline; returns what was sent in each second, and the times of single sends."""
-    each, plain, times = Counter[int](), plain_body(plan.size), Counter[int]()
+@dataclass(frozen=True)
+class Sent:
+    """What the producer tells: what was sent in each second, how long single sends took in it, and page faults."""
+
+    each: list[int]
+    times: list[Counter[int]]
+    faults: int
+
+
+def _produce(meet: Meet, plan: Plan) -> Sent:
+    """Send until the deadline."""
+    each, plain = Counter[int](), plain_body(plan.size)
+    times = [
+        Counter[int]() for _ in range(plan.seconds + 1)
+    ]  # the last send begins before the deadline, and ends after
     with shmq.connect(plan.url) as mq, mq.producer() as producer:
         send, topic, untimed = producer.send, plan.topic, range(TIMED_OF - 1)
         meet()  # the consumer is there
         for number in range(WARM_UP_MESSAGES):
             send(topic, numbered_body(number, plan.size))
         meet()
+        before = page_faults()
         started = now = clock()
         deadline = started + plan.seconds * NS
         while now < deadline:
             send(topic, plain)
             after = clock()
-            times[time_class(after - now)] += 1
+            second = (now - started) // NS
+            times[second][time_class(after - now)] += 1
             for _ in untimed:
                 send(topic, plain)
-            each[(now - started) // NS] += len(untimed) + 1
+            each[second] += len(untimed) + 1
             now = clock()
+        faults = page_faults() - before
         for _ in range(TIMED_OF):
             send(topic, END)  # a consumer whose deadline is not over yet waits for messages no longer
         meet()
-    return [each[second] for second in range(plan.seconds)], times
+    return Sent([each[second] for second in range(plan.seconds)], times[: plan.seconds], faults)
 
 
 def _consume(meet: Meet, plan: Plan) -> list[int]:
@@ -119,19 +146,24 @@ def sustained(url: str | None, seconds: int, *, size: int = 256) -> dict[str, An
 
     Returns:
         rate (messages/s, the mean of the counted seconds), worst and median (of one second), bytes (bodies, bytes/s),
-        p50 … max (one send, microseconds), sent_each and taken_each (messages of every second).
+        p50 … max (one send, microseconds), fresh (share of the log's pages that the producer touched first), sent_each
+        and taken_each (messages of every second), p50_each and p99_each (one send in every second; 0 where none ended).
     """
     plan = Plan(url, f"bench-{secrets.token_hex(4)}", size, seconds)
     roles = [Role(_produce, (plan,)), Role(_consume, (plan,))]
-    (sent, times), taken = run_roles(roles, seconds + BORDER_SECONDS)
+    sent, taken = run_roles(roles, seconds + BORDER_SECONDS)
     counted = taken[1:] or taken
     rate = sum(counted) / len(counted)
+    each = [shares_us(times) for times in sent.times]
     return {
         "rate": rate,
         "worst": float(min(counted)),
         "median": float(median(counted)),
         "bytes": rate * size,
-        **shares_us(times),
-        "sent_each": sent,
+        **shares_us(sum(sent.times, Counter())),
+        "fresh": fresh_share(sent.faults, sum(sent.each), size),
+        "sent_each": sent.each,
         "taken_each": taken,
+        "p50_each": [shares.get("p50", 0.0) for shares in each],
+        "p99_each": [shares.get("p99", 0.0) for shares in each],
     }

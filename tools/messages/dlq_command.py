@@ -69,7 +69,7 @@ def list_(call: Call) -> None:
 def show(call: Call, group: str, limit: int) -> None:
     """Show the dead letters of GROUP, the oldest first, with why they are there."""
     with call.connect() as mq:
-        letters = _letters(mq, group, limit)
+        letters = letters_of(mq, group, limit)
         rows = [letter_document(letter) for letter in letters]
     if call.terminal.structured:
         call.terminal.document({"group": group, "letters": rows}, rows=rows)
@@ -87,7 +87,7 @@ def export(call: Call, group: str, limit: int) -> None:
     if call.style.form != "json":
         call.style.form = "jsonl"
     with call.connect() as mq:
-        rows = [letter_document(letter) for letter in _letters(mq, group, limit)]
+        rows = [letter_document(letter) for letter in letters_of(mq, group, limit)]
     call.terminal.document({"group": group, "letters": rows}, rows=rows)
 
 
@@ -101,7 +101,7 @@ def export(call: Call, group: str, limit: int) -> None:
 def resend(call: Call, group: str, offsets: tuple[int, ...], limit: int, dry_run: bool, yes: bool) -> None:
     """Send the dead letters of GROUP to their topics again, as new messages; they stay where they are."""
     with call.connect() as mq:
-        letters = _chosen(mq, group, offsets, limit)
+        letters = chosen_letters(mq, group, offsets, limit)
         rows = [{**letter_document(letter), "sent": yes and not dry_run} for letter in letters]
         if not call.terminal.structured:
             call.terminal.listing(_FIELDS, letters)
@@ -157,15 +157,26 @@ def check_group_exists(mq: shmq.Connection, group: str) -> None:
         raise group_not_found(group, mq.broker_name, names)
 
 
-def _letters(mq: shmq.Connection, group: str, limit: int) -> list[DeadLetter]:
+def letters_of(mq: shmq.Connection, group: str, limit: int) -> list[DeadLetter]:
+    """Return the dead letters of a group, the oldest first.
+
+    Raises:
+        GroupNotFound: there is no such group.
+    """
     letters = mq.admin.dlq(group, limit=limit)
     if not letters and dead_letter_topic(group) not in mq.admin.topics:
         check_group_exists(mq, group)
     return letters
 
 
-def _chosen(mq: shmq.Connection, group: str, offsets: tuple[int, ...], limit: int) -> list[DeadLetter]:
-    letters = _letters(mq, group, limit)
+def chosen_letters(mq: shmq.Connection, group: str, offsets: tuple[int, ...], limit: int) -> list[DeadLetter]:
+    """Return the dead letters of these offsets; of none, all.
+
+    Raises:
+        MessageNotFound: a group has no such dead letter.
+        GroupNotFound: there is no such group.
+    """
+    letters = letters_of(mq, group, limit)
     unknown = sorted(set(offsets) - {letter.message.offset for letter in letters})
     if unknown:
         raise MessageNotFound(f'group "{group}" has no dead letter {unknown[0]}', hint=f"see: shmq dlq show {group}")

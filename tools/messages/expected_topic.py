@@ -1,4 +1,4 @@
-"""Whether the topic that somebody wants to read exists, asked before a consumer attaches to it.
+"""Whether the topic that somebody wants to read or write exists, asked before it is made.
 
 Attaching creates a topic where the broker allows that, so that consumers may come before producers. Who misspells one
 would wait for ever, without a word, at a topic that stays behind.
@@ -9,16 +9,18 @@ would wait for ever, without a word, at a topic that stays behind.
     is new, one slip away from another       refused, unless --create
     is new, but its end was asked for        refused
 
-Two slips are too many for a refusal: `orders-eu` and `orders-us` may well be two topics.
+Two slips are too many for a refusal: `orders-eu` and `orders-us` may well be two topics. Who writes is never refused,
+as a topic begins with its first message; stderr names the topic that is one slip away.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
 
-from shmq.errors import TopicNotFound
+from shmq.errors import ShmqError, TopicNotFound
 from shmq.message import check_topic
 from shmq.tools.broker.view import meant_topic, topic_not_found
 from shmq.tools.command import Call
@@ -37,15 +39,9 @@ def expect_topic(call: Call, connection: shmq.Connection, topic: str, *, must_ex
         InvalidName: no topic can have this name.
     """
     check_topic(topic)
-    figures = connection._figures()
-    if figures.has_topic(topic):
+    if connection._figures().has_topic(topic):
         return
-    if call.is_remote:
-        from shmq.tools.broker.cluster import topic_names
-
-        names = topic_names(connection)
-    else:
-        names = [info.name for info in figures.topics()]
+    names = _names(call, connection)
     if must_exist:
         raise topic_not_found(topic, connection.broker_name, names)
     if not create and (meant := meant_topic(topic, names, slips_max=1)) is not None:
@@ -58,3 +54,23 @@ def expect_topic(call: Call, connection: shmq.Connection, topic: str, *, must_ex
     call.terminal.say(f'topic "{topic}" is new: nothing has been sent to it{meant}')
     if create and call.is_remote:
         connection.admin.create_topic(topic)  # a reader over TCP makes none
+
+
+def suggest_topic(call: Call, connection: shmq.Connection, topic: str) -> None:
+    """Tell who is about to send to a new topic which one may have been meant; who may not look is told nothing."""
+    check_topic(topic)
+    with contextlib.suppress(ShmqError):  # an account that may only send, or no broker: the send will say so
+        if connection._figures().has_topic(topic):
+            return
+        meant = meant_topic(topic, _names(call, connection), slips_max=1)
+        if meant is not None:
+            call.terminal.say(f'topic "{topic}" is new; did you mean "{meant}"?')
+
+
+def _names(call: Call, connection: shmq.Connection) -> list[str]:
+    """Return the names of all topics of the broker or cluster."""
+    if not call.is_remote:
+        return [info.name for info in connection._figures().topics()]
+    from shmq.tools.broker.cluster import topic_names
+
+    return topic_names(connection)

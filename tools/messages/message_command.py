@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.errors import UsageError
-from shmq.message import RESERVED_PROPERTIES, TRACE_TOPIC
+from shmq.message import TRACE_TOPIC
 from shmq.protocol.trace import Trace, decode_traces
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.messages.lookup import find_message, names_a_topic, no_message
-from shmq.tools.messages.text import message_document, render_pretty
+from shmq.tools.messages.text import message_document, own_properties, render_pretty
 from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import clock_text, count_text, plural
 
@@ -56,7 +56,7 @@ def show(call: Call, words: tuple[str, ...]) -> None:
     """
     with call.connect() as mq:
         found = find_message(mq, *_topic_of(words))
-        document = _full_document(found)
+        document = full_document(found)
         body = found.body
     if call.terminal.structured:
         call.terminal.document(document, rows=[document])
@@ -102,9 +102,7 @@ def find(call: Call, /, topic: str, **wanted: Any) -> None:
 def trace(call: Call, message_id: str) -> None:
     """Tell what clients that trace have said about a message: sent, received, consumed, when and by whom."""
     with call.connect() as mq:
-        stored = mq.browse(TRACE_TOPIC, key=message_id, limit=_LIMIT_MAX)
-        traces = [each for record in stored for each in decode_traces(record.body.decode(errors="replace"))]
-    ours = sorted((each for each in traces if _is_about(each, message_id)), key=lambda each: each.time_ms)
+        ours = traces_of(mq, message_id)
     if not ours:
         raise no_message(f"no client has traced a message {message_id}")
     rows = [each._asdict() for each in ours]
@@ -128,16 +126,7 @@ def resend(call: Call, words: tuple[str, ...], dry_run: bool, yes: bool) -> None
         if not call.terminal.structured:
             call.terminal.write(render_pretty(found, escape=True))
         if confirmed(call, yes=yes, dry_run=dry_run):
-            own = {name: text for name, text in found.properties.items() if name not in RESERVED_PROPERTIES}
-            receipt = mq.send(
-                found.topic,
-                found.body,
-                tag=found.tag,
-                keys=found.keys or None,
-                properties=own or None,
-                message_group=found.message_group,
-                flag=found.flag,
-            )
+            receipt = send_again(mq, found)
             document["message_id_new"] = receipt.message_id
             call.terminal.say(f"sent again as {receipt.message_id}")
     call.terminal.report(document, rows=[document])
@@ -187,7 +176,28 @@ def _is_about(each: Trace, text: str) -> bool:
     return text == each.message_id or text in each.keys.split(" ")
 
 
-def _full_document(found: shmq.Message) -> dict[str, Any]:
+def traces_of(mq: shmq.Connection, message_id: str) -> list[Trace]:
+    """Return what clients have said about the message of an id or key, the oldest first."""
+    stored = mq.browse(TRACE_TOPIC, key=message_id, limit=_LIMIT_MAX)
+    traces = [each for record in stored for each in decode_traces(record.body.decode(errors="replace"))]
+    return sorted((each for each in traces if _is_about(each, message_id)), key=lambda each: each.time_ms)
+
+
+def send_again(mq: shmq.Connection, found: shmq.Message) -> shmq.Receipt:
+    """Send a stored message to its topic again, as a new message with the same body, tag, keys and properties."""
+    return mq.send(
+        found.topic,
+        found.body,
+        tag=found.tag,
+        keys=found.keys or None,
+        properties=own_properties(found) or None,
+        message_group=found.message_group,
+        flag=found.flag,
+    )
+
+
+def full_document(found: shmq.Message) -> dict[str, Any]:
+    """Return a message as JSON carries it, with all that is stored of it."""
     return {
         **message_document(found),
         "offset_message_id": found.offset_message_id,

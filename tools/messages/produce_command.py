@@ -19,6 +19,7 @@ import click
 from shmq.errors import UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_topic
+from shmq.tools.messages.expected_topic import suggest_topic
 from shmq.tools.messages.sender import Attributes, Sender, Stored
 from shmq.tools.messages.text import unescape
 from shmq.tools.terminal.line_splitter import LineSplitter
@@ -67,6 +68,7 @@ def produce(
     ends = b"\0" if null else unescape(delimiter) if delimiter is not None else b"\n"
     attributes = Attributes(**given)
     with call.connect() as connection, connection.producer() as producer:
+        suggest_topic(call, connection, topic)
         sender = Sender(producer, topic, attributes, call)
         try:
             if files:

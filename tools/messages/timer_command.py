@@ -43,7 +43,7 @@ _FIELDS: tuple[Field[PendingTimer], ...] = (
 def list_(call: Call, topic: str | None, limit: int) -> None:
     """List the messages of delay= and deliver_at= that wait, what is due first."""
     with local_control_of(call, "which messages wait") as control:
-        found = _pending(control, _COUNT_MAX if topic else limit)
+        found = pending_timers(control, _COUNT_MAX if topic else limit)
     shown = [entry for entry in found.timers if topic in (None, entry.topic)][:limit]
     rows = [_document(entry) for entry in shown]
     if call.terminal.structured:
@@ -61,7 +61,7 @@ def list_(call: Call, topic: str | None, limit: int) -> None:
 def cancel(call: Call, message: str, dry_run: bool, yes: bool) -> None:
     """Take a message back before it is due; ID is its unique key, its offset, or a recall handle."""
     with local_control_of(call, "which messages wait") as control:
-        entry = _find(_pending(control, _COUNT_MAX), message)
+        entry = find_timer(pending_timers(control, _COUNT_MAX), message)
         if not call.terminal.structured:
             call.terminal.say(
                 f"take back the message {entry.unique_key} for topic {entry.topic}, due {clock_text(entry.due_ms)}, "
@@ -74,11 +74,17 @@ def cancel(call: Call, message: str, dry_run: bool, yes: bool) -> None:
     call.terminal.report({**_document(entry), "changed": changed})
 
 
-def _pending(control: ControlClient, count: int) -> PendingTimers:
+def pending_timers(control: ControlClient, count: int) -> PendingTimers:
+    """Return the next messages that wait for their time, and how many wait in all."""
     return decode_body(control.request(Request.TIMERS, {"count": str(count)}).body, PendingTimers)
 
 
-def _find(found: PendingTimers, message: str) -> PendingTimer:
+def find_timer(found: PendingTimers, message: str) -> PendingTimer:
+    """Return one of them by its unique key, offset or recall handle.
+
+    Raises:
+        MessageNotFound: none that can be taken back is called so.
+    """
     for entry in found.timers:
         if entry.handle and message in (entry.unique_key, str(entry.offset), entry.handle):
             return entry

@@ -44,7 +44,7 @@ _FIELDS: tuple[Field[OpenTransaction], ...] = (
 def list_(call: Call, group: str | None) -> None:
     """List the transactions that nobody has ended yet, the oldest first."""
     with local_control_of(call, "which transactions are open") as control:
-        found = _open(control)
+        found = open_transactions(control)
     shown = [entry for entry in found.transactions if group in (None, entry.group)]
     rows = [_document(entry) for entry in shown]
     if call.terminal.structured:
@@ -60,9 +60,8 @@ def list_(call: Call, group: str | None) -> None:
 def check(call: Call, transaction: str) -> None:
     """Let the broker ask a member of the producer group now; ID is the message id, or the offset."""
     with local_control_of(call, "which transactions are open") as control:
-        entry = _find(_open(control), transaction)
-        reply = control.request(Request.CHECK_TRANSACTION, {"tranStateTableOffset": str(entry.offset)})
-    asked = reply.ext.get("asked") == "1"
+        entry = find_transaction(open_transactions(control), transaction)
+        asked = ask_producer(control, entry)
     if call.terminal.structured:
         call.terminal.document({**_document(entry), "asked": asked})
     elif asked:
@@ -97,7 +96,7 @@ def rollback(call: Call, transaction: str, dry_run: bool, yes: bool) -> None:
 def _settle(call: Call, transaction: str, state: int, *, dry_run: bool, yes: bool) -> None:
     verb = "commit" if state == wire.COMMIT else "roll back"
     with local_control_of(call, "which transactions are open") as control:
-        entry = _find(_open(control), transaction)
+        entry = find_transaction(open_transactions(control), transaction)
         if not call.terminal.structured:
             call.terminal.say(
                 f"{verb} the message {entry.message_id} of group {entry.group} for topic {entry.topic}, "
@@ -105,11 +104,22 @@ def _settle(call: Call, transaction: str, state: int, *, dry_run: bool, yes: boo
             )
         changed = confirmed(call, yes=yes, dry_run=dry_run)
         if changed:
-            _end(control, entry, state)
+            end_transaction(control, entry, state)
     call.terminal.report({**_document(entry), "changed": changed})
 
 
-def _end(control: ControlClient, entry: OpenTransaction, state: int) -> None:
+def ask_producer(control: ControlClient, entry: OpenTransaction) -> bool:
+    """Let the broker ask a member of the producer group now; return whether there is one."""
+    reply = control.request(Request.CHECK_TRANSACTION, {"tranStateTableOffset": str(entry.offset)})
+    return reply.ext.get("asked") == "1"
+
+
+def end_transaction(control: ControlClient, entry: OpenTransaction, state: int) -> None:
+    """Let the broker commit or roll back.
+
+    Raises:
+        TransactionError: it cannot any more.
+    """
     fields = {
         "producerGroup": entry.group,
         "tranStateTableOffset": str(entry.offset),
@@ -123,11 +133,17 @@ def _end(control: ControlClient, entry: OpenTransaction, state: int) -> None:
         raise TransactionError(f"transaction {entry.message_id}: {error.remark}", hint="see: shmq tx list") from error
 
 
-def _open(control: ControlClient) -> OpenTransactions:
+def open_transactions(control: ControlClient) -> OpenTransactions:
+    """Return the transactions that nobody has ended yet, the oldest first."""
     return decode_body(control.request(Request.TRANSACTIONS).body, OpenTransactions)
 
 
-def _find(found: OpenTransactions, transaction: str) -> OpenTransaction:
+def find_transaction(found: OpenTransactions, transaction: str) -> OpenTransaction:
+    """Return one of them by its message id or offset.
+
+    Raises:
+        TransactionError: none is called so.
+    """
     for entry in found.transactions:
         if transaction in (entry.message_id, str(entry.offset)):
             return entry

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shmq.errors import ShmqError
 from shmq.shm.access import Access
-from shmq.shm.core import Store, StoreFigures
+from shmq.shm.core import ACK_CONFIRMED, Store, StoreFigures
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of, status_of
 from shmq.store.durable import DurableMark
 from shmq.store.index.mark import read_index_mark
@@ -31,6 +31,7 @@ def collect_log(store: Store, store_path: str) -> Log:
     begin, end, durable, allocated = store.log_begin, store.log_end, store.durable_end, store.allocated_end
     file_bytes = int(store.head["file_bytes"])
     in_use = end + (file_bytes - end % file_bytes if end % file_bytes or end == begin else 0)
+    is_sync_master = store.head["ack_rule"] == ACK_CONFIRMED
     dispatched, indexed = _marks(StoreLayout(Path(store_path), _LAYOUT_ACCESS))
     return Log(
         begin=begin,
@@ -51,6 +52,8 @@ def collect_log(store: Store, store_path: str) -> Log:
         frames_used=figures.frames_used,
         queues_taken=stats["queues_used"],
         queues_max=store.head["queue_max"],
+        replicas_in_sync=store.in_sync_count if is_sync_master else None,
+        unconfirmed_bytes=max(0, end - store.confirmed_end) if is_sync_master else 0,
     )
 
 

@@ -39,6 +39,7 @@ from shmq.tools.observe.snapshot import (
     Process,
     Recovery,
     Refusal,
+    Replication,
     Scrub,
     Segment,
     Topic,
@@ -221,6 +222,15 @@ class Look:
             marks_restored=told.get("marks_restored", 0),
             entries_ignored=told.get("entries_ignored", 0),
         )
+
+    def replication(self) -> Replication | None:
+        """Slaves or master on other hosts."""
+        path = self.place.links_path
+        if not path.exists():
+            return None
+        from shmq.tools.observe.replication import collect_replication
+
+        return self.part("replication", lambda: collect_replication(path))
 
     def scrub(self) -> Scrub | None:
         """What the checks in the background found; None before the first one."""

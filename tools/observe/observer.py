@@ -93,6 +93,7 @@ class Observer:
             faults=tuple(look.faults),
             scrub=look.scrub(),
             refused=refused,
+            replication=look.replication(),
         )
 
     def _attached(self, look: Look) -> Store | None:

@@ -11,6 +11,7 @@
       disk        room, and the marks of this broker                          statvfs, instance.json
       clients     attached connections                                        readers segment, roster.json
       topics, groups                                                          control and readers segments, roster.json
+      replication slaves, or the master, of a broker that has any             links.json
       refused     members whose subscription cannot be served                 roster.json
       recovery    what the last one found                                     instance.json
       scrub       what the checks in the background found                     shmq.scrub in the store
@@ -143,6 +144,8 @@ class Log(NamedTuple):
     examined_bytes: int | None = None
     queues_taken: int = 0  # of queues_max
     queues_max: int = 0
+    replicas_in_sync: int | None = None  # of a synchronous master
+    unconfirmed_bytes: int = 0  # in its log and not on the disks of its slaves in sync
 
 
 class Lock(NamedTuple):
@@ -310,6 +313,72 @@ class Scrub(NamedTuple):
     indexes_rebuilt: int = 0
 
 
+class Replica(NamedTuple):
+    """One slave that is connected; `shmq.shm.links` says what its states mean."""
+
+    address: str
+    kind: str
+    state: str
+    age: float  # of the connection
+    acknowledged: int | None
+    flushed: int | None
+    lag_bytes: int | None
+    lag_ms: int | None
+
+
+class LostReplica(NamedTuple):
+    """A slave that has gone or was refused."""
+
+    address: str
+    reason: str
+    cure: str
+    age: float
+    times: int
+
+
+class Master(NamedTuple):
+    """The master of a slave; the lags are as of when it was heard last."""
+
+    address: str
+    kind: str
+    state: str
+    age: float | None  # since it is followed without a break; None while it is not
+    heard_age: float | None
+    lag_bytes: int | None
+    lag_ms: int | None
+    error: str
+    cure: str
+    error_age: float | None
+
+
+class Election(NamedTuple):
+    """How the master of this broker's name is elected, as this broker sees it."""
+
+    role: str  # waiting, following, campaigning, leading or finished
+    store: str  # this broker's, as the others know it
+    leader: str  # the store of who leads; empty: nobody
+    in_sync: tuple[str, ...]  # the stores that can be elected
+    lease_age: float | None  # seconds since a leader's lease was renewed for the last time
+    reason: str  # why it waits, or is fenced
+    why: str  # how the epoch began
+
+
+class Replication(NamedTuple):
+    """What a broker has to do with other hosts."""
+
+    role: str
+    age: float  # since this was told
+    replicas: tuple[Replica, ...]
+    gone: tuple[LostReplica, ...]
+    refused: tuple[LostReplica, ...]
+    master: Master | None
+    epoch: int = 0
+    standing: str = "leads"  # or "follows", "fenced"
+    leader: str = ""  # who takes messages, where this broker does not and knows it
+    election: Election | None = None
+    standing_age: float | None = None  # since standing or epoch changed, or since its process began to look
+
+
 class Snapshot(NamedTuple):
     """One look at one broker."""
 
@@ -330,6 +399,7 @@ class Snapshot(NamedTuple):
     faults: tuple[Fault, ...]
     scrub: Scrub | None = None
     refused: tuple[Refusal, ...] = ()
+    replication: Replication | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain dicts and lists, as JSON carries it."""

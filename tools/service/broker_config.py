@@ -14,13 +14,29 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from shmq.errors import UsageError
 
+_COMMAND_LINE = "command line"  # as the daemon calls it
+_FILE = "shmq.broker_config"  # which was read, in a context
+_OF_THE_DAEMON = {
+    "name": "broker_name",
+    "file-size": "file_bytes",
+    "nameserver": "nameservers",
+    "timer-max-delay": "timer_max_delay_seconds",
+    "unit-memory": "unit_memory_bytes",
+    "populate": "populate_bytes",
+    "flush-interval": "flush_interval_ms",
+    "no-auto-create": "auto_create",
+    "no-tcp": "tcp",
+}
+_OTHER_WAY_ROUND = frozenset({"no-auto-create", "no-tcp"})
 _NOT_IN_A_FILE = frozenset({"_config", "detach", "log_file", "help"})  # they say how this command runs, not the broker
 
 
@@ -42,6 +58,7 @@ def read_broker_config(context: click.Context, _parameter: click.Parameter, valu
             f"{path} is no TOML: {error}", hint='a line is: retention-hours = 72, or flush = "sync"'
         ) from None
     options = options_of(context.command)
+    context.meta[_FILE] = str(path)
     context.default_map = {
         options[_checked(name, options, path)].name: _value(options[name], entry, path, name)
         for name, entry in given.items()
@@ -58,6 +75,33 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
         and not parameter.hidden
         and parameter.name not in _NOT_IN_A_FILE
     }
+
+
+def field_of(name: str) -> str:
+    """Return what the daemon calls an option of `shmq serve`."""
+    return _OF_THE_DAEMON.get(name, name.replace("-", "_"))
+
+
+def value_of(name: str, settings: Mapping[str, Any]) -> Any:
+    """Return the value of an option of `shmq serve`, as a file gives it, from the settings of a daemon."""
+    value = settings[field_of(name)]
+    if name in _OTHER_WAY_ROUND:
+        return not value
+    return f"{value}ms" if name == "flush-interval" else value
+
+
+def origins_of(context: click.Context) -> dict[str, str]:
+    """Return where settings come from, by the daemon's names: the path of the file, or "command line"."""
+    places = {
+        ParameterSource.DEFAULT_MAP: context.meta.get(_FILE, ""),
+        ParameterSource.COMMANDLINE: _COMMAND_LINE,
+        ParameterSource.ENVIRONMENT: _COMMAND_LINE,
+    }
+    found = {
+        field_of(name): places.get(context.get_parameter_source(str(option.name)) or ParameterSource.DEFAULT, "")
+        for name, option in options_of(context.command).items()
+    }
+    return {field: place for field, place in found.items() if place}
 
 
 def _checked(name: str, options: dict[str, click.Option], path: Path) -> str:

@@ -1,6 +1,7 @@
-"""`shmq config`: show and check the settings with which `shmq serve` would run; nothing is started.
+"""`shmq config`: show and check the settings with which `shmq serve` would run, or runs; nothing is started.
 
-    show     every setting as TOML, which `shmq serve --config` reads again; what nobody has set stands behind a #
+    show     every setting as TOML, which `shmq serve --config` reads again; what nobody has set stands behind a #;
+             --running asks the broker that runs, and adds where each comes from
     check    whether the daemon takes them: exit status 0, or 64 and why not
 
 The daemon itself says what its settings come to, so the two cannot differ.
@@ -16,39 +17,34 @@ import click
 
 from shmq import errors
 from shmq.shm.place import place_of
+from shmq.tools.broker.access import local_control_of
 from shmq.tools.command import Call, Group, pass_call
-from shmq.tools.service.broker_config import options_of
+from shmq.tools.service.broker_config import field_of, options_of, origins_of, value_of
 from shmq.tools.service.serve_command import daemon_command, serve
 from shmq.tools.terminal.exit_code import ExitCode
 
 config = Group("config", help="Show and check a broker's settings.")
 
-_OF_THE_DAEMON = {
-    "name": "broker_name",
-    "file-size": "file_bytes",
-    "nameserver": "nameservers",
-    "timer-max-delay": "timer_max_delay_seconds",
-    "unit-memory": "unit_memory_bytes",
-    "populate": "populate_bytes",
-    "flush-interval": "flush_interval_ms",
-}
-_FLAGS = {"no-auto-create": "auto_create", "no-tcp": "tcp"}  # which the daemon has the other way round
 _file_argument = click.argument("file", metavar="[FILE]", required=False, type=click.Path(dir_okay=False))
 
 
 @config.command()
 @_file_argument
+@click.option("--running", is_flag=True, help="Those of the broker that runs, and where each comes from.")
 @pass_call
-def show(call: Call, file: str | None) -> None:
+def show(call: Call, file: str | None, running: bool) -> None:
     """Print every setting of `shmq serve`, or of `shmq serve --config FILE`, as TOML."""
-    given, settings = _settings(file)
-    values = {name: _value(name, settings) for name in options_of(serve)}
+    if running and file is not None:
+        raise errors.UsageError("--running asks the broker, not a file", hint="leave one of them out")
+    settings, origins = _in_force(call) if running else _settings(file)
+    values = {name: value_of(name, settings) for name in options_of(serve)}
+    places = {name: origins[field_of(name)] for name in values if field_of(name) in origins}
     if call.terminal.structured:
-        call.terminal.document({"file": file, "settings": values})
+        call.terminal.document({"file": file, "settings": values, "origins": places})
         return
     for name, value in values.items():
-        mark = "" if name.replace("-", "_") in given else "# "
-        call.terminal.line(f"{mark}{name} = {json.dumps(value, ensure_ascii=False)}")
+        mark, place = ("", f"  # {places[name]}" if running else "") if name in places else ("# ", "")
+        call.terminal.line(f"{mark}{name} = {json.dumps(value, ensure_ascii=False)}{place}")
 
 
 @config.command()
@@ -56,14 +52,15 @@ def show(call: Call, file: str | None) -> None:
 @pass_call
 def check(call: Call, file: str | None) -> int:
     """Say whether a broker would take the settings of FILE."""
-    given, _ = _settings(file)
-    call.terminal.report({"file": file, "settings_given": sorted(name.replace("_", "-") for name in given)})
+    _, origins = _settings(file)
+    given = sorted(name for name in options_of(serve) if field_of(name) in origins)
+    call.terminal.report({"file": file, "settings_given": given})
     call.terminal.say(f"{file or 'the defaults'}: fine")
     return ExitCode.DONE
 
 
-def _settings(file: str | None) -> tuple[set[str], dict[str, Any]]:
-    """Return the names of the options that the file sets, and every setting of the daemon.
+def _settings(file: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return every setting of the daemon, and where those come from that the file sets.
 
     Raises:
         UsageError: the file names what is no option, or gives it a value it cannot have.
@@ -71,7 +68,6 @@ def _settings(file: str | None) -> tuple[set[str], dict[str, Any]]:
     """
     words = ["--config", file] if file is not None else []
     context = serve.make_context("shmq serve", words, parent=click.get_current_context())
-    given = {name for name in context.params if context.get_parameter_source(name) is _FROM_FILE}
     command = daemon_command(place_of(f"shmq://{context.params['name']}"), **context.params)
     if context.params["runtime_dir"] is not None:
         command += ["--runtime-dir", context.params["runtime_dir"]]
@@ -79,14 +75,11 @@ def _settings(file: str | None) -> tuple[set[str], dict[str, Any]]:
     said = json.loads(done.stdout) if done.stdout else {"error": done.stderr.strip()}
     if "error" in said:
         raise errors.UsageError(said["error"], hint=said.get("hint", ""))
-    return given, said
+    return said, origins_of(context)
 
 
-_FROM_FILE = click.core.ParameterSource.DEFAULT_MAP
-
-
-def _value(name: str, settings: dict[str, Any]) -> Any:
-    if name in _FLAGS:
-        return not settings[_FLAGS[name]]
-    value = settings[_OF_THE_DAEMON.get(name, name.replace("-", "_"))]
-    return f"{value}ms" if name == "flush-interval" else value
+def _in_force(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the settings the broker runs with, and where those come from that are no defaults."""
+    with local_control_of(call, "all its settings") as control:
+        status = control.status()
+    return status["settings"], status["origins"]

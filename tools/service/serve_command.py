@@ -27,7 +27,7 @@ from shmq import errors
 from shmq.shm.place import Place, check_broker_name, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
-from shmq.tools.service.broker_config import read_broker_config
+from shmq.tools.service.broker_config import origins_of, read_broker_config
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.quantity import count_text
 
@@ -104,11 +104,21 @@ def table_options(function: FunctionT) -> FunctionT:
 @click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key, PEM.")
 @click.option("--tls-mode", type=click.Choice(["disabled", "permissive", "enforcing"]), help="Who must use TLS.")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve OpenMetrics over HTTP, on loopback.  [no]")
-@click.option("--role", type=click.Choice(["master", "slave"]), help="slave: copy the log of --master.  [master]")
+@click.option(
+    "--role",
+    type=click.Choice(["master", "sync-master", "slave"]),
+    help="slave: copy the log of --master; sync-master: acknowledge what slaves have.  [master]",
+)
+@click.option("--in-sync-min", type=int, help="Disks that must have a message of a sync-master, its own too.  [1]")
 @click.option("--master", metavar="HOST:PORT", help="The broker a slave copies.")
 @click.option("--master-ha", metavar="HOST:PORT", help="Where that ships its log.  [its port + 1]")
 @click.option("--ha-listen", metavar="HOST:PORT", help="Ship the log to slaves on other hosts.  [no]")
 @click.option("--ha-allow", metavar="CIDR;…", help="Which addresses they may have, beside loopback.")
+@click.option("--ha-secret-file", type=click.Path(dir_okay=False), metavar="FILE", help="Both ends prove to know it.")
+@click.option("--etcd", metavar="URL;…", help="Elect the master of this name over etcd.  [no]")
+@click.option("--etcd-ca", type=click.Path(dir_okay=False), metavar="FILE", help="Whom to trust there, PEM.")
+@click.option("--etcd-cert", type=click.Path(dir_okay=False), metavar="FILE", help="What to show there, PEM.")
+@click.option("--etcd-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key, PEM.")
 @click.option("--flush-interval", type=Duration(), metavar="TIME", help="Longest time between two flushes.  [500ms]")
 @click.option("--unit-memory", type=Size(), metavar="SIZE", help="Queue units kept in memory.  [64M]")
 @click.option("--populate", type=Size(), metavar="SIZE", help="Log made present ahead of writers.  [16M]")
@@ -125,6 +135,7 @@ def serve(call: Call, /, detach: bool, log_file: str | None, **given: Any) -> in
     if log_file is not None and not detach:
         raise errors.UsageError("--log-file is for --detach", hint="redirect stderr instead: 2>FILE")
     command = daemon_command(place, **given)
+    command += ["--origins", json.dumps(origins_of(click.get_current_context()))]
     if detach:
         return _serve_in_background(call, place, command, log_file)
     sys.stdout.flush()
@@ -164,9 +175,9 @@ _PASSED_ON = (
     *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent"),
     *("flush", "verify_reads", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
     *("advertise", "cluster", "bridges", "tcp_connections_max", "address_connections_max", "tls_mode", "metrics"),
-    *("role", "master", "master_ha", "ha_listen", "ha_allow"),
+    *("role", "in_sync_min", "master", "master_ha", "ha_listen", "ha_allow", "etcd"),
 )
-_FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca")
+_FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca", "etcd_ca", "etcd_cert", "etcd_key", "ha_secret_file")
 _FLAGS = ("no_auto_create", "no_tcp", "insecure")
 
 

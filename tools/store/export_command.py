@@ -17,8 +17,11 @@ import click
 
 from shmq.errors import StoreError
 from shmq.record import record_bytes_at
+from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES, RecordBatch, UnitRun
 from shmq.shm.unit import units_of
+from shmq.store.layout import StoreLayout
+from shmq.store.lineage.cutting import tails
 from shmq.store.proof.record import StoredRecord
 from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification
 from shmq.tools.command import Call, Command, pass_call
@@ -35,6 +38,9 @@ from shmq.tools.terminal.quantity import plural
 @click.option("--queue", "queue_id", type=click.IntRange(0, 65535), help="Only this queue.")
 @click.option("--from-offset", type=click.IntRange(min=0), metavar="N", help="Only from this queue offset on.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="Only up to this queue offset, without it.")
+@click.option(
+    "--tail", "from_tails", is_flag=True, help="What was cut off when the broker became a slave, not the log."
+)
 @click.option("--raw", is_flag=True, help="The records as they are in the log, one behind the other.")
 @click.option(
     "--output",
@@ -52,20 +58,28 @@ def export(
     queue_id: int | None,
     from_offset: int | None,
     to_offset: int | None,
+    from_tails: bool,
     raw: bool,
     destination: Path,
 ) -> int:
     """Copy messages out of a store into a file: JSON lines with the body as base64, or the records themselves.
 
     Reads only; a broker may run. Without --topic: every topic. Exit status 1 if a damaged range was stepped over.
+
+    With --tail it copies what only this broker had when it became a slave, the oldest first; `shmq store resend` sends
+    that again.
     """
     root = store_root(call, store)
-    log = LogFiles(root / "commitlog")
-    walked = Verification(log_begin=log.begin, log_end=log.begin)
+    logs = [LogFiles(root / "commitlog")]
+    kept = tails(StoreLayout(root, Access(-1))) if from_tails else []
+    if from_tails:
+        logs = [LogFiles(tail.path, begin=tail.begin) for tail in kept]
+    walked = Verification(log_begin=logs[0].begin if logs else 0, log_end=logs[0].begin if logs else 0)
     wanted = _Wanted(frozenset(topics), queue_id, from_offset or 0, to_offset)
     with _new_file(destination) as file:
         copied = _Copy(file, wanted, raw=raw)
-        RecordWalk(log, walked, on_record=copied.add, on_batch=copied.add_batch).run()
+        for log in logs:
+            RecordWalk(log, walked, on_record=copied.add, on_batch=copied.add_batch).run()
     count = copied.count
     document = {
         "store": str(root),
@@ -73,12 +87,15 @@ def export(
         "messages": count,
         "log_end": walked.log_end,
         "damages": [vars(fault) for fault in walked.faults],
+        "tails": [{"path": str(tail.path), "begin": tail.begin, "end": tail.end, "epoch": tail.epoch} for tail in kept],
     }
     if call.terminal.structured:
         call.terminal.document(document)
     else:
         for fault in walked.faults:
             call.terminal.line(f"  ! log byte {fault.position}: {fault.reason}; stepped over")
+        for tail in kept:
+            call.terminal.line(f"  {tail.path}: log bytes {tail.begin} to {tail.end}, others in epoch {tail.epoch}")
         call.terminal.line(f"{plural(count, 'message')} in {destination}")
     return ExitCode.NO if walked.fault_count else ExitCode.DONE
 

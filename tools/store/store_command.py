@@ -9,6 +9,7 @@ from shmq.tools.store.export_command import export
 from shmq.tools.store.import_command import import_store
 from shmq.tools.store.inspect_command import inspect
 from shmq.tools.store.repair_command import repair
+from shmq.tools.store.resend_command import resend
 from shmq.tools.store.scrub_command import scrub
 from shmq.tools.store.verify_command import verify
 
@@ -18,5 +19,5 @@ def store() -> None:
     """Check, look into, copy out, take over and repair the files of a broker's store."""
 
 
-for command in (verify, inspect, export, import_store, repair, scrub):
+for command in (verify, inspect, export, resend, import_store, repair, scrub):
     store.add_command(command)

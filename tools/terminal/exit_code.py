@@ -39,6 +39,7 @@ class ExitCode(IntEnum):
 EXIT_CODES: dict[type[errors.ShmqError], ExitCode] = {
     errors.ShmqError: ExitCode.INTERNAL,
     errors.UsageError: ExitCode.USAGE,
+    errors.TopicExists: ExitCode.NO,
     errors.ConnectError: ExitCode.UNREACHABLE,
     errors.PermissionDenied: ExitCode.NO_PERMISSION,
     errors.VersionMismatch: ExitCode.CONFIGURATION,

@@ -19,15 +19,15 @@ _DURATION_PATTERN = r"(?i)^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$"
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
-def size_text(size_bytes: int) -> str:
-    """Return bytes in binary units with three significant digits."""
+def size_text(size_bytes: float) -> str:
+    """Return bytes, or bytes a second, in binary units with three significant digits; single bytes are whole."""
     value = float(size_bytes)
     for unit in _SIZE_UNITS:
         if value < 1000 or unit == _SIZE_UNITS[-1]:
             break
         value /= 1024
     if unit == "B":
-        return f"{size_bytes} B"
+        return f"{size_bytes:.0f} B"
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
 
 

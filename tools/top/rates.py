@@ -6,12 +6,13 @@ with one look, or when the counter belongs to another process or generation, it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from shmq.client.client_id import name_of
-from shmq.tools.observe.snapshot import Client, Group, Process, Snapshot
+from shmq.tools.observe.snapshot import Client, Group, Process, Snapshot, plain
 
 TCP_ROLE = "tcp"
 
@@ -97,6 +98,7 @@ class Picture:
             "out_rate": self.out_rate,
             "log_end": log.end if log else None,
             "flush_behind_bytes": log.flush_behind_bytes if log else None,
+            "replication": plain(self.snapshot.replication),
             "processes": [asdict(row) for row in self.processes],
             "topics": [asdict(row) for row in self.topics],
             "groups": [asdict(row) for row in self.groups],
@@ -228,8 +230,7 @@ def _topics(
     consumed_before: Mapping[tuple[str, str], int],
 ) -> tuple[TopicRow, ...]:
     stored = {topic.name: topic.stored for topic in before.topics} if before else {}
-    out, out_before, readers = _by_topic(consumed), _by_topic(consumed_before), {topic for _, topic in consumed}
-    groups = {name: sum(topic == name for _, topic in consumed) for name in readers}
+    out, out_before, groups = _by_topic(consumed), _by_topic(consumed_before), Counter(topic for _, topic in consumed)
     return tuple(
         TopicRow(
             name=topic.name,
@@ -239,7 +240,7 @@ def _topics(
             size_bytes=topic.size_bytes,
             in_rate=rate(topic.stored, stored.get(topic.name)),
             out_rate=rate(out.get(topic.name), out_before.get(topic.name)),
-            groups=groups.get(topic.name, 0),
+            groups=groups[topic.name],
         )
         for topic in after.topics
     )

@@ -14,12 +14,14 @@ from rich.text import Text
 
 from shmq.client.client_id import name_of
 from shmq.message import is_system_group
+from shmq.shm.links import CATCHING_UP, CONNECTING, LOST, STUCK
 from shmq.tools.health.broker_rules import broker_findings
 from shmq.tools.health.finding import Verdict, by_severity
 from shmq.tools.health.thresholds import Thresholds
+from shmq.tools.observe.election_text import election_text
 from shmq.tools.observe.processes import STOPPED
 from shmq.tools.observe.snapshot import Snapshot
-from shmq.tools.terminal.quantity import age_text, count_text, rate_text, size_text
+from shmq.tools.terminal.quantity import age_text, count_text, plural, rate_text, size_text
 from shmq.tools.top.rates import GroupRow, Picture, ProcessRow, TopicRow
 from shmq.tools.top.table import Column, Row, layout
 
@@ -60,7 +62,7 @@ class Choice:
 
 def page(picture: Picture, choice: Choice, *, width: int, height: int | None = None) -> Group:
     """Return what is shown; `height` None shows everything, as a pipe wants it."""
-    head = [_headline(picture, choice, width), *_troubles(picture.snapshot), _bars(picture)]
+    head = [_headline(picture, choice, width), *_troubles(picture.snapshot), _bars(picture), *_hosts(picture.snapshot)]
     panes = PANES if choice.pane == "all" else (choice.pane,)
     tables = {pane: _table(picture, choice, pane) for pane in panes}
     lines: list[Text] = list(head)
@@ -111,7 +113,7 @@ def _headline(picture: Picture, choice: Choice, width: int) -> Text:
     if supervisor is not None and supervisor.alive:
         facts += [f"pid {supervisor.pid}", *([broker.tcp] if broker.tcp else [])]
         facts += [f"up {age_text(supervisor.age)}"] if supervisor.age is not None else []
-    stored = _known(lambda rate: size_text(int(rate)), picture.in_bytes_rate)
+    stored = _known(size_text, picture.in_bytes_rate)
     rates = f"in {_known(rate_text, picture.in_rate)}/s {stored}/s   out {_known(rate_text, picture.out_rate)}/s"
     text = Text("  ".join(facts), "bold")
     text.append("   " + rates)
@@ -150,8 +152,33 @@ def _bars(picture: Picture) -> Text:
     log = snapshot.log
     if log is not None:
         text.append(f"flush behind {size_text(log.flush_behind_bytes)}   spare files {log.spare_files}   ")
+        if log.replicas_in_sync is not None:
+            text.append(
+                f"{plural(log.replicas_in_sync, 'slave')} in sync, {size_text(log.unconfirmed_bytes)} behind   "
+            )
         text.append(f"lock waits given up {count_text(log.busy)}")
     return text
+
+
+_LINK_STYLES = {CONNECTING: "yellow", CATCHING_UP: "yellow", STUCK: _BAD, LOST: _BAD}
+
+
+def _hosts(snapshot: Snapshot) -> list[Text]:
+    """The election, and each slave or master on another host, a line each; what is wrong is among the troubles."""
+    told = snapshot.replication
+    if told is None:
+        return []
+    links = [("slave", row) for row in told.replicas] + ([("master", told.master)] if told.master else [])
+    lines = [] if told.election is None else [Text(election_text(told.election))]
+    for name, row in links:
+        text = Text(f"{name} {row.address} ")
+        text.append(
+            row.state, "yellow" if row.state in (CATCHING_UP, CONNECTING) else _BAD if row.age is None else "green"
+        )
+        if row.lag_bytes is not None and row.lag_ms is not None:
+            text.append(f"   {size_text(row.lag_bytes)}, {age_text(row.lag_ms / 1000)} behind")
+        lines.append(text)
+    return lines
 
 
 def _table(picture: Picture, choice: Choice, pane: str) -> tuple[Sequence[Column], list[Row]]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shmq.testing import SharedBroker
+from shmq.testing import Broker, SharedBroker
 from tests.tools.shell import Shell, interrupt
 
 
@@ -108,12 +108,39 @@ def test_a_group_that_is_being_read_is_not_moved(shell: Shell, group: str, topic
     assert 0 not in offsets(shell, group, topic)
 
 
+def test_a_slip_in_the_name_of_a_group_makes_no_group(shell: Shell, group: str, topic: str) -> None:
+    for words in (("reset", group + "x", topic, "--to", "begin"), ("skip", group + "x", topic)):
+        error = shell.fails(1, "offset", *words, "--yes")
+        assert error["type"] == "GroupNotFound" and f'did you mean "{group}"?' in error["hint"]
+    shell.fails(1, "group", "show", group + "x")
+
+
+def test_here_and_over_tcp_a_group_with_members_is_neither_moved_nor_deleted() -> None:
+    with Broker(tcp=True) as broker, broker.connect() as mq:
+        mq.send("orders", b"a")
+        with mq.subscribe("orders", group="billing") as messages:
+            [message] = messages.receive(1, wait=60)
+            message.ack()
+            for url in (broker.url, f"rocketmq://{broker.name_server}"):
+                shell = Shell(url)
+                for words in (("reset", "billing", "orders", "--to", "begin"), ("skip", "billing")):
+                    for sure in ("--dry-run", "--yes"):
+                        error = shell.fails(75, "offset", *words, sure)
+                        assert 'group "billing" is being read by' in error["error"] and error["hint"]
+                error = shell.fails(75, "group", "delete", "billing", "--yes")
+                assert mq.client_id in error["error"] and error["hint"] == "stop its members, then run it again"
+        shell.ok("group", "delete", "billing", "--yes")
+
+
 def test_a_group_that_never_read_a_topic_can_be_placed_on_it(
     shell: Shell, topic: str, shmq_shared_broker: SharedBroker
 ) -> None:
     group = shmq_shared_broker.named("new")
     shell.ok("produce", topic, stdin=b"a\nb\n")
-    assert shell.fails(1, "offset", "reset", group, "--to", "end", "--yes")["code"] == 26
+    for words in ((group, topic), (group,)):
+        error = shell.fails(1, "offset", "reset", *words, "--to", "end", "--yes")
+        assert error["code"] == 26
+    shell.ok("group", "create", group)
     done = shell.json("offset-change", "offset", "reset", group, topic, "--to", "end", "--yes")
     assert done["left_out"] == 2
     assert shell.ok("consume", topic, "-g", group, "-e") == b""

@@ -90,13 +90,18 @@ def test_a_missing_topic_is_a_no_that_names_the_nearest(shell: Shell, topic: str
         assert error["type"] == "TopicNotFound" and f'did you mean "{topic}"?' in error["hint"]
 
 
-def test_creating_twice_is_a_no_unless_it_does_not_matter(shell: Shell, topic: str) -> None:
+def test_creating_what_exists_is_a_no_unless_it_is_as_asked(shell: Shell, topic: str) -> None:
     made = shell.json("topic-change", "topic", "create", topic, "--queues", "5")
     assert (made["action"], made["changed"], made["queues"], made["kind"]) == ("create", True, 5, "normal")
-    again = shell.json("topic-change", "topic", "create", topic, "--queues", "7", status=1)
-    assert not again["changed"]
-    assert not shell.json("topic-change", "topic", "create", topic, "--if-missing")["changed"]
+    for words in ((), ("--queues", "5"), ("--queues", "7", "--if-missing"), ("--kind", "normal", "--permission", "rw")):
+        assert not shell.json("topic-change", "topic", "create", topic, *words)["changed"]
+    again = shell.fails(1, "topic", "create", topic, "--queues", "7", "--kind", "fifo", "--flush", "sync")
+    assert "queues is 5, not 7, kind is normal, not fifo, flush is broker, not sync" in again["error"]
+    cure = f"shmq topic update {topic} --queues 7 --kind fifo --flush sync"
+    assert (again["type"], cure in again["hint"]) == ("TopicExists", True)
     assert shell.json("topic-show", "topic", "show", topic)["queues"] == 5
+    shell.ok(*cure.split()[1:])
+    assert not shell.json("topic-change", "topic", "create", topic, *cure.split()[4:])["changed"]
 
 
 def test_a_dry_run_changes_nothing(shell: Shell, topic: str) -> None:
@@ -149,7 +154,8 @@ def test_a_name_no_topic_can_have_is_refused(shell: Shell, name: str) -> None:
 
 
 def test_the_broker_keeps_its_own_topics(shell: Shell) -> None:
-    assert shell.run("topic", "create", "SCHEDULE_TOPIC_XXXX").status != 0
+    for words in (("create",), ("update", "--queues", "2"), ("delete", "--yes"), ("delete", "--dry-run")):
+        assert "the broker's own" in shell.fails(64, "topic", words[0], "SCHEDULE_TOPIC_XXXX", *words[1:])["error"]
 
 
 def test_a_topic_is_given_a_flush_of_its_own_and_loses_it_again(

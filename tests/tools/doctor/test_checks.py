@@ -1,6 +1,8 @@
 """Store, network and consumers: what is wrong there is told with numbers and a cure."""
 
+import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 import shmq
+from shmq.shm.core import Store
 from shmq.testing import Broker
-from shmq.tools.doctor import consumers, disk, machine, network
+from shmq.tools.doctor import consumers, disk, installation, machine, network
 from shmq.tools.doctor import examine as examine_module
 from shmq.tools.doctor.case import Case, open_case
 from shmq.tools.doctor.finding import Finding
@@ -60,6 +63,18 @@ def test_a_port_that_takes_no_connection_is_a_failure(real: Case) -> None:
     assert found.verdict == "ok"
 
 
+def test_a_link_to_other_hosts_on_which_nobody_proves_who_he_is_is_warned_of(real: Case) -> None:
+    def found(**options: str) -> list[str]:
+        return [finding.verdict for finding in network.check_links(replace(real, options=options))]
+
+    assert found() == [] and found(ha_listen="") == []
+    assert found(ha_listen="127.0.0.1:10912") == ["ok"] and found(ha_listen="[::1]:10912") == ["ok"]
+    assert found(ha_listen="10.0.0.4:10912", ha_secret_file="/etc/link") == ["ok"]
+    assert found(ha_listen="10.0.0.4:10912") == found(ha_listen="0.0.0.0:10912") == ["warn"]
+    [finding] = network.check_links(replace(real, options={"ha_listen": "10.0.0.4:10912"}))
+    assert "--ha-secret-file" in finding.fix
+
+
 def test_addresses_are_read_as_they_are_written() -> None:
     assert network.split_address("0.0.0.0:10911") == ("127.0.0.1", 10911)
     assert network.split_address("[::]:9876") == ("::1", 9876)
@@ -69,6 +84,13 @@ def test_addresses_are_read_as_they_are_written() -> None:
 
 def test_the_running_brokers_options_are_seen(real: Case) -> None:
     assert real.options["broker_name"] == real.place.broker_name and real.options["tcp"] is True
+
+
+def test_the_library_of_this_command_is_known_by_the_file_that_is_mapped(real: Case) -> None:
+    [found] = installation.check_libraries(real)
+    own = os.path.realpath(str(sys.modules[Store.__module__].__file__))
+    assert own in found.figures["libraries"]
+    assert found.text.endswith("the same as this command") == (list(found.figures["libraries"]) == [own])
 
 
 def test_members_that_subscribe_differently_are_told(real: Case) -> None:

@@ -107,7 +107,8 @@ def test_fix_removes_what_is_dead_and_nothing_that_lives(tmp_path: Path) -> None
         assert named in shell.run("doctor", "--fix", "--dry-run").err and len(dead.names()) == 4
         taken = sum((Path("/dev/shm") / name.lstrip("/")).stat().st_blocks * 512 for name in dead.names())
         document = shell.json("doctor", "doctor", "--fix", status=1)  # no broker runs on that store
-        assert finding(document, "memory.mapped")["figures"]["pids"] == [viewer.pid]
+        mapped_by = [entry["figures"]["pids"] for entry in document["findings"] if entry["check"] == "memory.mapped"]
+        assert [viewer.pid] in mapped_by  # others on this host may have killed brokers just now
         [removal] = [entry for entry in document["removals"] if entry["generation"] == named]
         assert (len(removal["removed"]), removal["refused"], dead.names()) == (4, "", [])
         assert removal["bytes"] == taken and (alive.names(), mapped.names()) == before

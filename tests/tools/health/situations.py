@@ -10,6 +10,7 @@ from shmq.tools.health.finding import Finding, Verdict
 from shmq.tools.health.report import Report
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.observer import Observer
+from shmq.tools.observe.snapshot import Snapshot
 from tests.deadline import attempts
 
 PROMPT_SECONDS = 2.0
@@ -42,6 +43,12 @@ def of(check: str, verdict: Verdict, *words: str) -> Callable[[Finding], bool]:
     return lambda finding: (
         finding.check == check and finding.verdict is verdict and all(word in finding.what for word in words)
     )
+
+
+def looked(url: str) -> Snapshot:
+    """What fresh eyes see."""
+    with Observer(url) as observer:
+        return examine(observer, Thresholds()).snapshot
 
 
 def all_well(url: str, **thresholds: Any) -> Report:

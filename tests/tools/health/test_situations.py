@@ -27,7 +27,7 @@ from shmq.tools.health.finding import Finding, Verdict
 from shmq.tools.health.thresholds import Thresholds
 from shmq.version import __version__
 from tests.shm.private_memory import private_memory
-from tests.tools.health.situations import all_well, of, reported
+from tests.tools.health.situations import all_well, looked, of, reported
 from tests.tools.shell import until
 
 CRITICAL, WARNING = Verdict.CRITICAL, Verdict.WARNING
@@ -150,6 +150,21 @@ def test_a_killed_consumer(broker: Broker) -> None:
         process.communicate()
         mq.admin.groups["killed"].delete()
     all_well(broker.url)
+
+
+def test_consumers_whose_connection_was_closed_have_left(broker: Broker) -> None:
+    with broker.connect() as mq:
+        mq.producer().send("left", b"first")
+        next(iter(mq.subscribe("left", group="leavers"))).ack()
+        mq.simple_consumer("left", group="poppers").receive(1, wait=10)
+    groups = "leavers", "poppers"
+    with broker.connect() as mq:
+        with mq.subscribe("left", group="later"):
+            until(lambda: looked(broker.url).group("later").members, "a roster that was written since")
+        seen = looked(broker.url)
+        assert [seen.group(name).departed for name in groups] == [(), ()]
+        for name in (*groups, "later"):
+            mq.admin.groups[name].delete()
 
 
 def test_a_consumer_that_is_attached_and_does_not_read(broker: Broker) -> None:

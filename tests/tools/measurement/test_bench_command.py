@@ -6,10 +6,12 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shmq.testing import Broker
+from shmq.tools.measurement.seconds_report import draw_seconds
 from tests.tools.shell import TIMEOUT, Shell
 
 QUICK = ("--count", "1000", "--batch", "10", "--trips", "100", "--size", "100")
@@ -96,11 +98,33 @@ def test_a_sustained_run_tells_every_second_and_draws_them(shell: Shell, directo
     assert len(document["sent_each"]) == len(document["taken_each"]) == 3
     assert 0 < document["worst"] <= document["median"] and document["worst"] <= document["rate"]
     assert 0 < document["p50"] <= document["p99"] <= document["p9999"] <= document["max"]
+    assert len(document["p50_each"]) == len(document["p99_each"]) == 3
+    assert all(0 < middle <= slow for middle, slow in zip(document["p50_each"], document["p99_each"], strict=True))
+    assert document["fresh"] == document["conditions"]["fresh"] and 0 <= document["fresh"] <= 1
+    assert not any("cold" in warning for warning in document["warnings"]), "cold memory is what it measures"
     assert picture.read_text().startswith("<?xml")
     picture.unlink()
     assert list(directory.iterdir()) == []
     printed = shell.run("bench", "--sustained", "3")
     assert printed.status == 0 and "WORST S" in printed.out.decode() and "P99.99" in printed.out.decode()
+
+
+def test_a_picture_shows_throughput_and_latency_and_not_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    figure_module = pytest.importorskip("matplotlib.figure")
+    drawn: list[Any] = []
+    monkeypatch.setattr(figure_module.Figure, "savefig", lambda figure, path: drawn.append(figure))
+    start, counted = 77, [2_000_000, 3_000_000]
+    figures = {"sent_each": [start, *counted], "taken_each": [start, *counted], "rate": 2.5e6}
+    draw_seconds({**figures, "p50_each": [9000.0, 1.0, 2.0], "p99_each": [9000.0, 3.0, 4.0]}, str(tmp_path / "x.png"))
+    (figure,) = drawn
+    throughput, latency = figure.axes
+    shown = {line.get_label(): list(line.get_ydata()) for axes in figure.axes for line in axes.get_lines()}
+    assert shown["sent"] == shown["taken"] == [2.0, 3.0, 3.0], "the last second to its end, the first not at all"
+    assert shown["p50"] == [1.0, 2.0, 2.0] and shown["p99"] == [3.0, 4.0, 4.0]
+    assert "messages/s" in throughput.get_ylabel() and "µs" in latency.get_ylabel()
+    assert throughput.get_xlim() == latency.get_xlim() == (1.0, 3.0)
 
 
 @pytest.mark.parametrize("words", [("--plot", "x.png"), ("--sustained", "3", "--plot", "x.txt")])
@@ -132,6 +156,7 @@ def test_an_ended_demo_cleans_up(shell: Shell, directory: Path, number: signal.S
 
 def test_what_waiting_for_the_disk_costs(shell: Shell, directory: Path) -> None:
     document = shell.json("bench-sync", "bench", "--sync", "--size", "100")
+    assert 0 <= document["conditions"]["fresh"] == document["results"][0]["fresh"] <= 1
     assert document["private"] and [result["processes"] for result in document["results"]] == [1, 8, 32]
     for result in document["results"]:
         assert result["rate"] > 0 and 0 < result["p50"] <= result["p99"] <= result["max"]

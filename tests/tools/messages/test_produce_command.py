@@ -16,6 +16,16 @@ from shmq.tools.messages import sender as message_sender
 from shmq.tools.messages.sender import Attributes, Sender
 from tests.tools.shell import TIMEOUT, Shell, joined, until
 
+ACCOUNTS = """
+accounts:
+- accessKey: order-service
+  secretKey: secret-of-orders
+  topicPerms: [orders=PUB, ordres=PUB]
+- accessKey: operations
+  secretKey: secret-of-operations
+  admin: true
+"""
+
 
 @pytest.fixture
 def shell(shmq_shared_broker: SharedBroker) -> Shell:
@@ -256,3 +266,33 @@ def _stored(shell: Shell, topic: str) -> int:
     result = shell.run("topic", "show", topic, "--json")
     messages: int = json.loads(result.out)["messages"] if result.status == 0 else 0
     return messages
+
+
+def test_a_topic_that_looks_misspelt_is_made_and_named(
+    shell: Shell, topic: str, shmq_shared_broker: SharedBroker
+) -> None:
+    assert "is new" not in shell.run("produce", topic, "first").err  # nothing is near it
+    misspelt = topic.replace("hello", "helol")
+    first = shell.run("produce", misspelt, stdin=b"a\nb\n")
+    assert first.status == 0
+    assert first.err.splitlines()[0] == f'topic "{misspelt}" is new; did you mean "{topic}"?'
+    assert "stored 2 messages" in first.err.splitlines()[1]
+    assert "is new" not in shell.run("produce", misspelt, "c").err
+    with shmq_shared_broker.connect() as mq:
+        assert mq.admin.topics[misspelt].messages == 3
+
+
+def test_over_tcp_a_misspelt_topic_is_named_to_whoever_may_look(tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(ACCOUNTS)
+    accounts.chmod(0o600)
+    with Broker(tcp=True, acl=str(accounts)) as broker:
+        with broker.connect() as mq:
+            mq.admin.create_topic("orders")
+        names = f"rocketmq://{broker.name_server}"
+        may_send = Shell(f"{names}?access_key=order-service&secret_key=secret-of-orders")
+        may_look = Shell(f"{names}?access_key=operations&secret_key=secret-of-operations")
+        shown = may_look.run("produce", "ordesr", "x")
+        assert shown.status == 0 and shown.err.startswith('topic "ordesr" is new; did you mean "orders"?\n'), shown
+        sent = may_send.run("produce", "ordres", "x")
+        assert sent.status == 0 and sent.err.startswith("stored 1 message"), sent

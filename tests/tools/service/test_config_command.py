@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from shmq.protocol.codes import Request
+from shmq.testing import Broker
 from tests.tools.shell import Shell
 
 
@@ -64,3 +66,50 @@ def test_a_file_that_is_fine_is_said_to_be(shell: Shell, tmp_path: Path) -> None
     assert shell.run("config", "check", str(file)).err.endswith(": fine\n")
     document = shell.json("config-check", "config", "check", str(file))
     assert document["settings_given"] == ["bridges", "retention-hours"]
+
+
+def test_a_broker_that_runs_says_its_settings_and_where_each_comes_from(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('name = "orders"\nretention-hours = 48\ndefault-queues = 3\nflush = "async"\nno-tcp = true\n')
+    runtime_dir, sizes = tmp_path / "run", ("--file-size", "1M", "--topic-max", "64", "--queue-max", "256")
+    url = f"shmq://{runtime_dir}"
+    options = ("--config", str(file), "--store", str(tmp_path / "store"), "--runtime-dir", str(runtime_dir))
+    shell.ok("serve", "--detach", *options, *sizes)
+    try:
+        shown = Shell(url).json("config-show", "config", "show", "--running")
+        text = Shell(url).ok("config", "show", "--running").decode()
+    finally:
+        Shell(url).ok("stop")
+    settings, origins = shown["settings"], shown["origins"]
+    assert [settings[name] for name in ("retention-hours", "topic-max", "file-size", "bridges")] == [48, 64, 1 << 20, 1]
+    of_the_file = dict.fromkeys(("name", "retention-hours", "default-queues", "flush", "no-tcp"), str(file))
+    given = ("store", "runtime-dir", "file-size", "topic-max", "queue-max")
+    assert origins == of_the_file | dict.fromkeys(given, "command line")
+    assert f"retention-hours = 48  # {file}\n" in text and "\n# bridges = 1\n" in text
+    assert tomllib.loads(text)["topic-max"] == 64
+
+
+def test_a_setting_that_was_changed_since_the_start_is_shown_as_it_is(shmq_broker: Broker) -> None:
+    shell = Shell(shmq_broker.url)
+    with shmq_broker.connect() as mq:
+        control = mq._local().wire.control
+        control.request(Request.UPDATE_BROKER_CONFIG, body=b"defaultTopicQueueNums=5\nautoCreateTopicEnable=false\n")
+    shown = shell.json("config-show", "config", "show", "--running")
+    assert (shown["settings"]["default-queues"], shown["settings"]["no-auto-create"]) == (5, True)
+    said = "changed since the start, until its end"
+    assert (shown["origins"]["default-queues"], shown["origins"]["no-auto-create"]) == (said, said)
+
+
+def test_settings_in_force_are_a_local_brokers_and_no_files(shmq_broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text("retention-hours = 1\n")
+    assert "asks the broker" in Shell().fails(64, "config", "show", str(tmp_path / "broker.toml"), "--running")["error"]
+    assert Shell("rocketmq://127.0.0.1:9").fails(64, "config", "show", "--running")
+    shmq_broker.kill_daemon()
+    Shell(shmq_broker.url).fails(69, "config", "show", "--running")
+
+
+def test_a_setting_that_the_role_decides_says_so() -> None:
+    with Broker(role="sync-master", ha_listen="127.0.0.1:0", tcp=True) as broker:
+        shown = Shell(broker.url).json("config-show", "config", "show", "--running")
+    assert (shown["settings"]["flush"], shown["origins"]["flush"]) == ("sync", "the role sync-master")
+    assert "when-full" not in shown["origins"]

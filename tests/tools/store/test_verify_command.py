@@ -175,7 +175,8 @@ def test_a_whole_store_agrees_and_is_left_as_it_was(store: Path, shell: Shell) -
     document = shell.json("store-verify", "store", "verify", str(store))
     assert sum(document["counts"].values()) == 0 and document["settled"] and document["notes"] == []
     assert (document["records"], document["units"]) == (len(records(store)),) * 2
-    assert document["index_entries"] >= MESSAGES and document["open_transactions"] == 1 and document["offsets"] == 1
+    assert document["index_entries"] >= MESSAGES and document["open_transactions"] == 1
+    assert document["offsets"] in (1, 3)  # of the readers; two more once the broker has read the timed messages
     assert document["log_end"] == document["durable_end"]
     assert state(store) == before
     assert shell.ok("store", "verify", str(store)).startswith(b"everything agrees: ")

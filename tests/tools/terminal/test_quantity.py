@@ -13,6 +13,7 @@ from shmq.tools.terminal import quantity
     ("size_bytes", "text"),
     [
         (0, "0 B"),
+        (494.304501, "494 B"),
         (999, "999 B"),
         (1024, "1.0 KiB"),
         (4096, "4.0 KiB"),
@@ -22,7 +23,7 @@ from shmq.tools.terminal import quantity
         (1 << 60, "1024 PiB"),
     ],
 )
-def test_sizes_have_binary_units_and_three_digits(size_bytes: int, text: str) -> None:
+def test_sizes_have_binary_units_and_three_digits(size_bytes: float, text: str) -> None:
     assert quantity.size_text(size_bytes) == text
 
 

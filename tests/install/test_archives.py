@@ -5,9 +5,6 @@ The root folders are found in `shmq/` through links, so Python imports the same 
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -18,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.install.conftest import ROOT, run
 from tests.test_layout import python_files
 
-ROOT = Path(__file__).resolve().parent.parent
 _FIRST_PROGRAM = """
 import shmq, shmq.bindings, shmq.daemon, shmq.spark, shmq.tools
 from shmq.testing import Broker
@@ -38,27 +35,6 @@ with shmq.connect() as mq:
 """
 
 
-def run(*command: str | os.PathLike[str], cwd: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """The source archive, the wheel that is built from it, and the checkout, in which nothing is built."""
-    folder = tmp_path_factory.mktemp("archives")
-    left_out = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "*.so", "*.so.*", "__pycache__")
-    tree = shutil.copytree(ROOT, folder / "tree", symlinks=True, ignore=left_out)  # as a clone, without what was built
-    builder = folder / "builder"
-    venv.create(builder, with_pip=True)
-    run(builder / "bin/pip", "install", "-q", "build", cwd=folder)
-    run(builder / "bin/python", "-m", "build", "--outdir", folder / "dist", tree, cwd=folder)
-    [source], [wheel] = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
-    return source, wheel, tree
-
-
 @pytest.mark.slow
 def test_the_wheel_that_is_built_from_the_source_archive_has_each_file_once(archives: tuple[Path, Path, Path]) -> None:
     source, wheel, _ = archives
@@ -69,6 +45,8 @@ def test_the_wheel_that_is_built_from_the_source_archive_has_each_file_once(arch
     found = {name.removesuffix(".py").removesuffix("/__init__") for name in names if name.endswith(".py")}
     assert found == modules
     assert {"shmq/py.typed", "shmq/bindings/shmq.h", "shmq/bindings/_core.pyi"} <= set(names)
+    console = {str(path.relative_to(ROOT)) for path in (ROOT / "tools/console").rglob("*.*") if path.suffix != ".pyc"}
+    assert {f"shmq/{name}" for name in console} <= set(names)
     assert any(name.startswith("shmq/bindings/_core.") and name.endswith(".so") for name in names)
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"shmq", "pyspark_shmq"}
     with tarfile.open(source) as opened:
@@ -83,7 +61,8 @@ def test_the_wheel_works_alone_and_from_within_the_checkout(archives: tuple[Path
     place = tmp_path / "installed"
     venv.create(place, with_pip=True)
     libraries = sysconfig.get_paths(vars={"base": str(place), "platbase": str(place)})["purelib"]
-    (Path(libraries) / "libraries.pth").write_text(sysconfig.get_paths()["purelib"])  # everything but shmq itself
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (Path(libraries) / "libraries.pth").write_text("\n".join(others))  # everything but shmq itself
     run(place / "bin/pip", "install", "-q", "--no-deps", wheel, cwd=tmp_path)
     printed = run(place / "bin/python", "-c", _FIRST_PROGRAM, cwd=tmp_path)
     assert printed.splitlines() == ["42 apples", f"{libraries}/shmq/__init__.py"]

@@ -1,0 +1,67 @@
+"""`shmq store resend`: what is a message of somebody is sent again, what is the broker's is left out and counted."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmq.testing import Broker
+from tests.tools.shell import Shell
+from tests.tools.store.conftest import MESSAGES
+
+
+@pytest.fixture
+def target() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def file(store: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "all.jsonl"
+    Shell().ok("store", "export", str(store), "--output", str(path))
+    return path
+
+
+def test_a_whole_store_is_sent_again(file: Path, target: Broker) -> None:
+    shell = Shell(target.url)
+    document = shell.json("store-resend", "store", "resend", str(file), "--yes")
+    with target.connect() as mq:
+        bodies = Counter(bytes(message.body) for message in mq.browse("orders", limit=10_000))
+    assert bodies == Counter([b"%d" % number * 50 for number in range(MESSAGES)] + [b"bought 0", b"bought 1"])
+    timers = shell.json("timer-list", "timer", "list", "--topic", "orders")["timers"]
+    assert len(timers) == 5, "they wait for what is left of their hour"
+    assert document["sent"] == MESSAGES + 5 + 2
+    assert document["records"] == document["sent"] + sum(row["records"] for row in document["left_out"])
+    left = {row["topic"] for row in document["left_out"]}
+    assert left == {"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
+
+
+def test_nothing_is_sent_without_a_yes_and_it_goes_on_at_a_line(file: Path, target: Broker) -> None:
+    shell = Shell(target.url)
+    assert shell.run("store", "resend", str(file)).status == 64
+    told = shell.json("store-resend", "store", "resend", str(file), "--dry-run")
+    assert told["sent"] > MESSAGES
+    with target.connect() as mq:
+        assert "orders" not in mq.admin.topics
+    document = shell.json(
+        "store-resend", "store", "resend", str(file), "--yes", "--from-line", str(told["records"] - 2)
+    )
+    assert document["records"] == 3
+
+
+@pytest.mark.parametrize("line", ["{}", "no json", '{"topic": 3}', "[]"])
+def test_a_line_that_is_no_record_is_named_before_anything_is_sent(file: Path, target: Broker, line: str) -> None:
+    lines = file.read_text().splitlines()
+    lines[7] = line
+    file.write_text("\n".join(lines))
+    error = Shell(target.url).fails(65, "store", "resend", str(file), "--yes")
+    assert "line 8" in error["error"]
+    with target.connect() as mq:
+        assert "orders" not in mq.admin.topics
+
+
+def test_lines_of_exports_have_what_is_needed(file: Path) -> None:
+    assert {"topic", "body_base64", "prepared_position"} <= json.loads(file.read_text().splitlines()[0]).keys()

@@ -1,0 +1,1 @@
+"""A broker, its other hosts, and which of them is the master."""
