@@ -6,14 +6,19 @@ number is SHMQ_ABI, so a program never runs with a library whose layouts are not
 
 import os
 import re
+import runpy
+import shutil
+import sysconfig
 from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import PlatformError
 
 ABI = re.search(r"^#define SHMQ_ABI (\d+)u", Path("shmq/bindings/shmq.h").read_text(), re.M)[1]
 LIBRARY = f"libshmq.so.{ABI}"
+SOURCES = runpy.run_path("shmq/bindings/sources.py")["digest"]("shmq/bindings")
 OPTIONS = ["-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-fvisibility=hidden"]
 # A compiler of tomorrow may warn of what is right; only .ci/run makes that an error, an installation goes on.
 if os.environ.get("SHMQ_WERROR"):
@@ -28,6 +33,17 @@ class BuildLibrary(build_ext):
             return str(Path(*fullname.split(".")).with_name(LIBRARY))
         return super().get_ext_filename(fullname)
 
+    def build_extensions(self):
+        compiler = self.compiler.compiler_so[0]
+        header = Path(sysconfig.get_path("include"), "Python.h")
+        for is_here, what in ((shutil.which(compiler), f"{compiler}, a C compiler"), (header.exists(), header)):
+            if not is_here:
+                raise PlatformError(
+                    f"a checkout of shmq is compiled, and this host has no {what}; "
+                    "on Debian: apt install gcc libc6-dev python3-dev. A wheel needs neither"
+                )
+        super().build_extensions()
+
 
 def native(name, folder, define, link):
     return Extension(
@@ -35,7 +51,7 @@ def native(name, folder, define, link):
         sources=sorted(glob(f"shmq/bindings/{folder}**/*.c", recursive=True)),
         depends=sorted(glob("shmq/bindings/**/*.h", recursive=True)),
         include_dirs=["shmq/bindings"],
-        define_macros=[("_GNU_SOURCE", None), *define],
+        define_macros=[("_GNU_SOURCE", None), ("SHMQ_SOURCES", f'"{SOURCES}"'), *define],
         extra_compile_args=OPTIONS,
         extra_link_args=["-O2", "-flto", *link],
     )

@@ -1,9 +1,10 @@
-"""The pictures of `health`, `top` and `doctor` in docs/operations.md: `python -m benchmarks.pictures [DIRECTORY]`.
+"""The pictures of `health`, `top`, `doctor` and `console` in docs/: `python -m benchmarks.pictures [DIRECTORY]`.
 
 A real broker is started in private directories, loaded by producers and consumers in processes of their own, and what
 the three commands say about it is written as SVG. Numbers differ from run to run, what is shown does not: two producers
 at a steady pace, a group that keeps up, a group whose only member reads slowly, and the memory of a broker that was
-killed and whose store is gone. Other brokers of the host are left out.
+killed and whose store is gone. Other brokers of the host are left out. Chromium draws the console, driven by
+playwright, after `CONSOLE_SECONDS`, so that its charts have something to show.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ WIDTH, LINES = 122, 26
 BROKERS = ("default", "old")
 SETTLE_SECONDS = 3.0
 START_SECONDS_MAX = 60.0
+CONSOLE_SECONDS = 150.0
+_SCREENS = (("console.png", 1280, 860, "light", "/"), ("console-phone.png", 390, 844, "dark", "/topics/orders"))
 FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.S)  # would be fetched from elsewhere
 _COMMAND = [sys.executable, "-m", "shmq"]
 _PRODUCER = """
@@ -149,6 +152,29 @@ def _doctor() -> RenderableType:
         return report(shown, examine(shown))
 
 
+def _console(folder: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    command = [*_COMMAND, "console", "--no-token", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = [process.stdout.readline() for _ in range(2)][1].strip().rstrip("/")
+            time.sleep(CONSOLE_SECONDS)
+            with sync_playwright() as started:
+                browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+                for name, width, height, theme, path in _SCREENS:
+                    page = browser.new_page(viewport={"width": width, "height": height})
+                    page.goto(f"{url}{path}?theme={theme}")
+                    if path == "/":
+                        page.wait_for_selector("[data-drawn] canvas")
+                    page.screenshot(path=folder / name)
+                    print(folder / name)
+                browser.close()
+        finally:
+            process.terminate()
+
+
 def _write(path: Path, command: str, thing: RenderableType) -> None:
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
@@ -169,6 +195,7 @@ def main(given: Sequence[str] | None = None) -> int:
         with Observer() as observer:
             _write(folder / "top.svg", "shmq top", _top(observer))
             _write(folder / "health.svg", "shmq health", _health(observer))
+        _console(folder)
         _leave_a_dead_one(private)  # only now: the next start of any broker of this host sweeps it
         _write(folder / "doctor.svg", "shmq doctor", _doctor())
     return 0

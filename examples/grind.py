@@ -193,7 +193,7 @@ def check(folder: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--megabytes", type=float, default=400)
     parser.add_argument("--url", help="a running broker; default: a private one in a temporary folder")
     parser.add_argument("--roots", nargs="+", default=["/usr/share/doc", "/usr/lib/python3", "/usr/lib", "/usr/share"])

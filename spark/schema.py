@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from shmq.columns.names import DEARER
 from shmq.errors import UsageError
 from shmq.message import nearest
 
@@ -20,7 +21,6 @@ _MESSAGES: Final = (
     "properties map<string,string>, flag int, sys_flag int, born_timestamp timestamp, store_timestamp timestamp, "
     "born_host string, store_host string, reconsume_times int, prepared_txn_offset bigint"
 )
-_DEARER: Final = frozenset(("msg_id", "properties", "born_host", "store_host"))  # only for whoever names them
 
 VIEWS: Final = {
     "messages": _MESSAGES,
@@ -53,7 +53,7 @@ VIEWS: Final = {
 
 def default_columns(view: str, *, include_properties: bool) -> str:
     """Return the DDL of what a view has when no schema is given."""
-    dropped = _DEARER - {"properties"} if include_properties else _DEARER
+    dropped = DEARER - {"properties"} if include_properties else DEARER
     if view != "messages":
         return VIEWS[view]
     return ", ".join(part for part in VIEWS[view].split(", ") if part.split()[0] not in dropped)

@@ -12,6 +12,7 @@ import pytest
 
 from shmq.testing import Broker
 from tests.deadline import eventually
+from tests.ha.etcd.server import needs_etcd
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -87,7 +88,7 @@ def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, sh
     lines = [line for worker in workers if worker.stdout is not None for line in worker.stdout]
     assert len(lines) == 101
     assert sum("attempt 2" in line for line in lines) == 1
-    assert [letter.reason for letter in shmq_broker.dlq("billing")] == ["an order without a body"]
+    assert [letter.reason for letter in shmq_broker.dlq("billing", n=1, timeout=60)] == ["an order without a body"]
 
 
 def test_a_frame_is_seen_where_it_was_written(start: Start) -> None:
@@ -109,6 +110,42 @@ def test_the_asyncio_worker_ends_on_ctrl_c(start: Start) -> None:
         assert process.wait(60) == 0
 
 
+@pytest.fixture
+def service(shmq_broker: Broker) -> Iterator[str]:
+    """The address of fastapi_app.py, served by uvicorn."""
+    command = [sys.executable, "-P", "-m", "uvicorn", "--app-dir", str(EXAMPLES), "--port", "0", "fastapi_app:app"]
+    environment = {**os.environ, "SHMQ_URL": shmq_broker.url, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    try:
+        lines = iter(process.stderr.readline, "")
+        yield next(found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+        process.terminate()
+        left = process.stderr.read()
+        assert process.wait(60) in (0, -signal.SIGTERM)
+        assert "Application shutdown complete" in left and "Traceback" not in left
+    finally:
+        process.kill()
+        process.wait(60)
+        process.stderr.close()
+
+
+def test_the_web_service_sends_handles_and_shows_orders(service: str, shmq_broker: Broker) -> None:
+    httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install -e '.[test]'")
+    with httpx.Client(base_url=service, timeout=60) as client:
+        assert client.post("/orders", json={"item": "apples", "quantity": 0}).status_code == 422
+        with client.stream("GET", "/orders/live") as live:
+            lines = live.iter_lines()
+            assert next(lines) == ": listening"
+            answer = client.post("/orders", json={"item": "apples", "quantity": 42})
+            assert answer.status_code == 202
+            assert next(line for line in lines if line.startswith("id: ")) == f"id: {answer.json()['message_id']}"
+            assert next(lines) == 'data: {"item":"apples","quantity":42}'
+        assert eventually(lambda: client.get("/reserved").json()) == {"apples": 42}
+        shmq_broker.stop()
+        assert client.post("/orders", json={"item": "pears", "quantity": 1}).status_code == 503
+
+
 def test_the_grind_loses_no_line_when_a_producer_and_a_consumer_are_killed(tmp_path: Path) -> None:
     lines = b"".join(b"line %d of a text that is long enough\n" % number for number in range(2000))
     for name in range(30):
@@ -119,6 +156,25 @@ def test_the_grind_loses_no_line_when_a_producer_and_a_consumer_are_killed(tmp_p
     assert "killed a producer" in finished.stdout
     assert "killed a consumer" in finished.stdout
     assert "acknowledged 60,000 lines: missing 0, with another hash 0, never acknowledged 0" in finished.stdout
+
+
+@needs_etcd()
+@pytest.mark.slow
+def test_a_failover_misses_no_acknowledged_message() -> None:
+    pytest.importorskip("urllib3")
+    command = [sys.executable, "-P", str(EXAMPLES / "failover.py"), "--seconds", "2"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert finished.stdout.count(" dies") == 2 and " messages acknowledged, 0 missing" in finished.stdout
+
+
+def test_a_topic_is_a_table(start: Start) -> None:
+    for library in ("pyarrow", "duckdb"):
+        pytest.importorskip(library, reason=f"{library} is not installed: pip install -e '.[sql]'")
+    process = start("arrow.py")
+    assert [line_of(process), line_of(process)] == ["fruit 750", "gift 250"]
+    assert re.fullmatch(r"\['queue_id', 'queue_offset', 'body'\] b'\d+ apples'", line_of(process))
+    assert process.wait(60) == 0
 
 
 def test_reminders_come_when_they_are_due(start: Start) -> None:

@@ -7,7 +7,8 @@ time until its sender is answered, and until the last of the pulls is.
 
 (1) A pull is held when a later request on its connection is answered: each connection is served in order.
 (2) Everybody is this process, so what a client takes to read its answer is in the time of the last one.
-(3) Every other wave is one without pulls, after the same requests of the same clients: a sender that nobody waits for.
+(3) RocketMQ answers a send before the message can be pulled; a pull behind the queue's end would be answered at once.
+(4) Every other wave is one without pulls, after the same requests of the same clients: a sender that nobody waits for.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ def waves(address: str, held: int, count: int) -> dict[str, float]:
                 waiter.ask()
             _gather(poll, by_number)
             alone.append(_send(sender, topic))
+            _wait_for(sender, topic, offset)
             for waiter in waiters:
                 waiter.hold(offset)
             _gather(poll, by_number)
@@ -117,6 +119,19 @@ def _send(wire: Wire, topic: str) -> float:
     if reply is None or reply.code != 0:
         raise RuntimeError(f"a send was answered {reply}")
     return took
+
+
+def _wait_for(wire: Wire, topic: str, offset: int) -> None:
+    """Wait until the queue's end has reached an offset."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        wire.send(encode(GET_MAX_OFFSET, opaque := wire.next_opaque(), {"topic": topic, "queueId": "0"}))
+        reply = wire.reply_to(opaque)
+        if reply is not None and int(reply.fields.get("offset", -1)) >= offset:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the queue has not reached offset {offset} within {TIMEOUT:g} s: {reply}")
+        time.sleep(0.001)
 
 
 def _gather(poll: select.epoll, waiters: dict[int, Waiter]) -> None:

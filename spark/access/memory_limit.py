@@ -10,29 +10,12 @@ Rule: without such a limit nothing is changed or caught.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import resource
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
+from shmq.columns.memory_limit import is_out_of_room
 from shmq.errors import SegmentError, ShmqError
-
-_NO_MEMORY: Final = os.strerror(errno.ENOMEM)
-
-
-class OutOfRoom(SegmentError):
-    """A log file does not fit into what this worker may map; `offset` is the first that was not read."""
-
-    def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message)
-        self.offset = offset
-
-
-def is_out_of_room(error: BaseException) -> bool:
-    """Say whether something failed because this process may use so much address space and no more."""
-    is_limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-    return is_limited and (isinstance(error, MemoryError) or _NO_MEMORY in str(error))
 
 
 @contextlib.contextmanager

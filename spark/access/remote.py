@@ -25,6 +25,7 @@ import pyarrow
 
 from shmq.client.place import remote_place
 from shmq.client.wire_tcp.ranges import Described, Piece, RangeClient
+from shmq.columns.record_batches import column_numbers, import_batch, inflated
 from shmq.errors import (
     BrokerNotRunning,
     ConnectError,
@@ -38,7 +39,6 @@ from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import columns_decode
 from shmq.spark.access.broker import Key, Queue, Range, Reading, Where
 from shmq.spark.access.loss import data_loss
-from shmq.spark.access.record_batches import column_numbers, import_batch, inflated
 from shmq.spark.access.unit_batches import UNIT_COLUMNS, unit_batches
 from shmq.spark.options import Options
 

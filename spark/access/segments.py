@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from shmq import connect
-from shmq.errors import BrokerNotRunning, ConnectError, OffsetOutOfRange, PermissionDenied, ShmqError, TopicNotFound
+from shmq.columns.queue_batches import QueueRange, queue_batches
+from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ShmqError, TopicNotFound
 from shmq.message import nearest
-from shmq.shm.core import ColumnReader, Store
+from shmq.shm.core import Store
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.lease import take_lease
 from shmq.shm.place import place_of
@@ -27,10 +28,8 @@ from shmq.shm.segment import open_store
 from shmq.shm.unit import units_of
 from shmq.spark.access.broker import Access, Key, Queue, Range, Reading, Where
 from shmq.spark.access.loss import data_loss, still_there
-from shmq.spark.access.memory_limit import OutOfRoom, is_out_of_room
-from shmq.spark.access.record_batches import column_numbers, import_batch, inflated
 from shmq.spark.access.unit_batches import unit_sizes
-from shmq.spark.options import SHM, Options, full_url
+from shmq.spark.options import SHM, full_url
 from shmq.spark.schema import refused
 
 _UNITS_MAX: Final = 65_536
@@ -142,47 +141,12 @@ class Attachment:
             ShmqError: what was planned is not there any more, and that may not be.
         """
         (queue,) = still_there(self, [wanted])
-        options, numbers = reading.options, column_numbers(reading.columns)
-        at = wanted.start
-        reader, selection = ColumnReader(self.store), reading.selection()
-        while at < wanted.end:
-            try:
-                following, rows, _, packed, array = reader.columns(
-                    queue.index,
-                    queue.queue_id,
-                    at,
-                    wanted.end,
-                    numbers,
-                    wanted.topic,
-                    self.broker,
-                    **selection,
-                )
-            except (OffsetOutOfRange, TopicNotFound) as error:
-                at = self._after_loss(options, queue, wanted, at, error)
-                continue
-            except (MemoryError, OSError, ShmqError) as error:
-                if is_out_of_room(error):
-                    raise OutOfRoom(str(error), at) from error
-                raise
-            at = following
-            if rows:
-                yield from inflated(import_batch(numbers, array), packed, bytes_max=options.batch_bytes)
+        place = QueueRange(wanted.topic, self.broker, queue.index, queue.queue_id, wanted.start, wanted.end)
 
-    def _after_loss(self, options: Options, queue: Queue, wanted: Range, at: int, error: ShmqError) -> int:
-        """Where reading goes on after messages were lost, if it may."""
-        first = min(max(self.store.queue(queue.index)[0], self._first_kept(queue, at, wanted.end)), wanted.end)
-        following = first if at < first else wanted.end
-        data_loss(options, f"topic {wanted.topic}, {error}", following - at)
-        return following
+        def lost(error: ShmqError, count: int) -> None:
+            data_loss(reading.options, f"topic {wanted.topic}, {error}", count)
 
-    def _first_kept(self, queue: Queue, low: int, high: int) -> int:
-        """The first of some offsets whose record is in the log; retention moves the log's begin before the queues'."""
-        begin = self.store.log_begin
-        while low < high:
-            middle = (low + high) // 2
-            is_gone = all(position < begin for position, _ in self.units(queue, middle, middle + 1))
-            low, high = (middle + 1, high) if is_gone else (low, middle)
-        return low
+        yield from queue_batches(self.store, place, reading.columns, reading.selection(), lost)
 
 
 def attach(url: str | None) -> Attachment:

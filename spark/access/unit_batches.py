@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy
 import pyarrow
 
+from shmq.columns.record_batches import column_numbers, schema_of
 from shmq.errors import ProtocolError
 from shmq.shm.unit import UNIT_FIELDS
 from shmq.spark.access.broker import Range
-from shmq.spark.access.record_batches import column_numbers, schema_of
 from shmq.spark.schema import column_kinds
 
 UNIT_COLUMNS: Final = frozenset(column_kinds("index"))

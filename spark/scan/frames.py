@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow
 import pyarrow.compute
 
+from shmq.columns.record_batches import column_numbers, import_batch
 from shmq.errors import CorruptionError
 from shmq.shm.core import columns_decode
 from shmq.spark.access.broker import Reading
 from shmq.spark.access.loss import data_loss
-from shmq.spark.access.record_batches import column_numbers, import_batch
 from shmq.spark.access.segments import Attachment
 
 _HEADER = ("commitlog_offset", "store_size", "topic", "queue_id", "queue_offset", "sys_flag", "store_timestamp")
@@ -32,7 +32,7 @@ def sealed_files(attachment: Attachment) -> list[str]:
     file_bytes = int(head["file_bytes"])
     end = attachment.store.log_end
     if head["flush_sync"] or attachment.store.has_sync_topics:
-        end = min(end, attachment.store.durable_end)
+        end = min(end, attachment.store.safe_end)
     folder = Path(attachment.instance.store_path) / "commitlog"
     names = sorted(path.name for path in folder.iterdir() if path.name.isdecimal())
     return [str(folder / name) for name in names if int(name) + file_bytes <= end]

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from shmq.columns.memory_limit import OutOfRoom
 from shmq.errors import TopicNotFound
 from shmq.shm.lease import renew_lease
 from shmq.spark.access.broker import Access, Range, Reading, Where
 from shmq.spark.access.loss import data_loss
-from shmq.spark.access.memory_limit import OutOfRoom
 from shmq.spark.access.way import open_access, reopen
 from shmq.spark.options import AUTO, REMOTE
 from shmq.spark.scan.statistics import INDEX_STATS, summed

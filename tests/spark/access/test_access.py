@@ -279,9 +279,9 @@ def test_a_topic_that_is_not_there_is_said_with_the_nearest_name(broker: Broker,
 
 
 def test_a_record_of_another_queue_is_not_believed(broker: Broker, varied: str) -> None:
+    from shmq.columns.record_batches import column_numbers
     from shmq.errors import CorruptionError
     from shmq.shm.core import columns_decode
-    from shmq.spark.access.record_batches import column_numbers
 
     path = min(Path(broker.store / "commitlog").iterdir())
     numbers = column_numbers(["topic"])

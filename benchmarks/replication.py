@@ -1,0 +1,230 @@
+"""The command `python -m benchmarks.replication`: what a second host costs, on two brokers of this one.
+
+    sync-send        a local send() to a synchronous master with one slave, beside what it cannot do without: a flush of
+                     the same file system and a round trip over loopback, measured in the same run
+    sync-producers   64 threads that send so, beside one
+    catch-up         an empty slave takes a log, beside sendfile of as many bytes into fresh pages
+
+Master and slave share one disk and the processors here, so a flush of the one waits for the other's: on two hosts they
+run side by side. Options and output are those of `python -m benchmarks.local`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.command import run
+from benchmarks.workload import Figure, Workload
+from shmq.shm.addresses import read_addresses
+from shmq.shm.core import Store
+from shmq.shm.instance import read_instance
+from shmq.shm.segment import open_store
+from shmq.testing import Broker
+from shmq.tools.measurement.measure import median
+
+BODY = bytes(256)
+SENDS, SENDS_MIN = 2_000, 50
+PRODUCERS = 64
+LOG_BYTES, LOG_BYTES_MIN = 512 << 20, 16 << 20
+FILE_BYTES = 64 << 20
+_PATIENCE_SECONDS = 120.0
+_PAGE_BYTES = 4096
+_FRAME_BYTES = 1 << 20
+
+
+@contextmanager
+def _looking(broker: Broker) -> Iterator[Store]:
+    instance = read_instance(broker.place.instance_path)
+    assert instance is not None
+    store = open_store(instance, writable=False, observing=True)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _slave_of(master: Broker) -> Broker:
+    ha = read_addresses(master.place.ha_path)["ha"]
+    return Broker(
+        name=master.name, tcp=True, role="slave", master=master.broker_address, master_ha=ha, file_bytes=FILE_BYTES
+    )
+
+
+@contextmanager
+def _pair() -> Iterator[Broker]:
+    """A synchronous master whose slave is in sync."""
+    with (
+        Broker(tcp=True, role="sync-master", ha_listen="127.0.0.1:0", file_bytes=FILE_BYTES) as master,
+        _slave_of(master),
+        _looking(master) as store,
+    ):
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while not store.in_sync_count:
+            assert time.monotonic() < until, master.log
+            time.sleep(0.05)
+        yield master
+
+
+def _flush_us(count: int) -> float:
+    """The median of a flush of one page that was stored through a mapping, in a file with its blocks reserved."""
+    took = []
+    with tempfile.TemporaryFile() as file:
+        os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
+        for number in range(count):
+            os.pwrite(file.fileno(), BODY, number * len(BODY))
+            began = time.perf_counter_ns()
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter_ns() - began) / 1000)
+    return median(took)
+
+
+def _trip_us(count: int) -> float:
+    """The median of a round trip of a message over loopback between two threads."""
+    ours, theirs = _loopback()
+
+    def echo() -> None:
+        while data := theirs.recv(4096):
+            theirs.sendall(data)
+
+    thread = threading.Thread(target=echo, daemon=True)
+    thread.start()
+    took = []
+    with ours, theirs:
+        for _ in range(count):
+            began = time.perf_counter_ns()
+            ours.sendall(BODY)
+            ours.recv(4096)
+            took.append((time.perf_counter_ns() - began) / 1000)
+        ours.shutdown(socket.SHUT_WR)
+        thread.join()
+    return median(took)
+
+
+def _loopback() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    for end in (ours, theirs):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return ours, theirs
+
+
+def _sync_send(effort: float) -> Mapping[str, float]:
+    count = max(SENDS_MIN, int(SENDS * effort))
+    took = []
+    with _pair() as master, master.connect() as mq:
+        producer = mq.producer()
+        for number in range(count + SENDS_MIN):
+            began = time.perf_counter_ns()
+            producer.send("orders", BODY)
+            if number >= SENDS_MIN:
+                took.append((time.perf_counter_ns() - began) / 1000)
+    return {"p50_us": median(took)}
+
+
+def _parts(effort: float) -> Mapping[str, float]:
+    count = max(SENDS_MIN, int(SENDS * effort))
+    return {"p50_us": _flush_us(count) + _trip_us(count)}
+
+
+def _rate(producers: int, effort: float) -> Mapping[str, float]:
+    each = max(SENDS_MIN, int(SENDS * effort)) // (4 if producers > 1 else 1)
+    with _pair() as master, master.connect() as mq, ThreadPoolExecutor(producers) as threads:
+        ready = threading.Barrier(producers + 1)
+
+        def send() -> None:
+            producer = mq.producer()
+            producer.send("orders", BODY)
+            ready.wait()
+            for _ in range(each):
+                producer.send("orders", BODY)
+
+        sending = [threads.submit(send) for _ in range(producers)]
+        ready.wait()
+        began = time.perf_counter()
+        for each_one in sending:
+            each_one.result()
+        return {"per_second": producers * each / (time.perf_counter() - began)}
+
+
+def _catch_up(effort: float) -> Mapping[str, float]:
+    wanted = max(LOG_BYTES_MIN, int(LOG_BYTES * effort))
+    with Broker(tcp=True, ha_listen="127.0.0.1:0", file_bytes=FILE_BYTES) as master:
+        with master.connect() as mq, _looking(master) as store:
+            producer = mq.producer()
+            while store.log_end < wanted:
+                producer.send_batch("orders", [bytes(4096)] * 64)
+            end = store.log_end
+        with _slave_of(master) as slave, _looking(slave) as copy:
+            until = time.monotonic() + _PATIENCE_SECONDS
+            first, began = copy.log_end, time.perf_counter()
+            while copy.log_end < end:
+                assert time.monotonic() < until, slave.log
+                time.sleep(0.001)
+            return {"mb_per_second": (end - first) / 1e6 / (time.perf_counter() - began)}
+
+
+def _sendfile(effort: float) -> Mapping[str, float]:
+    """As many bytes of a file over loopback, received into pages that nobody had before."""
+    size = max(LOG_BYTES_MIN, int(LOG_BYTES * effort))
+    with tempfile.TemporaryDirectory() as name:
+        source, target = Path(name, "source"), Path(name, "target")
+        with source.open("wb") as file:
+            for _ in range(0, size, _FRAME_BYTES):
+                file.write(os.urandom(_PAGE_BYTES) * (_FRAME_BYTES // _PAGE_BYTES))
+        ours, theirs = _loopback()
+
+        def ship() -> None:
+            with source.open("rb") as file, ours:
+                at = 0
+                while at < size:
+                    at += os.sendfile(ours.fileno(), file.fileno(), at, min(_FRAME_BYTES, size - at))
+
+        thread = threading.Thread(target=ship, daemon=True)
+        began = time.perf_counter()
+        thread.start()
+        with theirs, target.open("wb") as file:
+            while data := theirs.recv(_FRAME_BYTES):
+                file.write(data)
+        thread.join()
+        return {"mb_per_second": size / 1e6 / (time.perf_counter() - began)}
+
+
+WORKLOADS = (
+    Workload(
+        "sync-send",
+        _sync_send,
+        (Figure("sync send p50", "p50_us", "us", musts={"flush + round trip": 1.3}),),
+        {"flush + round trip": _parts},
+    ),
+    Workload(
+        "sync-producers",
+        lambda effort: _rate(PRODUCERS, effort),
+        (Figure(f"sync sends of {PRODUCERS}", "per_second", "1/s", is_rate=True, musts={"one producer": 20.0}),),
+        {"one producer": lambda effort: _rate(1, effort)},
+    ),
+    Workload(
+        "catch-up",
+        _catch_up,
+        (Figure("catch-up received", "mb_per_second", "MB/s", is_rate=True, musts={"sendfile": 0.7}),),
+        {"sendfile": _sendfile},
+    ),
+)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; returns the exit code."""
+    return run("python -m benchmarks.replication", "what a second host costs", WORKLOADS, given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
