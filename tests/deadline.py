@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-DEADLINE_SECONDS: Final = 60.0
+DEADLINE_SECONDS: Final = 180.0
 PAUSE_SECONDS: Final = 0.01
 What = str | Callable[[], str]
 

@@ -268,6 +268,8 @@ static void produce(struct shmq_store *store, uint64_t *random)
     note(shmq_group_put(store, "group2", &index));
     note(shmq_offset_put(store, 0, queue, &index));
     note(shmq_queues_close(store, until, 4, leaving, &count));
+    note(shmq_topic_delete(store, "topic9"));
+    note(shmq_topic_free(store, (uint32_t)(roll(random) % 4), 2));
     note(count != 0 ? shmq_queue_free(store, leaving[0].queue) : SHMQ_EMPTY);
     note(shmq_client_put(store, 1, 1, 1, &index));
     shmq_wake(store, queue);

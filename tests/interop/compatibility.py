@@ -22,6 +22,20 @@ TESTS = [
     for name in ("test_clients.py", "test_java.py", "test_filters.py", "test_transactions.py")
 ]
 NOT_TRIED = "–"
+_STORES = "tests/interop/stores/test_stock_pairs.py::"
+_STOCK_SLAVE = f"{_STORES}test_a_stock_slave_has_all_that_our_master_acknowledged_whoever_is_killed"
+_STOCK_MASTER = f"{_STORES}test_our_slave_has_all_that_a_stock_master_acknowledged_whoever_is_killed"
+PAIRS = {
+    (
+        "shmq",
+        "shmq",
+    ): "tests/ha/faults/test_kills.py::test_a_slave_that_is_killed_at_random_has_its_masters_bytes_afterwards",
+    ("shmq", "RocketMQ 4.9.7"): f"{_STOCK_SLAVE}[4]",
+    ("shmq", "RocketMQ 5.3.3"): f"{_STOCK_SLAVE}[5]",
+    ("RocketMQ 4.9.7", "shmq"): f"{_STOCK_MASTER}[4]",
+    ("RocketMQ 5.3.3", "shmq"): f"{_STOCK_MASTER}[5]",
+}
+"""Master and slave, and the test in which both are killed at random."""
 _INTRODUCTION = """# Compatibility
 
 This page shows which RocketMQ client was tested with which feature, which `mqadmin` commands work, and where shmq
@@ -57,7 +71,12 @@ def cell(found: Results, client: str, feature: str) -> str:
 
 def static_lines() -> list[str]:
     """Return what does not depend on outcomes: the tests fail when these lists are wrong."""
-    lines = ["## mqadmin 4.9.8 and 5.3.3", "", "These commands print the same as with a stock broker:", ""]
+    lines = ["## Masters and slaves", ""]
+    lines += ["A slave copies its master's log while both are killed at random; every acknowledged message is on both,"]
+    lines += ["and `shmq store verify` and the stock reader find it. What a slave copies beside the log, and what it"]
+    lines += ["refuses, is in [replication.md](replication.md).", "", "| master | slave | test |", "|---|---|---|"]
+    lines += [f"| {master} | {slave} | `{test}` |" for (master, slave), test in PAIRS.items()]
+    lines += ["", "## mqadmin 4.9.8 and 5.3.3", "", "These commands print the same as with a stock broker:", ""]
     lines += [", ".join(f"`{name}`" for name in sorted({each.split()[0] for each in SAME})) + ".", ""]
     lines += ["These print every field that clients read, and less about threads and files:"]
     lines += [", ".join(f"`{each.split()[0]}`" for each in FIELDS) + ".", ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.compatibility import DOCUMENT, cell, render, static_lines
+from tests.interop.compatibility import DOCUMENT, PAIRS, cell, render, static_lines
 from tests.interop.coverage import CLIENTS, covered, results
 
 
@@ -20,6 +20,14 @@ def test_the_table_says_what_the_tests_found(request: pytest.FixtureRequest) -> 
 
 def test_the_lists_in_the_document_are_those_of_the_tests() -> None:
     assert "\n".join(static_lines()) in DOCUMENT.read_text()
+
+
+def test_the_tests_of_masters_and_slaves_exist() -> None:
+    for test in PAIRS.values():
+        path, _, name = test.partition("::")
+        text = (DOCUMENT.parents[1] / path).read_text()
+        assert f"def {name.partition('[')[0]}(" in text, test
+    assert {each for pair in PAIRS for each in pair} == {"shmq", "RocketMQ 4.9.7", "RocketMQ 5.3.3"}
 
 
 def test_the_columns_are_the_clients_that_are_tested() -> None:

@@ -16,9 +16,9 @@ from shmq.metrics.rocketmq_families import ROCKETMQ
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.interop.peers.cache import PeerMissing
-from tests.interop.peers.process import free_ports
 from tests.interop.peers.stock import StockBroker
 from tests.interop.target import missing
+from tests.ports import free_ports
 
 Mqadmin = Callable[..., str]
 

@@ -18,11 +18,12 @@ import pytest
 
 import shmq
 import shmq.aio
+from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.interop.peers.java import LineClient
-from tests.interop.peers.process import free_ports
 from tests.interop.target import STOCK_4, Target
+from tests.ports import free_ports
 
 Named = Callable[[str], str]
 PATIENCE = 40.0
@@ -367,7 +368,7 @@ def test_topics_can_be_created_listed_and_deleted(mq: shmq.Connection, named: Na
     assert mq.admin.create_topic(name, queues=2).write_queues == 2
     mq.send(name, b"x")
     assert mq.admin.topics[name].messages == 1
-    assert mq.admin.create_topic(name, queues=3).write_queues == 3
+    assert mq.admin.update_topic(name, queues=3).write_queues == 3
     mq.admin.delete_topic(name)
     with pytest.raises(shmq.TopicNotFound, match="does not exist"):
         mq.admin.delete_topic(name)
@@ -537,7 +538,7 @@ def test_the_command_line_reads_and_writes_a_cluster(url: str, topic: str, tmp_p
 
 
 def test_a_bridge_killed_under_load_loses_nothing_and_clients_come_back(named: Named) -> None:
-    ports = {"listen": f"127.0.0.1:{free_ports(-2)}", "nameserver_listen": f"127.0.0.1:{free_ports()}"}
+    ports = {"listen": f"127.0.0.1:{free_ports(-VIP_DISTANCE)}", "nameserver_listen": f"127.0.0.1:{free_ports()}"}
     with Broker(tcp=True, **ports) as broker, shmq.connect(f"rocketmq://{broker.name_server}", timeout=60.0) as mq:
         topic, group = named("topic"), named("group")
         mq.admin.create_topic(topic, queues=4)

@@ -26,20 +26,6 @@ LOG_TAIL = 4000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def free_ports(*distances: int) -> int:
-    """Return a port P of loopback so that P and P + each distance were free just now."""
-    while True:
-        with socket.socket() as first, contextlib.ExitStack() as others:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                for distance in distances:
-                    others.enter_context(socket.socket()).bind(("127.0.0.1", port + distance))
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
 def accepts(address: str) -> bool:
     """Whether somebody listens at "host:port"."""
     host, port = address.rsplit(":", 1)

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Self
 
 from tests.interop.peers.cache import program
-from tests.interop.peers.process import Child, accepts, free_ports
+from tests.interop.peers.process import Child, accepts
 from tests.interop.peers.registry import DEFAULT_JDK, SERVERS, class_path, jars
 from tests.interop.peers.wire import has_route
+from tests.ports import free_ports
 
 START_TIMEOUT = 60.0
 SMALL_HEAP = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -97,8 +98,13 @@ class StockBroker:
         make_home(self.directory)
         if not self.name_server:
             self._start_name_server()
-        port = free_ports(VIP_DISTANCE, HA_DISTANCE)
-        self.broker_address = f"127.0.0.1:{port}"
+        self.broker_address = f"127.0.0.1:{free_ports(VIP_DISTANCE, HA_DISTANCE)}"
+        self.start_broker()
+        return self
+
+    def start_broker(self) -> None:
+        """Start the broker, on its address and its store as they are, and wait until it answers."""
+        port = int(self.broker_address.rpartition(":")[2])
         broker = self._launch(
             "org.apache.rocketmq.broker.BrokerStartup",
             {
@@ -122,7 +128,11 @@ class StockBroker:
         ready = "The broker["
         broker.wait_for(lambda: ready in broker.log and accepts(self.broker_address), "the broker boots", START_TIMEOUT)
         broker.wait_for(lambda: has_route(self.name_server, "TBW102"), "the broker registers", START_TIMEOUT)
-        return self
+
+    def end_broker(self, *, in_order: bool = False) -> None:
+        """End the broker alone, at once or as an operator does; its store stays, and `start_broker` goes on."""
+        broker = self._children.pop()
+        (broker.stop if in_order else broker.kill)()
 
     def stop(self) -> None:
         """End both and remove their directory."""

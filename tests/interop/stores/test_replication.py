@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 import shmq
+from shmq.daemon.ha.follower import FollowerLink
+from shmq.protocol.codes import Response
 from shmq.shm.instance import read_instance
 from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.interop.peers.cache import PeerMissing
-from tests.interop.peers.stock import StockBroker
+from tests.interop.peers.stock import HA_DISTANCE, StockBroker
 
 FILE_BYTES = 16 << 20  # of the stock broker's log, too
 MESSAGES = 60
@@ -55,3 +59,25 @@ def test_a_slave_of_ours_copies_a_stock_master(version: str) -> None:
                 assert sorted(found) == list(range(0, 2 * MESSAGES, 2))
     finally:
         stock.stop()
+
+
+def test_our_greeting_acknowledges_nothing_to_a_synchronous_stock_master() -> None:
+    """A position above its end would be a slave that has everything, and its master would answer for it."""
+    try:
+        stock = StockBroker("4", settings={"brokerRole": "SYNC_MASTER", "syncFlushTimeout": 1000, "slaveTimeout": 1000})
+    except PeerMissing as reason:
+        pytest.skip(str(reason))
+    with stock:
+        host, _, port = stock.broker_address.rpartition(":")
+        slave = FollowerLink(0, 0, is_empty=True, greets=True)
+        with (
+            socket.create_connection((host, int(port) + HA_DISTANCE), 30.0) as connection,
+            shmq.connect(f"rocketmq://{stock.name_server}") as mq,
+        ):
+            connection.sendall(slave.take())
+            with pytest.raises(shmq.SendTimeout) as raised:
+                mq.send("colours", b"nobody has it")
+            assert raised.value.code == Response.FLUSH_SLAVE_TIMEOUT
+            while not slave.closed:
+                slave.feed(connection.recv(1 << 16), 0)
+        assert slave.is_stock
