@@ -31,7 +31,7 @@ from shmq.daemon.keeper.index_repair import IndexRepair
 from shmq.daemon.keeper.index_start import IndexGap, find_start
 from shmq.errors import CorruptionError, ShmqError
 from shmq.shm.core import KeeperStore, Store
-from shmq.store.checkpoint import read_checkpoint, write_checkpoint
+from shmq.store.checkpoint import change_checkpoint, read_checkpoint
 from shmq.store.index.files import IndexFile, IndexFiles, IndexShape
 from shmq.store.index.mark import IndexMark, write_index_mark
 from shmq.store.index.sums import BLOCK_BYTES as SUM_BLOCK_BYTES
@@ -440,7 +440,7 @@ class IndexKeeper:
 
     def _write(self, mark: IndexMark, index_ms: int) -> None:
         # Also where it says so already: an earlier sync of it may have failed.
-        write_checkpoint(self._layout, replace(read_checkpoint(self._layout), index_ms=index_ms))
+        change_checkpoint(self._layout, lambda known: replace(known, index_ms=index_ms))
         write_index_mark(self._layout, mark)
         self._mark = mark
 

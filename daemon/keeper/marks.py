@@ -11,7 +11,8 @@ syncs as there are dirty files, and may take long or fail, without holding up th
 
 Rules: (1) the lock is taken once after E was read: an append that had moved the log end but not yet its queue's maximum
 is finished then, so every unit below E is among the units written; (2) the mark is written after the last sync;
-(3) what a failed sync covered is written again before the next one, as the kernel would call it clean.
+(3) what a failed sync covered is written again before the next one, as the kernel would call it clean; (4) a checkpoint
+that was written before the log below its mark was flushed is written again after that, also if no message comes.
 """
 
 import os
@@ -24,7 +25,7 @@ from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
 from shmq.shm.core import CoreError, KeeperStore, Store
-from shmq.store.checkpoint import read_checkpoint, write_checkpoint
+from shmq.store.checkpoint import Checkpoint, change_checkpoint, read_checkpoint
 from shmq.store.config import ConfigFiles
 from shmq.store.consumequeue import UnitSync
 from shmq.store.durable import DurableMark
@@ -113,6 +114,7 @@ class MarkKeeper:
         self._log = log
         self._noted: _Noted | None = None
         self._failed = False
+        self._told_end = read_checkpoint(files.layout).flushed
 
     @property
     def is_syncing(self) -> bool:
@@ -120,12 +122,12 @@ class MarkKeeper:
         return self._noted is not None
 
     def begin(self) -> None:
-        """Note a position if the present mark is behind; harmless while one is under way."""
+        """Note a position if the mark or the checkpoint is behind; harmless while one is under way."""
+        now_ms = int(time.time() * 1000)  # before the log end is read: what came up to then lies below it
         log_end = self._store.log_end
-        mark = self._files.mark.current
-        if self.is_syncing or (mark.dispatched >= log_end and not self._files.consumequeue.is_dirty):
+        is_told = self._files.mark.current.dispatched >= log_end and self._told_end == self._store.durable_end
+        if self.is_syncing or (is_told and not self._files.consumequeue.is_dirty):
             return
-        now_ms = int(time.time() * 1000)
         try:
             self._keeper_store.repair(_LOCK_SECONDS)
         except CoreError:
@@ -159,15 +161,19 @@ class MarkKeeper:
     def _write(self, noted: _Noted) -> None:
         durable_end = self._store.durable_end
         self._files.mark.advance(durable_end=durable_end, dispatched=noted.dispatched, unit_sums=noted.unit_sums)
-        before = read_checkpoint(self._files.layout)
-        after = type(before)(
-            physic_ms=max(before.physic_ms, self._flusher.flushed_ms),
-            logics_ms=max(before.logics_ms, noted.noted_ms),
-            index_ms=before.index_ms,
-            flushed=durable_end,
-            confirmed=durable_end,
+        # A replica flushes too, and tells no time: that of the mark holds once all that lies below it is flushed.
+        flushed_ms = noted.noted_ms if durable_end >= noted.dispatched else self._flusher.flushed_ms
+        change_checkpoint(
+            self._files.layout,
+            lambda known: Checkpoint(
+                physic_ms=max(known.physic_ms, flushed_ms),
+                logics_ms=max(known.logics_ms, noted.noted_ms),
+                index_ms=known.index_ms,
+                flushed=durable_end,
+                confirmed=durable_end,
+            ),
         )
-        write_checkpoint(self._files.layout, after)
+        self._told_end = durable_end
 
     def step(self, *, wait: bool = False) -> None:
         """Take the outcome of the syncs, if they have ended."""

@@ -14,15 +14,18 @@ mark (durable.py).
 A stock broker changes the first five and leaves ours as they were, so a difference is its work, or damage.
 
 Rule: a time is written after the sync it speaks of; a stock broker subtracts three seconds, so a time taken before the
-sync began is early enough.
+sync began is early enough. Parts of the keeper change different fields from different threads, so each change reads and
+writes the file under one lock.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 from shmq.errors import StoreError
@@ -34,6 +37,8 @@ _OURS_AT = 256
 _MAGIC = b"SHMQCKPT"
 _CRC = struct.Struct(">I")
 _AHEAD_MS_MOST = 86_400_000
+
+_changing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,16 @@ def _ours(content: bytes) -> Checkpoint | None:
     if not seal.startswith(_MAGIC) or seal[-_CRC.size :] != _CRC.pack(zlib.crc32(fields)):
         return None
     return Checkpoint(*_FIELDS.unpack(fields))
+
+
+def change_checkpoint(layout: StoreLayout, change: Callable[[Checkpoint], Checkpoint]) -> None:
+    """Write what `change` makes of the checkpoint, with no other thread's change in between.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    with _changing:
+        write_checkpoint(layout, change(read_checkpoint(layout)))
 
 
 def write_checkpoint(layout: StoreLayout, checkpoint: Checkpoint) -> None:

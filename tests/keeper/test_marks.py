@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from shmq.shm.access import Access
+from shmq.shm.core import KeeperStore
 from shmq.shm.unit import unpack_unit
+from shmq.store.checkpoint import read_checkpoint
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.unit_repair import find_faults
@@ -52,6 +54,23 @@ def test_no_mark_says_more_of_the_log_than_was_flushed(start_keeper: StartKeeper
     known = DurableMark(layout).load()
     assert known is not None
     assert known.durable_end <= flushed < end
+
+
+def test_the_checkpoint_of_an_idle_broker_says_what_was_flushed_after_its_units(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    running.send("orders", b"x")
+    mark: DurableMark = running.attached.files.mark
+    eventually(lambda: mark.current.dispatched == running.store.log_end)
+    layout, end = running.attached.files.layout, running.store.log_end
+    eventually(lambda: read_checkpoint(layout).logics_ms > 0)
+    before = read_checkpoint(layout)
+    assert before.flushed < end and before.physic_ms == 0
+    # Flushed by another thread than the keeper's own, whose times therefore say nothing.
+    KeeperStore(running.store).flush()
+    eventually(lambda: read_checkpoint(layout).flushed == end)
+    assert read_checkpoint(layout).physic_ms >= before.logics_ms
 
 
 def test_units_that_were_not_marked_are_written_again_by_the_next_keeper(

@@ -1,12 +1,15 @@
 """RocketMQ's checkpoint: five big-endian longs at the beginning of 4096 bytes."""
 
 import struct
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 from shmq.shm.access import Access
 from shmq.store.checkpoint import (
     Checkpoint,
     believed_checkpoint,
+    change_checkpoint,
     checkpoint_fault,
     read_checkpoint,
     write_checkpoint,
@@ -47,6 +50,20 @@ def test_times_that_a_stock_broker_moved_forward_are_no_damage(tmp_path: Path) -
     assert checkpoint_fault(layout, has_grown=True) == ""
     assert checkpoint_fault(layout, has_grown=False)
     assert believed_checkpoint(layout, has_grown=True).physic_ms == 5000
+
+
+def test_changes_of_two_threads_that_meet_are_both_kept(tmp_path: Path) -> None:
+    layout = StoreLayout(tmp_path, Access(-1))
+    other = threading.Thread(target=change_checkpoint, args=(layout, lambda known: replace(known, index_ms=3)))
+
+    def change(known: Checkpoint) -> Checkpoint:
+        other.start()
+        other.join(0.2)  # it ends here only where nothing holds it back
+        return replace(known, flushed=4096)
+
+    change_checkpoint(layout, change)
+    other.join()
+    assert read_checkpoint(layout) == Checkpoint(index_ms=3, flushed=4096)
 
 
 def test_a_missing_or_short_file_says_nothing(tmp_path: Path) -> None:

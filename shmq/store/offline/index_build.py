@@ -13,7 +13,7 @@ from dataclasses import replace
 from shmq.errors import StoreError
 from shmq.shm.core import INDEX_DAMAGE, INDEX_FULL, INDEX_NO_FILE, INDEX_NO_ROOM, KeeperStore
 from shmq.store.atomic import sync_directory
-from shmq.store.checkpoint import read_checkpoint, write_checkpoint
+from shmq.store.checkpoint import change_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.damage import LogWalk
 from shmq.store.index.files import IndexFile, IndexFiles
@@ -28,7 +28,7 @@ def remove_index(layout: StoreLayout) -> None:
     """Remove every file, and what says that there are some. Raises OSError, StoreError."""
     layout.index_mark.unlink(missing_ok=True)
     sync_directory(layout.root)
-    write_checkpoint(layout, replace(read_checkpoint(layout), index_ms=0))
+    change_checkpoint(layout, lambda known: replace(known, index_ms=0))
     files = IndexFiles(layout)
     files.remove_temporaries()
     for name in files.names():
@@ -57,7 +57,7 @@ def mark_index(layout: StoreLayout, log_begin: int, log_end: int) -> None:
             end_ms = file.head().end_ms
         finally:
             file.close()
-    write_checkpoint(layout, replace(read_checkpoint(layout), index_ms=end_ms))
+    change_checkpoint(layout, lambda known: replace(known, index_ms=end_ms))
     write_index_mark(layout, IndexMark(log_end, names[-1] if names else ""))
 
 
