@@ -1,25 +1,28 @@
 """How the tests run: on an installed package, side by side, in two speeds, bounded in time.
 
-    pytest -n 3              quick form: everything that is neither marked `slow` nor needs a peer, and one smoke test
-                             of each peer that is installed
-    pytest -n 3 --all        long form, which CI runs: everything
+    pytest -n 3              quick form, which CI runs: everything that is neither marked `slow` nor needs a peer, and
+                             one smoke test of each peer that is installed
+    pytest -n 3 --all        long form: everything
     pytest tests/client      everything there: who names a path means all of it
 
 A peer is a program that is not ours: a client or broker of RocketMQ, mqadmin, Spark. Its tests carry the marker
 `peer`, by their folder's conftest.py, and those that the quick form runs `smoke` too. Seeded loops have a longer form
 still, by environment variables of their own: tests/crash/README.md.
 
-A test of ours that fails has failed. A test of a peer is repeated once, because its JVM, timers and reconnections are
-not ours to repair; the summary names each repetition, and more than REPEATED_MAX of them fail the run. `--reruns 0`
-repeats none.
+A test of ours that fails has failed; CI looks at a few of them twice to land (tests/second_look.py). A test of a peer
+is repeated once, because its JVM, timers and reconnections are not ours to repair; the summary names each repetition,
+and more than REPEATED_MAX of them fail the run. `--reruns 0` repeats none.
 
 `-n 3` spreads the tests over processes, because most of the time they wait for a JVM, a disk or a due time. A file
-stays together for what its tests share, and so does everything that uses Spark, which is one session and one cluster.
+stays together for what its tests share, and so does everything that uses Spark, which is one session and one cluster,
+or the archives of this checkout.
 What takes longest begins first. A test that hangs fails with every thread's stack after `timeout` (setup.cfg), and a
 run that could not end in time stops at `session_timeout` and says what it saw so far.
 """
 
+import importlib
 import importlib.util
+import pkgutil
 import signal
 from typing import Any, Final
 
@@ -28,12 +31,24 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+import shmq.client
+
 # A busy machine is no failure: nothing is judged by how long it took.
 settings.register_profile("shmq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shmq")
 
 
-TOGETHER: Final = ("tests/spark/",)
+def pytest_sessionstart() -> None:
+    """Import the client as a whole, on the main thread.
+
+    pytest parses the modules of shmq as they are imported, since shmq brings a plugin, and CPython 3.11 counts the
+    depth of a syntax tree for all threads together: two threads that each connect first would raise a SystemError.
+    """
+    for module in pkgutil.walk_packages(shmq.client.__path__, "shmq.client."):
+        importlib.import_module(module.name)
+
+
+TOGETHER: Final = ("tests/spark/", "tests/install/")
 """Folders whose files share what takes long to start."""
 APART: Final = ("tests/crash/broker/", "tests/crash/disk/", "tests/crash/mutants/")
 """Folders whose tests take long and share nothing: each goes to whoever is free."""

@@ -19,13 +19,18 @@ OF_OTHERS = {
     *("--archives", "--py-files"),
     *("--cflags", "--libs"),  # python -m shmq.bindings.config
     *("--minutes", "--only", "--seed", "--turns"),  # the soak
+    *("--faults", "--switches"),  # python -m tests.ha.elected.cables and .switches
     *("--base", "--figure", "--head", "--list", "--pairs", "--peers-only", "--quick", "--runs", "--tables"),
     "--tolerance",  # and those before it: the benchmarks
+    *("--no-pages", "--python", "--machine", "--system", "--arch"),  # python -m shmq.tools.release, debootstrap
+    *("--bind", "--rbind"),  # mount
+    *("--timeout-graceful-shutdown", "--workers"),  # uvicorn
+    *("--no-deps", "--only-binary", "--outdir", "--sdist", "--wheel-dir"),  # what that starts: build, pip, auditwheel
 }
 # The daemon's own parser; `shmq serve` has its own words for what people need.
 OF_THE_DAEMON = {
     *("--alive-fd", "--ready-fd", "--number", "--options", "--file-bytes", "--flush-interval-ms", "--lease-ms"),
-    *("--populate-bytes", "--unit-memory-bytes", "--check"),
+    *("--populate-bytes", "--unit-memory-bytes", "--check", "--origins"),
 }
 SPEAKS_TO_THE_DAEMON = {
     *("daemon/__main__.py", "daemon/child.py", "shmq/testing.py", "tools/doctor/case.py"),
