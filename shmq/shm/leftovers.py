@@ -132,6 +132,20 @@ def find_leftovers(place: Place) -> list[Leftover]:
     return [_judged(entry, recorded, mapping.of) for entry in found]
 
 
+def find_settled_leftovers(place: Place) -> list[Leftover]:
+    """Return every generation as `find_leftovers` does, once those who look at the same moment have let go of it.
+
+    A broker that starts and another command map what they judge, for some milliseconds. What is still mapped after half
+    a second is in use.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    found = find_leftovers(place)
+    while any(entry.state == "mapped" for entry in found) and time.monotonic() < until:
+        time.sleep(_LOOK_AGAIN_SECONDS)
+        found = find_leftovers(place)
+    return found
+
+
 def recorded_instances(place: Place) -> list[Instance]:
     """Return what brokers wrote about themselves, the one of `place` and those beside it; they may be dead."""
     found = []

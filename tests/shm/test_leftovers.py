@@ -11,7 +11,7 @@ import sysv_ipc
 
 from shmq.shm.holders import StillHeld
 from shmq.shm.instance import SEGMENT_PARTS, write_instance
-from shmq.shm.leftovers import Leftover, find_leftovers, remove_leftover
+from shmq.shm.leftovers import Leftover, find_leftovers, find_settled_leftovers, remove_leftover
 from shmq.shm.liveness import ProcessMark, own_mark
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_count, remove_presence
@@ -59,6 +59,21 @@ def test_what_a_dead_broker_left_is_dead_and_goes(place: Place) -> None:
     assert sorted(remove_leftover(place, found)) == names
     assert broker.names() == [] and presence_count(broker.instance) == 0
     assert remove_leftover(place, found) == []
+
+
+def test_who_looks_at_the_same_moment_is_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(place.broker_name, "posix")
+    write_instance(place.instance_path, successor_of(broker.instance), mode=0o600, gid=-1)
+    with subprocess.Popen(
+        [sys.executable, "-c", VIEWER, broker.instance.to_json()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as viewer:
+        assert viewer.stdout and viewer.stdout.readline() == b"mapped\n"
+        broker.kill()
+        assert only(place).state == "mapped"
+        monkeypatch.setattr("shmq.shm.leftovers.time.sleep", lambda _: viewer.communicate())
+        [found] = find_settled_leftovers(place)
+    assert (found.state, viewer.returncode) == ("dead", 0)
+    remove_leftover(place, found)
 
 
 def test_what_a_living_process_maps_stays_although_nobody_is_recorded_or_counted(place: Place, tmp_path: Path) -> None:

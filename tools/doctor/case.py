@@ -17,7 +17,7 @@ from typing import Any
 from shmq.errors import SegmentError
 from shmq.shm.core import Store
 from shmq.shm.instance import Instance, read_instance
-from shmq.shm.leftovers import Leftover, find_leftovers
+from shmq.shm.leftovers import Leftover, find_settled_leftovers
 from shmq.shm.place import Place, default_store
 from shmq.tools.doctor.host import Host
 from shmq.tools.observe.observer import Observer
@@ -78,7 +78,7 @@ def open_case(url: str | None, *, host: Host | None = None, deep: bool = False) 
     with Observer(url) as observer:
         place, around = observer.place, host or Host()
         # The leftovers first: afterwards this process maps the broker's own segments.
-        leftovers = tuple(find_leftovers(place))
+        leftovers = tuple(find_settled_leftovers(place))
         snapshot = observer.snapshot("deep")
         yield Case(
             place=place,
