@@ -17,10 +17,20 @@ PAGES = [
 ]
 
 
+def starts_spark(page: Path) -> bool:
+    return "shmq spark" in page.read_text()
+
+
 @pytest.mark.timeout(1200)  # several programs one after the other, some of them start a JVM; each has its own bound
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCUMENTS)))
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=str(page.relative_to(DOCUMENTS)), marks=[pytest.mark.peer] if starts_spark(page) else [])
+        for page in PAGES
+    ],
+)
 def test_what_a_page_says_is_what_happens(page: Path, tmp_path: Path) -> None:
-    if "shmq spark" in page.read_text() and shutil.which("java") is None:
+    if starts_spark(page) and shutil.which("java") is None:
         pytest.skip("no Java, which Spark needs")
     with Broker(tcp=True) as broker:
         for step in steps_of(page, tmp_path):
