@@ -1,13 +1,4 @@
-"""How the tests run: on an installed package, side by side, in two speeds, bounded in time.
-
-    pytest -n 3              quick form, which CI runs: everything that is neither marked `slow` nor needs a peer, and
-                             one smoke test of each peer that is installed
-    pytest -n 3 --all        long form: everything
-    pytest tests/client      everything there: who names a path means all of it
-
-A peer is a program that is not ours: a client or broker of RocketMQ, mqadmin, Spark. Its tests carry the marker
-`peer`, by their folder's conftest.py, and those that the quick form runs `smoke` too. Seeded loops have a longer form
-still, by environment variables of their own: tests/crash/README.md.
+"""How the tests run: on an installed package, side by side, in suites (tests/suites.py), bounded in time.
 
 A test of ours that fails has failed; CI looks at a few of them twice to land (tests/second_look.py). A test of a peer
 is repeated once, because its JVM, timers and reconnections are not ours to repair; the summary names each repetition,
@@ -27,15 +18,12 @@ import signal
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 import shmq.client
 
-# A busy machine is no failure: nothing is judged by how long it took.
-settings.register_profile("shmq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shmq")
+pytest_plugins = ("tests.suites",)
 
 
 def pytest_sessionstart() -> None:
@@ -56,7 +44,6 @@ LONGEST_FIRST: Final = ("tests/spark/", "tests/interop/", "tests/crash/", "tests
 REPEATED_MAX: Final = 3
 """Tests of peers that may pass at their second try only before the run fails."""
 
-_left = pytest.StashKey[int]()
 _repeated = pytest.StashKey[list[str]]()
 
 
@@ -98,17 +85,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _Spread:
     return _Spread(config, log)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run the long form: slow tests and every test of a peer too")
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--all"):
-        left = [item for item in items if not _is_quick(item)]
-        config.hook.pytest_deselected(items=left)
-        config.stash[_left] = len(left)
-        items[:] = [item for item in items if _is_quick(item)]
     if config.getoption("--reruns") is None:
         for item in items:
             if item.get_closest_marker("peer") is not None:
@@ -116,34 +94,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_rank)
 
 
-def _is_quick(item: pytest.Item) -> bool:
-    is_peer, is_smoke, is_slow = (item.get_closest_marker(name) is not None for name in ("peer", "smoke", "slow"))
-    return is_smoke or not (is_peer or is_slow)
-
-
 def _rank(item: pytest.Item) -> int:
     found = (number for number, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder))
     return next(found, len(LONGEST_FIRST))
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return (
-        "long form: every test" if config.getoption("--all") else "quick form: `pytest --all` runs the other tests too"
-    )
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that prints how many tests were left out, and fail a run that repeated too many."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left"] = session.config.stash.get(_left, 0)
-    elif len(session.config.stash[_repeated]) > REPEATED_MAX and session.exitstatus == pytest.ExitCode.OK:
+    """Fail a run that repeated too many."""
+    is_worker = hasattr(session.config, "workeroutput")
+    too_many = not is_worker and len(session.config.stash[_repeated]) > REPEATED_MAX
+    if too_many and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    if "left" in (told := getattr(node, "workeroutput", {})):  # one that died says nothing
-        node.config.stash[_left] = told["left"]
 
 
 class _Repetitions:
@@ -158,8 +119,6 @@ class _Repetitions:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if left := config.stash.get(_left, 0):
-        terminalreporter.write_line(f"{left} tests were left for --all")
     repeated = config.stash[_repeated]
     for nodeid in repeated:
         terminalreporter.write_line(f"repeated: {nodeid}", yellow=True)
@@ -180,7 +139,5 @@ def pytest_configure(config: pytest.Config) -> None:
     if importlib.util.find_spec("shmq.daemon") is None or importlib.util.find_spec("shmq.bindings._core") is None:
         pytest.exit("shmq is not installed with its extension: pip install -e '.[test]'", returncode=3)
     _hear_signals()
-    if config.args_source is pytest.Config.ArgsSource.ARGS:
-        config.option.all = True  # the processes of xdist get it with the other options
     config.stash[_repeated] = []
     config.pluginmanager.register(_Repetitions(config.stash[_repeated]))

@@ -42,7 +42,7 @@ def second_look(failed: list[str]) -> int:
         print(f"no second look: {len(failed)} tests failed, 1 to {FAILED_MAX} may have", flush=True)
         return 1
     passed = _Passed()
-    status = pytest.main(["-n", "0", "--reruns", "0", *failed], plugins=[passed])
+    status = pytest.main(["--suite", "gate", "-n", "0", "--reruns", "0", *failed], plugins=[passed])
     if status != pytest.ExitCode.OK or passed.nodeids != {*failed}:
         return 1
     for nodeid in failed:

@@ -1,13 +1,12 @@
 """The rules of tests/conftest.py, each in a run of pytest of its own over a few tests made for it."""
 
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-
-from tests.interop.peers.programs import CLIENTS
-from tests.interop.target import STOCK_4, STOCK_5
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = """
@@ -16,23 +15,25 @@ testpaths = tests
 addopts = -p no:cacheprovider
 markers =
     peer: x
-    smoke: x
     slow: x
+    timed: x
 """
-SPEEDS = """
+SUITES = """
+import os
+
 import pytest
 
-def test_quick(): pass
+def test_of_the_gate(): print("seed", os.environ["SHMQ_TEST_SEED"])
 
 @pytest.mark.slow
 def test_slow(): pass
 
+@pytest.mark.timed
+def test_timed(): pass
+
+@pytest.mark.slow
 @pytest.mark.peer
 def test_peer(): pass
-
-@pytest.mark.peer
-@pytest.mark.smoke
-def test_smoke(): pass
 """
 FLAKY = """
 import pytest
@@ -89,19 +90,44 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
-def test_the_quick_form_leaves_slow_tests_and_peers_but_for_their_smoke_tests(
-    project: Project, spread: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ((), ["of_the_gate"]),
+        (("-n", "2"), ["of_the_gate"]),
+        (("-n", "2", "--suite", "gate", "tests"), ["of_the_gate"]),
+        (("--suite", "long"), ["slow", "timed"]),
+        (("-n", "2", "--suite", "peers", "tests/test_it.py"), ["peer"]),
+        (("-n", "2", "--all"), ["of_the_gate", "slow", "timed", "peer"]),
+        (("-n", "2", "tests"), ["of_the_gate", "slow", "timed", "peer"]),
+        (("tests",), ["of_the_gate", "slow", "timed", "peer"]),
+    ],
+)
+def test_a_suite_is_run_alone_and_a_path_that_is_named_as_a_whole(
+    project: Project, words: tuple[str, ...], names: list[str]
 ) -> None:
-    status, said = project.run(SPEEDS, *spread)
-    assert status == 0 and "2 passed" in said and "::test_quick" in said and "::test_smoke" in said
-    assert "quick form" in said and "2 tests were left for --all" in said
+    status, said = project.run(SUITES, *words)
+    assert status == 0 and f"{len(names)} passed" in said
+    assert all(f"::test_{name}" in said for name in names)
+    assert ("--all every one" in said) == (len(names) < 4)
 
 
-@pytest.mark.parametrize("words", [("--all",), ("-n", "2", "tests")])
-def test_the_long_form_and_a_path_that_is_named_leave_nothing(project: Project, words: tuple[str, ...]) -> None:
-    status, said = project.run(SPEEDS, *words)
-    assert status == 0 and "4 passed" in said and "long form" in said and "left for --all" not in said
+def test_the_gate_has_one_seed_and_the_others_one_of_the_day_that_is_said(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread = ("-n", "2")
+    monkeypatch.delenv("SHMQ_TEST_SEED")
+    days = {time.strftime("%Y%m%d")}
+    seeds = [
+        re.search(r"seed (\d+)$", project.run(SUITES, "-rP", *spread, *words)[1], re.M) for words in ((), ("tests",))
+    ]
+    days.add(time.strftime("%Y%m%d"))
+    gate, other = (found.group(1) for found in seeds if found is not None)
+    assert gate == "1" and other in days
+    monkeypatch.setenv("SHMQ_TEST_SEED", "77")
+    for words in ((), ("tests",)):
+        said = project.run(SUITES, "-rP", *spread, *words)[1]
+        assert "seed 77\n" in said and "seed: SHMQ_TEST_SEED=77" in said
 
 
 def test_a_test_of_a_peer_is_repeated_once_and_named_and_three_may_be(project: Project) -> None:
@@ -151,17 +177,3 @@ def test_long_tests_of_some_folders_go_to_whoever_is_free(project: Project) -> N
     status, said = project.run("", "--all", "-n", "2")
     assert status == 0 and "2 passed" in said
     assert "[gw0] " in said and "[gw1] " in said
-
-
-def test_each_peer_has_a_smoke_test() -> None:
-    words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "smoke"]
-    folders = ["tests/interop", "tests/spark/test_session.py"]
-    done = subprocess.run(
-        [sys.executable, "-P", *words, *folders], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
-    )
-    found = [line for line in done.stdout.splitlines() if "::" in line]
-    for client in CLIENTS:
-        assert any(f"[{client}@ours]" in each for each in found), (client, done.stdout + done.stderr)
-    for broker in (STOCK_4, STOCK_5):
-        assert any(f"[{broker}]" in each for each in found), broker
-    assert any(each.startswith("tests/spark/") for each in found)

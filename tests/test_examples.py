@@ -14,6 +14,8 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.etcd.server import needs_etcd
 
+pytestmark = pytest.mark.timed
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 Start = Callable[[str], "subprocess.Popen[str]"]
 

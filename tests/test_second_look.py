@@ -32,6 +32,7 @@ def test_skipped(): pytest.skip("no peer")
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "test_it.py").write_text(PROGRAM)
+    (tmp_path / "conftest.py").write_text("pytest_plugins = ('tests.suites',)\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
     return tmp_path
 

@@ -1,6 +1,6 @@
 """Many deaths of real processes against the real broker: nothing acknowledged is lost, nothing is left behind.
 
-SHMQ_SOAK_KILLS and SHMQ_SOAK_SECONDS ask for the long form; SHMQ_SOAK_SEED repeats a run.
+SHMQ_SOAK_KILLS and SHMQ_SOAK_SECONDS ask for the long form; SHMQ_TEST_SEED repeats a run.
 """
 
 import os
@@ -17,10 +17,10 @@ import shmq
 from shmq.shm.core import StoreFigures
 from shmq.testing import Broker
 from tests.deadline import eventually
+from tests.seed import SEED
 
 KILLS = int(os.environ.get("SHMQ_SOAK_KILLS", "1000"))
 SECONDS = int(os.environ.get("SHMQ_SOAK_SECONDS", "8"))
-SEED = int(os.environ.get("SHMQ_SOAK_SEED", str(random.randrange(1 << 32))))
 
 # Forks clients that attach, send and read, and kills each with SIGKILL at a moment of its own.
 NURSERY = """
@@ -64,7 +64,7 @@ def left(broker: Broker) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_killed_clients_leave_nothing_behind() -> None:
-    print(f"SHMQ_SOAK_SEED={SEED}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     # Log files large enough for all of it: each one more costs the keeper a descriptor, up to sixteen.
     with Broker(file_bytes=512 << 20) as broker:
         command = [sys.executable, "-P", "-c", NURSERY, broker.url]
@@ -92,7 +92,7 @@ def test_killed_clients_leave_nothing_behind() -> None:
 
 
 def test_the_broker_killed_every_second_under_load_loses_no_acknowledged_message() -> None:
-    print(f"SHMQ_SOAK_SEED={SEED}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     chance = random.Random(SEED)
     sent: list[tuple[int, int, bytes]] = []
     stopping = threading.Event()

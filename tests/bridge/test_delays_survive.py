@@ -16,6 +16,8 @@ from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, RawPeer, wait_until
 
+pytestmark = pytest.mark.timed
+
 COUNT = 400
 KILLS = 3
 

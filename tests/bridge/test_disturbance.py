@@ -22,6 +22,9 @@ from shmq.protocol.command import Command
 from shmq.protocol.frame import FRAME_BYTES_MAX, encode_frame
 from shmq.protocol.header import encode_command
 from tests.bridge.live_bridge import LiveBridge, RawPeer, running, wait_until
+from tests.seed import SEED
+
+pytestmark = pytest.mark.timed
 
 QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.3, "close_timeout": 0.1}
 TCP_ESTABLISHED = 1
@@ -232,9 +235,8 @@ def test_a_hostile_frame_is_answered_or_ends_its_connection_and_costs_no_memory(
 
 
 def test_garbage_of_every_kind_ends_only_its_own_connection() -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    print(f"seed {SEED}")
+    chance = random.Random(SEED)
     with scene() as (_, good, bad):
         for _ in range(60):
             peer = bad()

@@ -20,6 +20,8 @@ from tests.bridge.cluster import Cluster
 from tests.bridge.live_bridge import RawPeer, wait_until
 from tests.deadline import eventually
 
+pytestmark = pytest.mark.timed
+
 ROLES = ("bridge", "bridge-1")
 QUEUES = 4
 

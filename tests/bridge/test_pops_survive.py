@@ -14,6 +14,8 @@ from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, wait_until
 from tests.bridge.test_delays_survive import is_served, kill_bridge, kill_everything
 
+pytestmark = pytest.mark.timed
+
 Kill = Callable[[Broker], Any]
 COUNT = 200
 TRANSPORTS = ("shm", "tcp")

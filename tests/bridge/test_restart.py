@@ -14,6 +14,8 @@ from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, RawPeer, wait_until
 
+pytestmark = pytest.mark.timed
+
 KILLS = 3
 PRODUCERS = 4
 ACKNOWLEDGED_BETWEEN = 200

@@ -26,6 +26,8 @@ from tests.bridge.quiet_logic import QuietLogic
 from tests.interop.peers.wire import encode
 from tests.ports import free_ports
 
+pytestmark = pytest.mark.timed
+
 QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
 
 

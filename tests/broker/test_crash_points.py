@@ -23,9 +23,9 @@ from shmq.timing import CANCELLED_KEY, TIMER_TOPIC
 from tests.broker.conftest import MemoryTables
 from tests.broker.kills import World
 from tests.broker.pop.pop_client import PoppedMessage, messages_of
+from tests.seed import SEED
 
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", "1"))
 ROUNDS = 2000 if LONG else 10
 POINTS_MAX = 1000  # a feature that makes more changes than this is a mistake of the test
 SEND = dict(zip("abcdefghjkm", ("p", "orders", "TBW102", "4", "0", "0", "0", "0", "0", "false", "false"), strict=True))

@@ -41,6 +41,8 @@ from shmq.shm.place import Place
 from shmq.shm.segment import open_store
 from tests.bridge.live_bridge import LiveBridge, running, wait_until
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture
 def bridge() -> Iterator[LiveBridge]:

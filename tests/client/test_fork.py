@@ -9,6 +9,8 @@ import pytest
 
 from shmq.testing import SharedBroker
 
+pytestmark = pytest.mark.timed
+
 PRELUDE = """
 import os, sys, threading, time
 import shmq

@@ -56,6 +56,7 @@ def fill_disk(broker: Broker, **settings: Any) -> None:
     broker.restart()
 
 
+@pytest.mark.slow
 def test_a_full_disk_takes_nothing_that_a_group_has_not_consumed(broker: Broker, eventually: Eventually) -> None:
     fill_and_read(broker, eventually)
     fill_disk(broker)

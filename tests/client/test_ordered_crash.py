@@ -13,8 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from shmq.testing import Broker
 from tests.bridge.test_delays_survive import is_served
+from tests.seed import SEED
+
+pytestmark = pytest.mark.timed
 
 MEMBER = Path(__file__).with_name("ordering.py")
 SECONDS = float(os.environ.get("SHMQ_CRASH_SECONDS", "4"))
@@ -120,15 +125,14 @@ class Storm:
 def test_a_queue_has_one_reader_at_a_time_whoever_comes_leaves_or_is_killed(
     tmp_path: Path, eventually: Eventually
 ) -> None:
-    seed = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
-    print(f"SHMQ_CRASH_SEED={seed}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     count = int(SECONDS * PER_SECOND)
     with Broker(tcp=True, bridges=2) as broker:
         with broker.connect() as mq:
             mq.admin.create_topic("lines", queues=QUEUES)
             for queue in range(QUEUES):
                 mq.send_batch("lines", [b"%d" % number for number in range(count)], queue_id=queue)
-        storm = Storm(broker, tmp_path / "events", random.Random(seed))
+        storm = Storm(broker, tmp_path / "events", random.Random(SEED))
         try:
             for _ in range(MEMBERS):
                 storm.join()

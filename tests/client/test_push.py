@@ -13,6 +13,8 @@ import shmq
 from shmq.client import options
 from shmq.testing import SharedBroker
 
+pytestmark = pytest.mark.timed
+
 Eventually = Callable[..., Any]
 
 

@@ -9,6 +9,8 @@ import shmq
 from shmq.client.pop.reader import PopReader
 from shmq.testing import SharedBroker
 
+pytestmark = pytest.mark.timed
+
 Eventually = Callable[..., Any]
 Advance = Callable[[float], None]
 

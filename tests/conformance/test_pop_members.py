@@ -13,6 +13,8 @@ import shmq
 from shmq.testing import Broker
 from tests.conformance.conftest import PATIENCE, url_of
 
+pytestmark = pytest.mark.timed
+
 Named = Callable[[str], str]
 Eventually = Callable[..., Any]
 HOLDER = Path(__file__).with_name("holder.py")

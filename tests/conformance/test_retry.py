@@ -15,6 +15,8 @@ import shmq
 from shmq.testing import Broker
 from tests.conformance.conftest import url_of
 
+pytestmark = pytest.mark.timed
+
 Eventually = Callable[..., Any]
 LEVELS = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 

@@ -11,6 +11,8 @@ from shmq.client.pop.reader import PopReader
 from shmq.errors import LeaseExpired
 from tests.conformance.conftest import PATIENCE
 
+pytestmark = pytest.mark.timed
+
 Named = Callable[[str], str]
 
 

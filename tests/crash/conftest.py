@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +13,7 @@ from core_build import LONG
 
 
 class Plan(NamedTuple):
-    """Short by default; SHMQ_CRASH_LONG=1 does everything, SHMQ_CRASH_SEED=n repeats a run."""
+    """Short by default; SHMQ_CRASH_LONG=1 does everything, SHMQ_TEST_SEED=n repeats a run."""
 
     long: bool
     seed: int
@@ -23,6 +21,7 @@ class Plan(NamedTuple):
 
 @pytest.fixture(scope="session")
 def crash_plan() -> Plan:
-    seed = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
-    print(f"crash plan: {'long' if LONG else 'short'} form, SHMQ_CRASH_SEED={seed}")
-    return Plan(LONG, seed)
+    from tests.seed import SEED  # not above: this file is read before the run has one
+
+    print(f"crash plan: {'long' if LONG else 'short'} form, SHMQ_TEST_SEED={SEED}")
+    return Plan(LONG, SEED)

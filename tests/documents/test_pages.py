@@ -22,6 +22,7 @@ FOREIGN = {
     *("--base", "--head", "--pairs", "--only", "--tables", "--tolerance"),  # python -m benchmarks.compare
     *("--minutes", "--seed", "--turns"),  # python -m tests.crash
     *("--switches", "--faults"),  # python -m tests.ha.elected.…
+    "--suite",  # pytest here
     *("--cflags", "--libs", "--segments"),  # python -m shmq.bindings.config
     "--machine",  # python -m shmq.tools.release
 }

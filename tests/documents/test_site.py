@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("furo", reason="the generator of the site is not installed: pip install -e '.[docs]'")
 pytest.importorskip("myst_parser")
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -8,6 +8,8 @@ import pytest
 from shmq.testing import Broker
 from tests.documents.snippets import run, steps_of
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = [
     DOCUMENTS / "tutorial.md",

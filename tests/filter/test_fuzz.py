@@ -18,6 +18,7 @@ from shmq.filter.sql import sql_program
 from tests.bindings.c_core import BINDINGS, run_sanitized
 from tests.filter import java_rules
 from tests.filter.core_filter import SOURCES, Loaded, core, text_of
+from tests.seed import SEED
 
 WORDS = (
     *("a", "b", "A", "TAGS", "5", "5L", "0", "6.5", "1e2", "3000000000", "'5'", "'x'", "''", "'a''b'", "TRUE", "false"),
@@ -291,9 +292,8 @@ def damage(rounds: int, seed: int) -> tuple[int, int]:
 
 
 def test_damaged_programs_are_refused_or_run() -> None:
-    seed = random.randrange(1 << 30)
-    refused, ran = damage(3000, seed)
-    assert refused > 300 and ran > 300, (seed, refused, ran)
+    refused, ran = damage(3000, SEED)
+    assert refused > 300 and ran > 300, (SEED, refused, ran)
 
 
 SANITIZED = """
@@ -313,9 +313,8 @@ for number in (*long, "1e", "-", "", "0x", " 5f "):
 
 
 def test_damaged_programs_stay_within_bounds_under_sanitizers() -> None:
-    seed = random.randrange(1 << 30)
-    done = run_sanitized(SANITIZED, *SOURCES, arguments=[str(seed)])
-    assert done.returncode == 0, f"seed {seed}\n{done.stdout}{done.stderr[-4000:]}"
+    done = run_sanitized(SANITIZED, *SOURCES, arguments=[str(SEED)])
+    assert done.returncode == 0, f"seed {SEED}\n{done.stdout}{done.stderr[-4000:]}"
 
 
 # What a missing check would let through; each has to be noticed by the damage above.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 from typing import Any
 
 import pytest
 from core_build import ADDRESS, LONG, Edit, attempt, program, run
 
+from tests.seed import SEED
+
 HOSTILE = ("fuzz/hostile.c", "crash/check.c", "crash/arena.c")
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
 ROUNDS = {"read": 20_000, "write": 20_000, "race": 100}
 OK, CORRUPT = "0", "12"
 
 
 def fuzz(mode: str, rounds: int) -> dict[str, Any]:
-    print(f"SHMQ_CRASH_SEED={SEED}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     figures: dict[str, Any] = json.loads(run(program("hostile", HOSTILE, ADDRESS), mode, rounds, SEED))
     print(figures)
     return figures

@@ -1,6 +1,6 @@
 """Bytes from outside into every reader of the core, guided by the code they reach; under ASan and UBSan.
 
-libFuzzer runs for SHMQ_FUZZ_SECONDS (60); without clang our own fuzzer, mutation.c, takes its place. SHMQ_CRASH_SEED
+libFuzzer runs for SHMQ_FUZZ_SECONDS (60); without clang our own fuzzer, mutation.c, takes its place. SHMQ_TEST_SEED
 repeats the seed, and with SHMQ_FUZZ_KEEP=1 the inputs that libFuzzer found become the corpus.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -19,8 +18,8 @@ import pytest
 from core_build import ADDRESS, Edit, attempt, program
 
 from tests.fuzz.corpus import READERS, read_corpus, unpack_corpus, write_corpus
+from tests.seed import SEED
 
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
 SECONDS = int(os.environ.get("SHMQ_FUZZ_SECONDS", "60"))
 KEEP = os.environ.get("SHMQ_FUZZ_KEEP", "") not in ("", "0")
 _QUICK_SECONDS = 3
@@ -60,8 +59,8 @@ def test_the_corpus_reaches_every_reader() -> None:
 
 def test_a_few_changed_inputs_are_read_within_bounds(tmp_path: Path) -> None:
     counts, said = mutated(mutation(), tmp_path, _QUICK_SECONDS, SEED)
-    assert counts is not None, f"SHMQ_CRASH_SEED={SEED}: {said}"
-    print(f"SHMQ_CRASH_SEED={SEED}: {counts}")
+    assert counts is not None, f"SHMQ_TEST_SEED={SEED}: {said}"
+    print(f"SHMQ_TEST_SEED={SEED}: {counts}")
     assert counts["edges_of_seeds"] > 300
 
 
@@ -70,8 +69,8 @@ def test_a_few_changed_inputs_are_read_within_bounds(tmp_path: Path) -> None:
 def test_inputs_that_reach_new_code_are_read_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_libfuzzer():
         counts, said = mutated(mutation(), tmp_path, SECONDS, SEED)
-        assert counts is not None, f"SHMQ_CRASH_SEED={SEED}: {said}"
-        print(f"SHMQ_CRASH_SEED={SEED}, our own fuzzer: {counts}")
+        assert counts is not None, f"SHMQ_TEST_SEED={SEED}: {said}"
+        print(f"SHMQ_TEST_SEED={SEED}, our own fuzzer: {counts}")
         return
     monkeypatch.setenv("CC", "clang")
     executable = program("readers", ("fuzz/readers.c",), _LIBFUZZER)
@@ -83,9 +82,9 @@ def test_inputs_that_reach_new_code_are_read_within_bounds(tmp_path: Path, monke
     words += (f"-max_total_time={SECONDS}", f"-seed={SEED}")
     done = attempt(executable, *words, f"-artifact_prefix={tmp_path}/", found, corpus)
     crashes = [f"{path.name}: {path.read_bytes().hex()}" for path in tmp_path.iterdir() if "-" in path.name]
-    assert done.returncode == 0, f"SHMQ_CRASH_SEED={SEED}\n{crashes}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"SHMQ_TEST_SEED={SEED}\n{crashes}\n{done.stderr[-4000:]}"
     [runs] = re.findall(r"number_of_executed_units: (\d+)", done.stderr)
-    print(f"SHMQ_CRASH_SEED={SEED}, libFuzzer: {runs} runs, {len(list(found.iterdir()))} inputs that reached new code")
+    print(f"SHMQ_TEST_SEED={SEED}, libFuzzer: {runs} runs, {len(list(found.iterdir()))} inputs that reached new code")
     if KEEP:
         kept.mkdir()
         attempt(executable, "-merge=1", kept, corpus, found)

@@ -1,7 +1,7 @@
 """Frames of every kind, whole, bent and broken, give a reply or an end: never an exception, a hang or growth.
 
 The bytes go through the decoder, the broker and the name server exactly as a connection's do, without sockets. They
-start from captured frames of stock clients and from the table of requests. SHMQ_CRASH_SEED repeats a run,
+start from captured frames of stock clients and from the table of requests. SHMQ_TEST_SEED repeats a run,
 SHMQ_FUZZ_ROUNDS says how long it is: 200000 are about a minute, SHMQ_CRASH_LONG=1 means 10000000.
 """
 
@@ -36,8 +36,8 @@ from shmq.shm.access import access_rights
 from shmq.shm.core import KeeperStore
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from tests.golden.frames import read_all
+from tests.seed import SEED
 
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
 ROUNDS = int(os.environ.get("SHMQ_FUZZ_ROUNDS", 10_000_000 if os.environ.get("SHMQ_CRASH_LONG") else 20_000))
 LIVES = 40  # rounds a logic lives
 WORLD_LIVES = 50  # logics that share one store
@@ -259,7 +259,7 @@ def pieces(data: bytes, chance: random.Random) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", [World.broker, World.nameserver], ids=["broker", "nameserver"])
 def test_any_stream_gives_replies_or_an_end(kind: Callable[[World], Logic], tmp_path: Path) -> None:
-    print(f"SHMQ_CRASH_SEED={SEED}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     chance = random.Random(SEED)
     grown_from = served = 0
     world = World(tmp_path / "0")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 
 from core_build import ADDRESS, LONG, program, run
 
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
+from tests.seed import SEED
+
 ROUNDS = 20_000
 WHOLE, BAD_LENGTHS, BAD_POSITION, BAD_CRC = 0, 3, 4, 5
 
 
 def test_a_walk_over_damaged_records_stays_inside() -> None:
-    print(f"SHMQ_CRASH_SEED={SEED}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     executable = program("scan", ("fuzz/scan.c",), ADDRESS)
     figures = json.loads(run(executable, ROUNDS * (50 if LONG else 1), SEED))
     assert figures["records"] > ROUNDS

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 
 import pytest
 from core_build import ADDRESS, LONG, Edit, attempt, program, run
 
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
+from tests.seed import SEED
+
 ROUNDS = 10_000_000 if LONG else 200_000
 
 
 @pytest.mark.parametrize("mode", ["frame", "batch"])
 def test_damaged_bytes_are_read_within_bounds(mode: str) -> None:
-    print(f"SHMQ_CRASH_SEED={SEED}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     figures = json.loads(run(program("wire", ("fuzz/wire.c", "fuzz/readers.c"), ADDRESS), mode, ROUNDS, SEED))
     print(figures)
     # Neither all nor none: otherwise the damage would have tried nothing, or left nothing.

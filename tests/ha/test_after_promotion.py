@@ -16,6 +16,8 @@ from tests.ha.pair import Looking, bodies_of, send, settled_end
 from tests.ha.test_switch import fixed, pause, promote, read, slave_of
 from tests.tools.shell import Shell
 
+pytestmark = pytest.mark.slow
+
 FEW = 10
 HIDDEN_SECONDS = 5.0
 LATER_LEVEL, LATER_SECONDS = 4, 30.0

@@ -53,6 +53,7 @@ def assert_same_log(master: Broker, slave: Broker) -> None:
     assert queue_bounds(slave) == queue_bounds(master)
 
 
+@pytest.mark.slow
 def test_an_empty_slave_begins_where_the_log_of_its_master_begins(master: Broker) -> None:
     with slave_of(master, file_bytes=FILE_BYTES) as slave:
         assert_same_log(master, slave)

@@ -16,7 +16,7 @@ from tests.ha.etcd.server import EtcdServer, needs_etcd, three_members
 from tests.ha.small_group import SmallBroker, SmallGroup
 
 pytest.importorskip("urllib3")
-pytestmark = needs_etcd()
+pytestmark = [needs_etcd(), pytest.mark.slow]
 SYNC, ASYNC = Policy(is_sync=True), Policy(is_sync=False)
 
 

@@ -95,6 +95,7 @@ def test_a_queue_that_was_empty_before_gets_no_message_of_another_life(master: B
     assert_copied(master, slave, life)
 
 
+@pytest.mark.slow
 def test_what_was_made_again_while_the_slave_was_dead_is_made_again_there(master: Broker) -> None:
     life = Life(master, "again-while-dead")
     with slave_of(master) as slave:

@@ -72,6 +72,7 @@ def test_delayed_messages_and_their_recall_go_to_the_master(pair: Pair) -> None:
         assert Counter(stored(slave, "later", 3)) == Counter([b"soon", b"by level", b"last"])
 
 
+@pytest.mark.slow
 def test_a_message_given_back_or_rejected_comes_again_through_the_master(pair: Pair) -> None:
     _, slave = pair
     with slave.connect() as mq:
@@ -87,6 +88,7 @@ def test_a_message_given_back_or_rejected_comes_again_through_the_master(pair: P
     assert stored(slave, "%DLQ%again", 1) == [b"twice"]
 
 
+@pytest.mark.slow
 def test_transactions_end_at_the_master_and_are_asked_about_here(pair: Pair) -> None:
     _, slave = pair
     asked: list[bytes] = []
@@ -120,6 +122,7 @@ def test_requests_and_replies_meet_across_hosts(pair: Pair) -> None:
             assert bytes(here.request(topic, b"hello", timeout=30.0).body) == b"hello!"
 
 
+@pytest.mark.slow
 def test_topics_and_groups_are_made_and_deleted_at_the_master(pair: Pair) -> None:
     master, slave = pair
     with slave.connect() as here, master.connect() as there:
@@ -129,6 +132,7 @@ def test_topics_and_groups_are_made_and_deleted_at_the_master(pair: Pair) -> Non
         assert "made-here" not in there.admin.topics
 
 
+@pytest.mark.slow
 def test_messages_popped_here_are_settled_at_the_master(pair: Pair) -> None:
     _, slave = pair
     with slave.connect() as mq:
@@ -159,6 +163,7 @@ def test_an_event_loop_sends_to_the_master_too(pair: Pair) -> None:
     assert len(stored(slave, "looped", 3)) == 3
 
 
+@pytest.mark.slow
 def test_a_program_sends_on_through_a_promotion_and_a_demotion() -> None:
     with Broker(**fixed(), default_queues=2) as old, slave_of(old) as new:
         send(old, range(1))

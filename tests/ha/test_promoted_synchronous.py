@@ -13,6 +13,8 @@ from tests.ha.pair import Looking, assert_equal, send
 from tests.ha.seen import until_told
 from tests.ha.test_switch import cluster, fixed, follow, ha_of, layout_of, read, slave_of
 
+pytestmark = pytest.mark.slow
+
 
 def sync_master(in_sync_min: int) -> Broker:
     return Broker(role="sync-master", in_sync_min=in_sync_min, **fixed())

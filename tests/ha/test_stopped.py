@@ -19,6 +19,8 @@ from tests.deadline import attempts, eventually
 from tests.ha.pair import Looking, assert_equal, send, settled_end
 from tests.ha.test_switch import demote, fixed, promote, read, slave_of
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("stopped.py")
 FILE_BYTES = 4 << 20
 

@@ -120,6 +120,7 @@ def assert_standing_age(broker: Broker, began: float) -> None:
     eventually(is_since, lambda: str(cluster(broker, "status")))
 
 
+@pytest.mark.slow
 def test_a_slave_of_a_dead_master_is_promoted_where_it_stands() -> None:
     began = time.monotonic()
     with Broker(**fixed()) as master, slave_of(master) as slave:
@@ -151,6 +152,7 @@ def follow(broker: Broker, master: Broker) -> None:
     broker.start()
 
 
+@pytest.mark.slow
 def test_an_old_master_that_comes_back_is_cut_where_the_new_one_began_and_keeps_its_tail() -> None:
     with Broker(**fixed()) as old, slave_of(old) as new:
         send(old, range(20))
@@ -229,6 +231,7 @@ def follows(broker: Broker) -> bool:
         return False  # the segments are made anew just now
 
 
+@pytest.mark.slow
 def test_who_is_promoted_again_at_once_has_what_the_other_one_stored_meanwhile() -> None:
     with Broker(**fixed()) as first, slave_of(first) as second:
         send(first, range(20))
@@ -246,6 +249,7 @@ def test_who_is_promoted_again_at_once_has_what_the_other_one_stored_meanwhile()
         assert read(first, 70, "readers") == list(range(70))
 
 
+@pytest.mark.slow
 def test_who_is_behind_is_told_of_and_not_promoted_before_it_has_all() -> None:
     with Broker(**fixed()) as first, slave_of(first) as second:
         send(first, range(20))
@@ -260,6 +264,7 @@ def test_who_is_behind_is_told_of_and_not_promoted_before_it_has_all() -> None:
         assert read(second, 60, "readers") == list(range(60))
 
 
+@pytest.mark.slow
 def test_a_slave_that_never_heard_of_its_master_is_promoted_by_force_alone_in_an_epoch_of_nobody_else() -> None:
     with Broker(**fixed()) as master, slave_of(master) as slave:
         send(master, range(5))

@@ -180,6 +180,7 @@ class Load:
                 self.failed.append(error)
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_missing_on_a_slave_that_was_killed_again_and_again(
     master: Broker, slave: Broker
 ) -> None:
@@ -266,6 +267,7 @@ class Talk:
         return reply.code
 
 
+@pytest.mark.slow
 def test_a_rocketmq_client_is_told_whether_a_slave_has_its_message(master: Broker) -> None:
     with Talk(master) as talk:
         assert talk.send() == Response.SLAVE_NOT_AVAILABLE
@@ -281,6 +283,7 @@ def test_a_rocketmq_client_is_told_whether_a_slave_has_its_message(master: Broke
     assert bodies_of(master.url, 3, "told") == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_rocketmq_client_is_told_that_a_slave_is_late() -> None:
     with sync_master(in_sync_min=2) as master, slave_of(master, file_bytes=FILE_BYTES) as slave, Talk(master) as talk:
         until_in_sync(master)

@@ -7,11 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import shmq
 from shmq.testing import Broker
 from tests.ha.pair import assert_equal, send, settled_end
 from tests.ha.test_switch import fixed, follow, pause, promote, read, slave_of
 from tests.tools.shell import Shell
+
+pytestmark = pytest.mark.slow
 
 
 def send_each_kind(broker: Broker) -> list[shmq.Receipt]:

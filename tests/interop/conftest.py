@@ -6,7 +6,7 @@ A test that runs a stock client against a stock broker says nothing about shmq: 
 the right thing. The peers' versions are fixed, so `--all` leaves these proofs out too, and SHMQ_INTEROP_LONG=1 adds
 them; run them whenever such a test is written or changed.
 
-Every test here is one of a peer (tests/conftest.py): the quick form runs those that are marked `smoke`.
+Every test here is one of a peer: the suite `peers` (tests/suites.py).
 """
 
 from __future__ import annotations

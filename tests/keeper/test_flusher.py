@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timed
+
 # A synchronous broker whose fdatasync fails from some call on; strace plays the broken disk.
 BROKEN_DISK = """
     import sys, threading, time

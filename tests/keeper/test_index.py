@@ -428,6 +428,7 @@ def test_a_damaged_file_is_noticed_at_start_and_built_again_from_the_log(
     assert indexed.start().faults == () and all_found(indexed)
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_of_the_index_and_of_what_speaks_of_it_is_noticed_and_every_key_is_found(
     indexed: Indexed, eventually: Eventually
 ) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timed
+
 FULL_DISK = """
     import os, sys, threading, time
     from pathlib import Path

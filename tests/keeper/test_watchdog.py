@@ -13,6 +13,8 @@ import pytest
 from shmq.daemon.keeper import watchdog
 from shmq.shm.core import CoreError, StoreFigures
 
+pytestmark = pytest.mark.timed
+
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
 

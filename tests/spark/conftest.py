@@ -1,17 +1,19 @@
-"""One Spark for all tests of the source, in this process' Python, on loopback; without Spark or Java they are skipped.
+"""One Spark for all tests of the source, in this process' Python, on loopback.
 
-SHMQ_REQUIRE_INTEROP=1, which CI sets, makes that a failure.
+What needs Spark is a test of a peer: every test here but those below NEEDING_NO_SPARK, and those among them that start
+one. Without pyspark, pyarrow or Java they are left out; SHMQ_REQUIRE_INTEROP=1 makes that a failure.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -21,32 +23,52 @@ from tests.spark.cluster import WORKERS, Cluster, Driver, discovery_path
 Load = Callable[..., Any]
 
 
+HERE: Final = Path(__file__).parent
+NEEDING_NO_SPARK: Final = (
+    "jobs/driver/test_java_output.py",
+    "jobs/driver/test_session.py",
+    "jobs/driver/test_stages.py",
+    "jobs/table",
+    "jobs/test_archive.py",
+    "jobs/test_plots.py",
+    "plan",
+    "sink/test_options.py",
+    "test_options.py",
+)
+STARTING_SPARK: Final = {"spark", "cluster", "driver", "kill_broker"}
+"""Fixtures that start a Spark, in this process or in others."""
+
+
 def _missing() -> str | None:
-    try:
-        import pyarrow
-        import pyspark
-    except ImportError as error:
-        return f"{error.name} is not installed: pip install -e '.[spark]'"
-    del pyarrow, pyspark
-    if shutil.which("java") is None:
-        return "java is not installed: apt-get install openjdk-17-jre-headless"
-    return None
+    for library in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(library) is None:
+            return f"{library} is not installed: pip install -e '.[test,test-spark]'"
+    return None if shutil.which("java") else "java is not installed: apt-get install openjdk-17-jre-headless"
 
 
-STARTING_SPARK = {"spark", "cluster", "driver", "kill_broker"}
-"""Fixtures whose tests start a Spark, in this process or in others: tests of a peer (tests/conftest.py)."""
+def _needs_spark(path: Path) -> bool:
+    return not any(path.is_relative_to(HERE / place) for place in NEEDING_NO_SPARK)
+
+
+def pytest_report_header() -> str | None:
+    missing = None if is_required() else _missing()
+    return missing and f"tests with Spark are left out: {missing}"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    is_test = collection_path.name.startswith("test_") and collection_path.is_relative_to(HERE)
+    return True if is_test and _needs_spark(collection_path) and _missing() and not is_required() else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    reason = _missing()
     for item in items:
-        if here not in item.path.parents:
+        if not item.path.is_relative_to(HERE):
             continue
-        if STARTING_SPARK & set(getattr(item, "fixturenames", ())):
+        starts = not STARTING_SPARK.isdisjoint(getattr(item, "fixturenames", ()))
+        if starts or _needs_spark(item.path):
             item.add_marker(pytest.mark.peer)
-        if reason is not None and not is_required():
-            item.add_marker(pytest.mark.skip(reason=reason))
+        if starts and _missing() is not None and not is_required():
+            item.add_marker(pytest.mark.skip(reason=_missing()))
 
 
 @pytest.fixture(scope="session")

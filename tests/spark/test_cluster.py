@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
 from tests.spark.accounts import MESSAGES as GUARDED
 from tests.spark.accounts import READER, WRITER, address, guarded_broker
 from tests.spark.cluster import ROOT, Cluster, Driver, DriverError, discovery_path, until

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
 from shmq.errors import CorruptionError
 from shmq.spark.access.broker import Range
 from shmq.spark.options import parse_options

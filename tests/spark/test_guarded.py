@@ -9,12 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
 import pyarrow
+import pytest
 
 from shmq.errors import PermissionDenied
 from shmq.spark.access import remote

@@ -5,11 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
 from shmq.spark import options
 from shmq.spark.schema import VIEWS
 from shmq.spark.sink import options as sink_options

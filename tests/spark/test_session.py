@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
 from shmq.spark import lag_from_progress
 from shmq.spark.scan.stream_lag import StreamLag
 from tests.spark.query import SENT, fill
@@ -30,7 +27,6 @@ def frame(spark: Any, broker: Any, topic: str, **options: Any) -> Any:
     return spark.read.format("shmq").option("store", broker.url).option("topic", topic).options(**options)
 
 
-@pytest.mark.smoke
 def test_spark_finds_the_source_and_reads_every_message_once(spark: Any, broker: Any, topic: str) -> None:
     loaded = frame(spark, broker, topic).load()
     assert loaded.schema.names[:5] == ["topic", "broker", "queue_id", "queue_offset", "commitlog_offset"]

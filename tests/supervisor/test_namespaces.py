@@ -16,6 +16,8 @@ import pytest
 
 from tests.deadline import eventually
 
+pytestmark = pytest.mark.timed
+
 DEADLINE_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs/deploy"

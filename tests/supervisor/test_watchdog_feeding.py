@@ -19,6 +19,8 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.place import Place
 
+pytestmark = pytest.mark.timed
+
 DEADLINE_SECONDS = 60.0
 WATCHDOG_SECONDS = 1.0
 

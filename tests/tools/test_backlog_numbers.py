@@ -81,8 +81,8 @@ def test_lag_is_what_is_ready_and_what_is_in_flight(broker: Broker, states: Stat
     report.close()
 
 
+@pytest.mark.peer
 def test_spark_agrees(broker: Broker, states: States, wanted: dict[str, int]) -> None:
-    pytest.importorskip("pyarrow")
     pytest.importorskip("pyspark")
     from tests.spark.access.test_access import batches
 

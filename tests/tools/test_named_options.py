@@ -22,6 +22,7 @@ OF_OTHERS = {
     *("--faults", "--switches"),  # python -m tests.ha.elected.cables and .switches
     *("--base", "--figure", "--head", "--list", "--pairs", "--peers-only", "--quick", "--runs", "--tables"),
     "--tolerance",  # and those before it: the benchmarks
+    "--suite",  # pytest here
     *("--no-pages", "--python", "--machine", "--system", "--arch"),  # python -m shmq.tools.release, debootstrap
     *("--bind", "--rbind"),  # mount
     *("--timeout-graceful-shutdown", "--workers"),  # uvicorn

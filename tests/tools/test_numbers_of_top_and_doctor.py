@@ -17,6 +17,8 @@ from shmq.tools.top.rates import picture_of
 from tests.tools.observe import sources
 from tests.tools.shell import Shell, until
 
+pytestmark = pytest.mark.timed
+
 SENT, TAKEN = 40, 15
 
 

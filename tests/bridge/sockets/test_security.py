@@ -19,6 +19,8 @@ from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
 from tests.bridge.live_bridge import DEADLINE, LiveBridge, RawPeer, raw_peer, running, wait_until
 
+pytestmark = pytest.mark.timed
+
 QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
 ACL = """
 accounts:

@@ -15,6 +15,8 @@ from shmq.client.connection import Connection
 from shmq.testing import Broker
 from tests.deadline import eventually
 
+pytestmark = pytest.mark.slow
+
 COUNT = 24
 SHIM = Path(__file__).with_name("slow_disk.c")
 

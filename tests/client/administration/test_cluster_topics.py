@@ -36,6 +36,7 @@ def test_create_topic_makes_it_where_it_lacks(cluster: shmq.Connection) -> None:
         assert (info.kind, info.write_queues, len(info.queues)) == ("fifo", 4, 4)
 
 
+@pytest.mark.slow
 def test_so_does_the_command(cluster: shmq.Connection) -> None:
     shell = Shell(cluster.url)
     steps = (("--dry-run",), False, 3), ((), True, 6), ((), False, 6), (("--queues", "3"), False, 6)

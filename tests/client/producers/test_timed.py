@@ -15,6 +15,8 @@ from shmq.client.producers.keywords import delay_properties, take_special, time_
 from shmq.testing import Broker
 from shmq.timing import DELAY_MS, DELIVER_MS, TIMER_TOPIC, RecallHandle
 
+pytestmark = pytest.mark.timed
+
 LATE_MS = 5000  # nothing is judged by how long it took; this only ends a wait for what never comes
 
 

@@ -20,6 +20,9 @@ from shmq.protocol.body import SubscriptionGroupConfig, encode_body
 from shmq.protocol.codes import Request
 from shmq.testing import Broker
 from tests.bridge.test_delays_survive import is_served
+from tests.seed import SEED
+
+pytestmark = pytest.mark.timed
 
 MEMBER = Path(__file__).with_name("failing.py")
 SECONDS = float(os.environ.get("SHMQ_CRASH_SECONDS", "4"))
@@ -57,9 +60,8 @@ class Members:
 def test_i12_whoever_is_killed_a_message_that_always_fails_is_a_dead_letter_exactly_once(
     kind: str, eventually: Eventually
 ) -> None:
-    seed = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
-    print(f"SHMQ_CRASH_SEED={seed}")
-    dice = random.Random(seed)
+    print(f"SHMQ_TEST_SEED={SEED}")
+    dice = random.Random(SEED)
     sent = [b"%d" % number for number in range(int(SECONDS * PER_SECOND))]
     with Broker(tcp=True, delay_levels="1s 1s 1s 1s 1s") as broker:
         with broker.connect() as mq:

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAMS = Path(__file__).parent
 
 
+@pytest.mark.slow
 def test_mypy_finds_every_wrong_kind_and_nothing_else(tmp_path: Path) -> None:
     for name in ("right", "wrong"):  # as a user's own, from a folder of his own
         (tmp_path / f"{name}.py").write_text((PROGRAMS / f"{name}.py").read_text())

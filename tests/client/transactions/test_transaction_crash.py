@@ -19,6 +19,9 @@ import pytest
 import shmq
 from shmq.protocol.codes import Request
 from shmq.testing import Broker
+from tests.seed import SEED
+
+pytestmark = pytest.mark.timed
 
 PRODUCER = Path(__file__).with_name("transacting.py")
 SECONDS = float(os.environ.get("SHMQ_CRASH_SECONDS", "4"))
@@ -111,10 +114,9 @@ class Scene:
 def test_i10_a_committed_transaction_is_visible_once_whoever_is_killed(
     victim: str, bridges: int, tmp_path: Path, eventually: Eventually
 ) -> None:
-    seed = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
-    print(f"SHMQ_CRASH_SEED={seed}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     with Broker(tcp=True, bridges=bridges) as broker:
-        scene = Scene(broker, tmp_path, seed)
+        scene = Scene(broker, tmp_path, SEED)
         stop = threading.Event()
         reader = threading.Thread(target=scene.read, args=(stop,))
         reader.start()

@@ -1,11 +1,10 @@
 """Power cuts on a real ext4: what was acknowledged is there after the journal was replayed; nobody dies of SIGBUS.
 
-Needs root and loop devices. SHMQ_CRASH_CUTS asks for more cuts a mode; SHMQ_CRASH_SEED repeats a run.
+Needs root and loop devices. SHMQ_CRASH_CUTS asks for more cuts a mode; SHMQ_TEST_SEED repeats a run.
 """
 
 import mmap
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from tests.crash.disk.drive import VolatileDrive, mounted, reason_without_drives
 from tests.crash.disk.drive_cuts import drive_cuts
 from tests.crash.disk.power_cuts import Counts
+from tests.seed import SEED
 
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", str(random.randrange(1 << 30))))
 CUTS = int(os.environ.get("SHMQ_CRASH_CUTS", "10"))
 _CUTS_OF_A_RUN = 10
 BLOCK = 4096
@@ -35,8 +34,8 @@ def test_a_power_cut_on_a_real_file_system_leaves_what_was_acknowledged(flush: s
     counts = Counts()
     for run in range(max(1, CUTS // _CUTS_OF_A_RUN)):
         counts.add(drive_cuts(seed=SEED + run, cuts=_CUTS_OF_A_RUN, flush=flush, slow_ms=slow_ms, full=full))
-    print(f"SHMQ_CRASH_SEED={SEED}: {counts.snapshots} cuts, {counts.acknowledged} acknowledged")
-    assert counts.failures == [], f"SHMQ_CRASH_SEED={SEED}"
+    print(f"SHMQ_TEST_SEED={SEED}: {counts.snapshots} cuts, {counts.acknowledged} acknowledged")
+    assert counts.failures == [], f"SHMQ_TEST_SEED={SEED}"
     assert counts.acknowledged > 0 or flush == "async"
 
 

@@ -1,16 +1,15 @@
 """Power cuts of a real broker: every image that a cut may leave is recovered to what was acknowledged.
 
-The long form takes SHMQ_CRASH_IMAGES images a mode; SHMQ_CRASH_SEED repeats a run.
+The long form takes SHMQ_CRASH_IMAGES images a mode; SHMQ_TEST_SEED repeats a run.
 """
 
 import os
-import random
 
 import pytest
 
 from tests.crash.disk.power_cuts import Counts, power_cuts
+from tests.seed import SEED
 
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", str(random.randrange(1 << 30))))
 IMAGES = int(os.environ.get("SHMQ_CRASH_IMAGES", "2500"))
 _OF_ONE_CUT = 50
 _CUTS_OF_A_RUN = 10  # all of them are in memory at once
@@ -24,7 +23,7 @@ def test_every_disk_that_a_power_cut_may_leave_holds_what_was_acknowledged(flush
     for run in range(max(1, IMAGES // (_OF_ONE_CUT * _CUTS_OF_A_RUN))):
         seed = SEED + run
         counts.add(power_cuts(seed=seed, snapshots=_CUTS_OF_A_RUN, images=_OF_ONE_CUT, flush=flush, slow_ms=slow_ms))
-    print(f"SHMQ_CRASH_SEED={SEED}: {counts.images} images, {counts.acknowledged} acknowledged")
+    print(f"SHMQ_TEST_SEED={SEED}: {counts.images} images, {counts.acknowledged} acknowledged")
     assert counts.failures == []
     assert counts.pages_open > 0
     assert counts.acknowledged > 0 or flush == "async"
@@ -32,5 +31,5 @@ def test_every_disk_that_a_power_cut_may_leave_holds_what_was_acknowledged(flush
 
 def test_a_few_disks_that_a_power_cut_may_leave_hold_what_was_acknowledged() -> None:
     counts = power_cuts(seed=SEED, snapshots=4, images=10, flush="sync", slow_ms=20)
-    assert counts.failures == [], f"SHMQ_CRASH_SEED={SEED}"
+    assert counts.failures == [], f"SHMQ_TEST_SEED={SEED}"
     assert counts.acknowledged > 0

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -13,16 +12,16 @@ from tests.ha.elected.cables import run
 from tests.ha.etcd.server import needs_etcd
 from tests.ha.faults.test_cuts import needs_tun
 from tests.ha.hosts import needs_hosts
+from tests.seed import SEED
 
 pytest.importorskip("urllib3")
 pytestmark = [needs_etcd(), needs_hosts, needs_tun, pytest.mark.slow]
 FAULTS = 5
-SEED = int(os.environ.get("SHMQ_SOAK_SEED", str(random.randrange(1 << 32))))
 
 
 @pytest.mark.timeout(900)
 def test_nothing_acknowledged_is_lost_where_cables_are_cut(tmp_path: Path) -> None:
-    print(f"SHMQ_SOAK_SEED={SEED}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     done = run(FAULTS, random.Random(SEED).choice((2, 3)), SEED, tmp_path)
     print(done)
     assert done["acknowledged"] > 0

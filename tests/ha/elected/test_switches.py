@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
 
 from tests.ha.elected.switches import run
 from tests.ha.etcd.server import needs_etcd
+from tests.seed import SEED
 
 pytest.importorskip("urllib3")
 pytestmark = [needs_etcd(), pytest.mark.slow]
 SWITCHES = 10
-SEED = int(os.environ.get("SHMQ_SOAK_SEED", str(random.randrange(1 << 32))))
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("brokers", [2, 3])
 def test_nothing_acknowledged_is_lost_in_switches(tmp_path: Path, brokers: int) -> None:
-    print(f"SHMQ_SOAK_SEED={SEED}")
+    print(f"SHMQ_TEST_SEED={SEED}")
     done = run(SWITCHES, brokers, SEED, tmp_path)
     print(done)
     assert done["acknowledged"] > 0

@@ -30,7 +30,7 @@ from tests.ha.etcd.server import EtcdServer, make_certificates, needs_etcd, thre
 from tests.ports import free_ports
 
 pytest.importorskip("urllib3")
-pytestmark = needs_etcd()
+pytestmark = [needs_etcd(), pytest.mark.slow]
 READ = Transaction()
 LONG = 30.0  # what a call may take on a busy machine
 

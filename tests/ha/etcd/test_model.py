@@ -28,7 +28,7 @@ from tests.ha.simulation.coordination_model import CoordinationModel
 from tests.ha.simulation.world import World
 
 pytest.importorskip("urllib3")
-pytestmark = needs_etcd()
+pytestmark = [needs_etcd(), pytest.mark.slow]
 REQUESTS = 150
 TTL_MS = 600_000
 

@@ -3,7 +3,7 @@ acknowledged is lost.
 
 After each fault the slave is counted again; at the end the master's host dies, the slave is promoted, and everything
 that was acknowledged is there. SHMQ_CRASH_LONG=1 has ROUNDS_LONG rounds of every fault, of up to 20 s each;
-SHMQ_CRASH_SEED=n repeats a run's choices.
+SHMQ_TEST_SEED=n repeats a run's choices.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from shmq.shm.links import IN_SYNC, Links, read_links
 from tests.deadline import eventually
 from tests.ha.faults.wire import Wire, wired_hosts
 from tests.ha.hosts import Host, needs_hosts
+from tests.seed import SEED
 
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", str(random.randrange(1 << 30))))
 ROUNDS_LONG, SECONDS_MAX = 3, 20.0 if LONG else 2.0
 PROGRAM = Path(__file__).with_name("producing.py")
 WAITED_SECONDS = 120.0
@@ -181,6 +181,6 @@ def test_nothing_acknowledged_is_lost_on_a_bad_network(tmp_path: Path, in_sync_m
         lost = {number for number in stage.acknowledged() if not read[f"read {number}"]}
         names = [fault.__name__ for fault in faults]
         print(
-            f"SHMQ_CRASH_SEED={SEED} {in_sync_min}: {len(stage.acknowledged())} acknowledged, {len(lost)} lost; {names}"
+            f"SHMQ_TEST_SEED={SEED} {in_sync_min}: {len(stage.acknowledged())} acknowledged, {len(lost)} lost; {names}"
         )
         assert not lost, stage.told()

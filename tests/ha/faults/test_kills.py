@@ -1,7 +1,7 @@
 """A slave is killed at random while its master is at work: process by process, all at once, or stopped in order.
 
 Afterwards its log is the master's but for holes, `shmq store verify` finds nothing, and everything is read from it.
-SHMQ_CRASH_LONG=1 kills KILLS_LONG times; SHMQ_CRASH_SEED=n repeats a run's choices.
+SHMQ_CRASH_LONG=1 kills KILLS_LONG times; SHMQ_TEST_SEED=n repeats a run's choices.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.faults.stored import assert_equal_but_for_holes, prove
 from tests.ha.pair import bodies_of, slave_of
+from tests.seed import SEED
 
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", str(random.randrange(1 << 30))))
 KILLS = 100 if LONG else 8
 FILE_BYTES = 1 << 20  # so that files end all the time
 PROCESSES = ("replication", "keeper", "bridge")
@@ -119,6 +119,6 @@ def test_a_slave_that_is_killed_at_random_has_its_masters_bytes_afterwards() -> 
                 done.append(harm(slave, choice))
         end = assert_equal_but_for_holes(master, slave, FILE_BYTES)
         found = bodies_of(slave.url, len(work.acknowledged), "readers-of-the-slave")
-        print(f"SHMQ_CRASH_SEED={SEED}: {len(found)} messages, log of {end} bytes, {len(done)} kills: {done}")
+        print(f"SHMQ_TEST_SEED={SEED}: {len(found)} messages, log of {end} bytes, {len(done)} kills: {done}")
         assert work.acknowledged <= set(found), work.told()
         prove(slave)

@@ -72,6 +72,7 @@ def test_another_secret_is_refused_and_both_sides_say_why(master: Broker, tmp_pa
             assert store.log_end == 0 and store.topic_find("orders") < 0  # nor was it asked for its tables
 
 
+@pytest.mark.slow
 def test_a_slave_without_a_secret_and_a_master_without_one_are_refused(master: Broker, secret: str) -> None:
     with slave_of(master) as slave:
         until_told(slave, lambda told: told.master is not None and "proves no secret" in told.master.error)
@@ -84,6 +85,7 @@ def test_a_slave_without_a_secret_and_a_master_without_one_are_refused(master: B
             assert store.log_end == 0
 
 
+@pytest.mark.slow
 def test_a_stock_slave_is_served_only_where_it_is_named(master: Broker, secret: str) -> None:
     with socket.create_connection(ha_address(master), 30.0) as stock:
         stock.sendall(pack_report(0))
@@ -98,6 +100,7 @@ def test_a_stock_slave_is_served_only_where_it_is_named(master: Broker, secret: 
             assert stock.recv(8, socket.MSG_WAITALL) == pack_header(0, 0)[:8]
 
 
+@pytest.mark.slow
 def test_a_stock_master_is_followed_only_where_it_is_named(secret: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stock, Broker(tcp=True, ha_listen="127.0.0.1:0") as tables:
         stock.settimeout(60.0)
@@ -116,6 +119,7 @@ def test_a_stock_master_is_followed_only_where_it_is_named(secret: str) -> None:
 
 
 @pytest.mark.parametrize("words", [b"", pack_report(AUTHENTICATION) + b"\0\0"], ids=["nothing", "half"])
+@pytest.mark.slow
 def test_a_stranger_that_says_nothing_or_half_is_dropped_and_takes_no_place(master: Broker, words: bytes) -> None:
     with socket.create_connection(ha_address(master), 60.0) as stranger:
         stranger.sendall(words)

@@ -47,7 +47,6 @@ def _consume(pair: Pair, topic: str, **arguments: Any) -> str:
     return name
 
 
-@pytest.mark.smoke
 @on_pairs(*ALL)
 @covers("synchronous send", "push, concurrent", "tags and keys")
 def test_what_is_sent_synchronously_is_pushed_with_its_tag_and_keys(pair: Pair, produce: Produce, topic: str) -> None:

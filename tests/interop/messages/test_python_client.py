@@ -77,7 +77,6 @@ def take(consumer: shmq.Subscription) -> shmq.Message:
 
 
 # -- producing
-@pytest.mark.smoke
 def test_what_is_sent_in_every_way_is_stored_once_with_its_properties(mq: shmq.Connection, topic: str) -> None:
     receipt = mq.send(topic, b"42 apples", tag="fruit", keys=["o-1", "o-2"], properties={"region": "eü"}, flag=7)
     batch = mq.send_batch(topic, [b"a", b"b", b"c"], keys=["1", "2", "3"])

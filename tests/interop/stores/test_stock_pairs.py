@@ -3,7 +3,7 @@
     stock slave of our master     its log is ours byte for byte; its own reader and `shmq store verify` find all of it
     our slave of a stock master   the same, and a stock broker on a copy of our slave's store reads everything
 
-SHMQ_CRASH_LONG=1 kills KILLS_LONG times for each pair; SHMQ_CRASH_SEED=n repeats a run's choices.
+SHMQ_CRASH_LONG=1 kills KILLS_LONG times for each pair; SHMQ_TEST_SEED=n repeats a run's choices.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.interop.peers.cache import PeerMissing
 from tests.interop.peers.stock import VIP_DISTANCE, StockBroker
 from tests.interop.stores.stock_pairs import FILE_BYTES, Sending, log_bytes, read_all
 from tests.ports import free_ports
+from tests.seed import SEED
 from tests.tools.store.conftest import copy_store, end_in_order
 
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", str(random.randrange(1 << 30))))
 KILLS, KILLS_LONG = 3, 40
 BETWEEN_MAX = 60  # messages that are acknowledged between two kills, at most
 RESTART_SECONDS = 120.0  # a stock client waits 30 s for its next look at the routes
@@ -93,7 +93,7 @@ def kill_at_random(sending: Sending, *kills: Callable[[random.Random], str]) -> 
 
 
 def report(version: str, sending: Sending, done: list[str], end: int) -> None:
-    print(f"SHMQ_CRASH_SEED={SEED} stock {version}: {sending.told()}; log of {end} bytes; {', '.join(done)}")
+    print(f"SHMQ_TEST_SEED={SEED} stock {version}: {sending.told()}; log of {end} bytes; {', '.join(done)}")
 
 
 @pytest.mark.timeout(3600 if LONG else 600)

@@ -8,12 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
 import pyarrow
+import pytest
 
 from shmq.spark.access import segments
 from shmq.spark.access.memory_limit import explained, memory_explained

@@ -19,7 +19,6 @@ from shmq.errors import ShmqError
 from tests import deadline
 
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
-SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
 WAIT_SECONDS = 300.0
 SMALL = ("--master", "local[2]", "--conf", "spark.driver.memory=512m")
 eventually = functools.partial(deadline.eventually, timeout=WAIT_SECONDS)

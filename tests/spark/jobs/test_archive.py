@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
 from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
 from shmq.spark.jobs.archive import ArchiveSettings, plan_archive, run_archive
 from tests.tools.json_schema import check
@@ -104,6 +102,7 @@ def test_what_cannot_be_is_said_before_spark_starts(
         plan_archive(ArchiveSettings(**given))
 
 
+@pytest.mark.peer
 def test_the_command_tells_what_it_would_do(broker: Any, mq: Any, topic: str, tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -7,10 +7,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow")
-
 import pyarrow.parquet
 
 from shmq.spark.jobs.table.manifest import entries_in

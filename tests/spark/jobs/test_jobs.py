@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.deadline import eventually
-
-pytest.importorskip("pyarrow")
-
 from shmq.errors import Reject, UsageError
 from shmq.spark.jobs.archive import ArchiveSettings, run_archive
 from shmq.spark.jobs.dlq import DlqSettings, run_dlq
@@ -20,6 +16,7 @@ from shmq.spark.jobs.ledger import ledger_line
 from shmq.spark.jobs.plots import draw
 from shmq.spark.jobs.reconcile import ReconcileSettings, run_reconcile
 from shmq.spark.jobs.replay import ReplaySettings, plan_replay, run_replay
+from tests.deadline import eventually
 from tests.tools.json_schema import check
 
 COUNT = 400

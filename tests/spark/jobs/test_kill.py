@@ -1,6 +1,6 @@
 """The archive job while its processes and the broker's are killed: what is archived is what the log holds, each once.
 
-SHMQ_CRASH_LONG=1 kills for minutes, SHMQ_SINK_KILLS=n so often, SHMQ_CRASH_SEED=n repeats a run's choices.
+SHMQ_CRASH_LONG=1 kills for minutes, SHMQ_SINK_KILLS=n so often, SHMQ_TEST_SEED=n repeats a run's choices.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow")
-
 import pyarrow.parquet
+import pytest
 
 from shmq.spark.jobs.table.manifest import entries_in
 from tests.spark.jobs.killing import LONG, SEED, SMALL, WAIT_SECONDS, Job, Producing, eventually
@@ -73,7 +70,7 @@ def test_whatever_is_killed_the_archive_holds_each_message_of_the_log_once(
     if form == "delta":
         pytest.importorskip("deltalake")
     choose = random.Random(f"{SEED} {form}")
-    print(f"{KILLS} kills, SHMQ_CRASH_SEED={SEED}")
+    print(f"{KILLS} kills, SHMQ_TEST_SEED={SEED}")
     archive = Archive(tmp_path / "archive", form)
     with kill_broker.connect() as mq:
         mq.admin.create_topic(TOPIC, queues=QUEUES)

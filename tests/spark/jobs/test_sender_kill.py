@@ -1,6 +1,6 @@
 """Replay and re-drive while their processes and the broker are killed: each message once, and each queue in its order.
 
-SHMQ_CRASH_LONG=1 kills for minutes, SHMQ_SINK_KILLS=n so often, SHMQ_CRASH_SEED=n repeats a run's choices.
+SHMQ_CRASH_LONG=1 kills for minutes, SHMQ_SINK_KILLS=n so often, SHMQ_TEST_SEED=n repeats a run's choices.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("pyarrow")
 
 from shmq.errors import Reject, ShmqError
 from tests.spark.jobs.killing import LONG, SEED, SMALL, Job, eventually
@@ -64,7 +62,7 @@ def killed_until_done(job: Job, broker: Any, sent: Any, kills: int, step: int, c
 @pytest.mark.timeout(0 if LONG else 420)
 def test_a_replay_that_is_killed_sends_each_message_once_in_order(kill_broker: Any, tmp_path: Path) -> None:
     choose = random.Random(f"{SEED} replay")
-    print(f"{KILLS} kills, SHMQ_CRASH_SEED={SEED}")
+    print(f"{KILLS} kills, SHMQ_TEST_SEED={SEED}")
     with kill_broker.connect() as mq:
         for topic in ("origin", "again"):
             mq.admin.create_topic(topic, queues=QUEUES)

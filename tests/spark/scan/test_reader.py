@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from shmq.shm.core import KeeperStore
-
-pytest.importorskip("pyarrow")
-
 from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
+from shmq.shm.core import KeeperStore
 from shmq.spark.access.segments import attach
 from shmq.spark.options import parse_options
 from shmq.spark.scan.reader import RangesPartition, ShmqReader

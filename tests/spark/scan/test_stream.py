@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from shmq.shm.core import KeeperStore
-
-pytest.importorskip("pyarrow")
-
 from shmq.errors import OffsetOutOfRange, UsageError
+from shmq.shm.core import KeeperStore
 from tests.spark.query import Query
 
 

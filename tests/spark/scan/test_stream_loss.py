@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from shmq.shm.core import KeeperStore
-
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
 from shmq.errors import OffsetOutOfRange
+from shmq.shm.core import KeeperStore
 from shmq.testing import Broker
 from tests.spark.cluster import until
 from tests.spark.query import SENT, Query, fill

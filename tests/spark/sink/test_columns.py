@@ -5,12 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
 import pyarrow
+import pytest
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,

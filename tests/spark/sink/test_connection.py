@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark")
-
 from shmq.errors import BrokerNotRunning, ConnectError, UsageError
 from shmq.spark.access.way import open_access
 from shmq.spark.options import parse_options

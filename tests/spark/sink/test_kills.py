@@ -1,6 +1,6 @@
 """Python workers and the driver are killed while they write: nothing is lost, and what is written once is there once.
 
-SHMQ_CRASH_SEED repeats a run; SHMQ_SINK_KILLS drivers are killed (1), each after a few of its workers.
+SHMQ_TEST_SEED repeats a run; SHMQ_SINK_KILLS drivers are killed (1), each after a few of its workers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from tests.deadline import eventually
+from tests.seed import SEED
 from tests.spark.sink.writing_job import GUARANTEES
 from tests.spark.stored_rows import stored
 
@@ -98,9 +99,8 @@ def test_kills_lose_nothing_and_double_nothing_that_is_written_once(
     spark: Any, broker: Any, mq: Any, tmp_path: Path
 ) -> None:
     del spark  # its environment is what the job needs: the path Spark finds the source on
-    seed = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
-    print(f"SHMQ_CRASH_SEED={seed}")
-    rng, source = random.Random(seed), f"kills-{seed}"
+    print(f"SHMQ_TEST_SEED={SEED}")
+    rng, source = random.Random(SEED), f"kills-{SEED}"
     mq.admin.create_topic(source, queues=2)
     for number in range(ROWS):
         mq.send(source, b"%d" % number, queue_id=number % 2)

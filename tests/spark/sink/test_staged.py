@@ -8,12 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-
 import pyarrow
+import pytest
 
 from shmq.errors import TransactionError, UsageError
 from shmq.spark.sink.connection import find_broker

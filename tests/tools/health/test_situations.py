@@ -30,6 +30,8 @@ from tests.shm.private_memory import private_memory
 from tests.tools.health.situations import all_well, looked, of, reported
 from tests.tools.shell import until
 
+pytestmark = pytest.mark.timed
+
 CRITICAL, WARNING = Verdict.CRITICAL, Verdict.WARNING
 
 MEMBER = """

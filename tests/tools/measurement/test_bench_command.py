@@ -14,6 +14,8 @@ from shmq.testing import Broker
 from shmq.tools.measurement.seconds_report import draw_seconds
 from tests.tools.shell import TIMEOUT, Shell
 
+pytestmark = pytest.mark.timed
+
 QUICK = ("--count", "1000", "--batch", "10", "--trips", "100", "--size", "100")
 NAMES = ["append alone", "send each", "send 10 at once", "latency, sleeping", "latency, spinning"]
 

@@ -19,6 +19,8 @@ from shmq.tools.observe.observer import Observer
 from tests.tools.observe import sources
 from tests.tools.shell import Inside, Shell, until
 
+pytestmark = pytest.mark.timed
+
 FRAME_UNITS = 204  # bindings/shmq.h
 MARKS = {"disk_warn_percent": 97, "disk_force_percent": 98, "disk_refuse_percent": 99}
 CLOCK_SLACK = 1.0  # seconds: ps counts whole ones

@@ -20,6 +20,8 @@ from shmq.testing import Broker
 from tests.tools.json_schema import check
 from tests.tools.shell import COMMAND, TIMEOUT, Shell
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
 from shmq.spark.jobs.commands import job as job_command
 from shmq.spark.jobs.table.manifest import Manifest
 from shmq.tools.cli import main

@@ -8,11 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pyarrow")
-
 import pyarrow.parquet
+import pytest
 
 from shmq.spark.access.broker import Range, Reading
 from shmq.spark.access.segments import attach

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow")
-
 from shmq.errors import CorruptionError, OffsetOutOfRange, StoreError, StoreLocked, UsageError
 from shmq.spark.jobs.archived import settled
 from shmq.spark.jobs.table import manifest as module

@@ -1,0 +1,45 @@
+"""Each test is in one suite, by its markers and its folder; what the pages say of the suites is so."""
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.suites import PLACES, SUITES, suite_of
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "marks", "suite"),
+    [
+        ("tests/client/test_push.py::test_it", set(), "gate"),
+        ("tests/client/test_push.py::test_it", {"parametrize", "asyncio"}, "gate"),
+        ("tests/client/test_push.py::test_it", {"slow"}, "long"),
+        ("tests/client/test_push.py::test_it", {"timed"}, "long"),
+        ("tests/crash/test_kill.py::test_it", set(), "long"),
+        ("tests/test_conftest.py::test_it", set(), "long"),
+        ("tests/spark/test_cluster.py::test_it", {"peer"}, "peers"),
+        ("tests/spark/test_cluster.py::test_it", {"peer", "slow"}, "peers"),
+        ("tests/crash/test_kill.py::test_it", {"peer"}, "peers"),
+        ("tests/interop/test_differential.py::test_it[1]", set(), "peers"),
+        ("tests/test_conftest_of_another.py::test_it", set(), "gate"),
+    ],
+)
+def test_markers_and_place_decide(nodeid: str, marks: set[str], suite: str) -> None:
+    assert suite_of(nodeid, marks) == suite
+
+
+def test_every_place_is_there() -> None:
+    assert [place for place in PLACES if not (ROOT / place).exists()] == []
+
+
+def test_the_page_of_the_tests_has_a_command_for_each_suite_and_knows_each_marker() -> None:
+    page = (ROOT / "tests/README.md").read_text()
+    commands = re.findall(r"^\$ pip install .* && (pytest .*)$", page, re.MULTILINE)
+    assert commands == ["pytest -n 3", *(f"pytest -n 3 --suite {suite}" for suite in SUITES[1:])]
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    markers = re.findall(r"^(\w+):", config["tool:pytest"]["markers"], re.MULTILINE)
+    assert [name for name in markers if f"`{name}`" not in page] == []
