@@ -13,6 +13,7 @@ run that could not end in time stops at `session_timeout` and says what it saw s
 
 import importlib
 import importlib.util
+import os
 import pkgutil
 import signal
 from typing import Any, Final
@@ -21,9 +22,12 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-import shmq.client
+from tests.interop.peers.process import die_with_parent
 
 pytest_plugins = ("tests.suites",)
+
+# Before the client is imported, here and in every process that a test starts: to be late is no failure.
+os.environ.setdefault("SHMQ_TEST_PATIENCE", "60")
 
 
 def pytest_sessionstart() -> None:
@@ -32,6 +36,8 @@ def pytest_sessionstart() -> None:
     pytest parses the modules of shmq as they are imported, since shmq brings a plugin, and CPython 3.11 counts the
     depth of a syntax tree for all threads together: two threads that each connect first would raise a SystemError.
     """
+    import shmq.client
+
     for module in pkgutil.walk_packages(shmq.client.__path__, "shmq.client."):
         importlib.import_module(module.name)
 
@@ -139,5 +145,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if importlib.util.find_spec("shmq.daemon") is None or importlib.util.find_spec("shmq.bindings._core") is None:
         pytest.exit("shmq is not installed with its extension: pip install -e '.[test]'", returncode=3)
     _hear_signals()
+    if hasattr(config, "workerinput"):
+        die_with_parent()  # a run that is killed leaves no process that goes on with its tests
     config.stash[_repeated] = []
     config.pluginmanager.register(_Repetitions(config.stash[_repeated]))

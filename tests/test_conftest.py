@@ -6,7 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
+
+from tests.deadline import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = """
@@ -65,6 +68,16 @@ import pytest
 def test_it(number):
     if number in {dying}:
         os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+STANDING = """
+import os
+import pathlib
+import signal
+
+def test_it():
+    pathlib.Path("pid").write_text(f"{os.getpid()}\\n")
+    signal.pause()
 """
 
 
@@ -168,6 +181,22 @@ def test_a_run_whose_process_dies_ends_and_names_its_test(
     assert files * count == len(dying) or f"{files * count - len(dying)} passed" in said
     for number in dying:
         assert f"crashed while running 'tests/test_it.py::test_it[{number}]'" in said
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_the_processes_of_a_run_that_is_killed_end_with_it(project: Project) -> None:
+    (project.root / "tests/test_it.py").write_text(STANDING)
+    pid = project.root / "pid"
+    with subprocess.Popen([sys.executable, "-P", "-m", "pytest", "-q", "-n", "2"], cwd=project.root) as controller:
+        eventually(lambda: pid.exists() and pid.read_text().endswith("\n"), "the test to run", 120)
+        controller.kill()
+    eventually(lambda: not _lives(int(pid.read_text())), "its process to end", 60)
 
 
 def test_long_tests_of_some_folders_go_to_whoever_is_free(project: Project) -> None:

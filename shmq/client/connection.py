@@ -58,7 +58,7 @@ def connect(
         url: `shmq://NAME` or `shmq:///absolute/runtime/directory` of this host; `rocketmq://HOST:9876,HOST:9876` names
             the name servers of a cluster (options for TLS and keys: docs/reference/remote.md). None takes $SHMQ_URL,
             else the broker "default".
-        timeout: seconds to wait for the broker, and the default timeout of every send.
+        timeout: seconds to wait for the broker, and the default timeout of every send and every request.
         trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
         spans: make OpenTelemetry spans of sends, receives and calls of listeners (extra `otel`): True for the global
             tracer provider, or a provider.

@@ -301,6 +301,15 @@ def test_a_request_to_a_stopped_broker_ends_at_its_deadline_and_the_next_one_wor
     assert client.status()["broker"]["name"] == "test"
 
 
+def test_a_request_waits_as_long_as_connect_was_told(bridge: LiveBridge) -> None:
+    client = bridge.connect("c1", timeout=60.0)
+    bridge.send_signal(signal.SIGSTOP)
+    goes_on = threading.Timer(2.2, bridge.send_signal, [signal.SIGCONT])
+    goes_on.start()
+    assert client.status()["broker"]["name"] == "test"
+    goes_on.join()
+
+
 def test_a_request_that_cannot_even_be_written_ends_at_its_deadline(bridge: LiveBridge) -> None:
     client = bridge.connect("c1")
     bridge.send_signal(signal.SIGSTOP)

@@ -26,6 +26,9 @@ SMALL = {
     "group_max": 16,
     "offset_max": 1024,
     "populate_bytes": 64 << 10,
+    "disk_warn_percent": 100,  # how full the disk of the tests is says nothing of the keeper
+    "disk_force_percent": 100,
+    "disk_refuse_percent": 100,
 }
 
 

@@ -13,7 +13,6 @@ where it cannot see the broker, as on another host;
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import json
 import os
@@ -30,9 +29,8 @@ from typing import IO, Any
 import psutil
 
 from tests.deadline import eventually
+from tests.interop.peers.process import die_with_parent
 
-PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90.0
 CALL_SECONDS = 300.0
@@ -73,11 +71,6 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.popen.wait()
-
-
-def _die_with_parent() -> None:
-    """In the child: end when the tests do, however that happens; executors end with their worker."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _session(pid: int) -> int | None:
@@ -160,7 +153,7 @@ class Cluster:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
                 env={**os.environ, **daemon, **local, **path, "PYSPARK_PYTHON": sys.executable, **environment},
             )
         self._processes.append(Process(popen, log))
@@ -192,7 +185,7 @@ class Driver:
                 stderr=output,
                 pass_fds=(here, answers),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
                 env={**os.environ, **needed, **(environment or {})},
             )
         os.close(here)

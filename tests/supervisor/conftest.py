@@ -30,6 +30,9 @@ SMALL = {
     "--group-max": 16,
     "--offset-max": 1024,
     "--populate-bytes": 65536,
+    "--disk-warn-percent": 100,  # how full the disk of the tests is says nothing of the broker
+    "--disk-force-percent": 100,
+    "--disk-refuse-percent": 100,
 }
 
 

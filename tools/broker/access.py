@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Control = ControlClient | RemoteFigures
 
-CONTROL_TIMEOUT = 3.0
-
 
 @contextmanager
 def open_view(call: Call) -> Iterator[BrokerView]:
@@ -154,4 +152,6 @@ def session_of(call: Call) -> LocalSession:
 
 
 def _timeout(call: Call) -> float:
-    return CONTROL_TIMEOUT if call.timeout is None else call.timeout
+    from shmq.client import options
+
+    return options.CONNECT_TIMEOUT if call.timeout is None else call.timeout

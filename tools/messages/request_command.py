@@ -43,7 +43,7 @@ def request(call: Call, /, topic: str, body: str | None, tag: str | None, key: s
     Without BODY, or with -, standard input is the request. --timeout says how long to wait for the reply (3s).
     """
     content = sys.stdin.buffer.read() if body in (None, "-") else os.fsencode(str(body))
-    timeout = options.SEND_TIMEOUT if call.timeout is None else call.timeout
+    timeout = options.CONNECT_TIMEOUT if call.timeout is None else call.timeout
     with call.connect() as connection:
         reply = connection.request(topic, content, tag=tag, key=key, timeout=timeout)
         if call.terminal.structured:

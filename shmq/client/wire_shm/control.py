@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from shmq.client import options
 from shmq.client.leader import Leader
 from shmq.client.wire_shm.control_channel import ControlChannel
 from shmq.errors import RemoteError, ShmqError, UsageError
@@ -53,7 +52,7 @@ class ControlClient(ControlChannel):
         code: int,
         ext: Mapping[str, str] | None = None,
         body: bytes = b"",
-        timeout: float = options.REQUEST_TIMEOUT,
+        timeout: float | None = None,
     ) -> Command:
         """Ask the broker, or the leader on another host what only that may do, and return the answer."""
         if self.leader is not None and self.leader.takes(code):

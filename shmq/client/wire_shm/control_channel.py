@@ -26,7 +26,6 @@ from typing import Any, Self
 
 import msgspec
 
-from shmq.client import options
 from shmq.client.wire import NOBODY, guarded, reply_of
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
@@ -148,7 +147,7 @@ class ControlChannel:
 
     @classmethod
     def connect(cls, place: Place, *, client_id: str, role: int, timeout: float) -> Self:
-        """Attach to a broker; `timeout` in seconds also bounds each later try to reconnect.
+        """Attach to a broker; `timeout` in seconds also bounds each later try to reconnect, and each request.
 
         Raises:
             BrokerNotRunning, PermissionDenied: no usable socket there; while the broker's supervisor lives, its server
@@ -187,16 +186,18 @@ class ControlChannel:
         code: int,
         ext: Mapping[str, str] | None = None,
         body: bytes = b"",
-        timeout: float = options.REQUEST_TIMEOUT,
+        timeout: float | None = None,
     ) -> Command:
         """Ask the broker and return its answer. While the broker is away the request waits for it.
+
+        Without `timeout` it has as long as `connect` had.
 
         Raises:
             BrokerNotRunning: it did not come back in time.
             RequestTimeout: it did not answer in time.
             ShmqError: it refused; the type says why.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         while True:
             link = self._usable_link(deadline)
             try:
@@ -217,7 +218,7 @@ class ControlChannel:
             BrokerNotRunning: it is away now.
             RequestTimeout: it does not read.
         """
-        deadline = time.monotonic() + options.REQUEST_TIMEOUT
+        deadline = time.monotonic() + self._timeout
         link = self._usable_link(0.0)
         waiter = _Waiter(link, then)
         command = Command(code=code, ext=dict(ext), body=body)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from shmq.client import options
 from shmq.client.wire import Answer, Question, guarded
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_channel import Attachment
@@ -114,7 +113,7 @@ class ShmWire:
     def request(self, question: Question, timeout: float | None = None) -> Command:
         """Ask the broker, and return its answer."""
         _, code, ext, body = question  # there is one broker
-        return self.control.request(code, ext, body, options.REQUEST_TIMEOUT if timeout is None else timeout)
+        return self.control.request(code, ext, body, timeout)
 
     def begin(
         self,

@@ -40,7 +40,6 @@ from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID, ClusterInfo, TopicList
 REFRESH: Final = 30.0
 MISSING_FOR: Final = 1.0
 BORN_POLL: Final = 0.02
-REQUEST_TIMEOUT: Final = 3.0
 Answering = Callable[[int, Mapping[str, str]], Command]
 
 
@@ -93,13 +92,16 @@ class NameService:
         servers: Iterable[Address],
         on_change: Callable[[Route], None],
         *,
+        timeout: float,
         answer: Answering | None = None,
     ) -> None:
         """
         Args:
+            timeout: seconds for an answer, where a question does not say them.
             answer: answers in place of the name servers, which then are the addresses of one broker.
         """
         self._network = network
+        self._timeout = timeout
         self._servers = list(servers)
         self._answer = answer
         self._current = 0
@@ -120,7 +122,7 @@ class NameService:
         """The name server that answered last."""
         return self._servers[self._current]
 
-    async def ask(self, code: int, ext: dict[str, str] | None = None, *, timeout: float = REQUEST_TIMEOUT) -> Command:
+    async def ask(self, code: int, ext: dict[str, str] | None = None, *, timeout: float | None = None) -> Command:
         """Ask the current name server, then the others; return the answer, whatever its code.
 
         Raises:
@@ -130,7 +132,8 @@ class NameService:
         if self._answer is not None:
             return self._answer(code, ext or {})
         loop = self._network.loop
-        deadline = loop.time() + timeout
+        seconds = self._timeout if timeout is None else timeout
+        deadline = loop.time() + seconds
         failures: list[ShmqError] = []
         for step in range(len(self._servers)):
             index = (self._current + step) % len(self._servers)
@@ -147,10 +150,10 @@ class NameService:
             return reply
         if len(failures) == 1 and isinstance(failures[0], ConnectError):
             raise failures[0]
-        said = "; ".join(map(str, failures)) or f"no answer within {timeout:g} s"
+        said = "; ".join(map(str, failures)) or f"no answer within {seconds:g} s"
         raise BrokerNotRunning(f"no name server answers: {said}", hint="is it running? host:port in the URL are its")
 
-    async def route(self, topic: str, *, timeout: float = REQUEST_TIMEOUT) -> Route | None:
+    async def route(self, topic: str, *, timeout: float | None = None) -> Route | None:
         """Return the route of a topic; None when there is none."""
         now = self._network.loop.time()
         known = self.routes.get(topic, now)
@@ -158,7 +161,7 @@ class NameService:
             return known
         return await self.refresh(topic, timeout=timeout)
 
-    async def refresh(self, topic: str, *, timeout: float = REQUEST_TIMEOUT) -> Route | None:
+    async def refresh(self, topic: str, *, timeout: float | None = None) -> Route | None:
         """Ask for a route now; at most one question for each topic is on its way."""
         task = self._asking.get(topic)
         if task is None:
@@ -167,7 +170,7 @@ class NameService:
             task.add_done_callback(look_at)
         return await asyncio.shield(task)
 
-    async def _ask_route(self, topic: str, timeout: float) -> Route | None:
+    async def _ask_route(self, topic: str, timeout: float | None) -> Route | None:
         try:
             reply = await self.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout=timeout)
         except (ConnectError, RequestTimeout):

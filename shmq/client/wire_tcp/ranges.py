@@ -92,7 +92,7 @@ class RangeClient:
         self._timeout = timeout
         # Brokers ask nothing of who is a member of nothing.
         self._network = Network(place.options, connect_timeout=timeout, on_request=nobody, on_reconnect=nobody)
-        self._names = NameService(self._network, place.name_servers, nobody)
+        self._names = NameService(self._network, place.name_servers, nobody, timeout=timeout)
         self._queues = QueueQuestions(self._network, self._names)
         self._stock: dict[str, bool] = {}
         self._record_bytes: dict[MessageQueue, int] = {}  # of a RocketMQ broker's queue, on average, lately

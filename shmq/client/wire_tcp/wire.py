@@ -63,7 +63,7 @@ class TcpWire:
         self.network = Network(
             place.options, connect_timeout=timeout, on_request=self._serve, on_reconnect=self._reconnected
         )
-        self.names = NameService(self.network, place.name_servers, self._route_changed, answer=answer)
+        self.names = NameService(self.network, place.name_servers, self._route_changed, timeout=timeout, answer=answer)
         self.questions = QueueQuestions(self.network, self.names)
         try:
             self.ids: UniqueIds = self.network.call(self._open(), timeout)

@@ -26,6 +26,11 @@ LOG_TAIL = 4000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def die_with_parent() -> None:
+    """End this process when the one that started it ends, however that happens."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def accepts(address: str) -> bool:
     """Whether somebody listens at "host:port"."""
     host, port = address.rsplit(":", 1)
@@ -46,7 +51,7 @@ class Child:
             self.process: subprocess.Popen[bytes] = subprocess.Popen(
                 [str(word) for word in command],
                 env={**kept, **environment},
-                preexec_fn=lambda: _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+                preexec_fn=die_with_parent,
                 **streams,
             )
 
