@@ -842,8 +842,9 @@ class Producer:
         queue_id: int | None = None,
         timeout: float | None = None,
     ) -> list[Receipt]:
-        """All bodies into one queue, in order; at most BATCH_MAX records and 256 KiB are stored under one lock, so a
-        reader sees each such part whole. keys, when given, holds one key a body."""
+        """All bodies into one queue, in order: all or none, up to 4 MiB of records, or what a log file holds where that is
+        less. More is stored in parts of that size; an error of a later one has the receipts of what is stored, and
+        maybe_stored. keys, when given, holds one key a body."""
     def append(
         self,
         topic: str,
@@ -882,9 +883,8 @@ class Producer:
         tag_code: int | None = None,
         timeout: float | None = None,
     ) -> list[tuple[int, int, int, int]]:
-        """Store (body, property text, flag) tuples in one queue, in order, each as append does. All are looked at
-        before one is stored; parts as of send_batch, so what went into the log before it ran full stays there.
-        Together they may take as much as the longest record."""
+        """Store (body, property text, flag) tuples in one queue, in order, each as append does: all or none. Together
+        they may take as much as the longest record, or as a log file holds."""
     def append_encoded_batch(
         self,
         topic: str,

@@ -59,8 +59,8 @@
 #define SHMQ_FRAME_BYTES 4096u
 #define SHMQ_CACHE_LINE_BYTES 64u
 #define SHMQ_FRAME_UNITS 204u            /* 204 * 20 = 4080; the last 16 bytes stay unused */
-#define SHMQ_BATCH_MAX 512u              /* records one lock acquisition may append */
-#define SHMQ_BATCH_BYTES_MAX (256u << 10)
+#define SHMQ_BATCH_MAX 512u              /* records of a batch that needs no memory of its own, */
+#define SHMQ_BATCH_BYTES_MAX (256u << 10) /* and their bytes */
 #define SHMQ_INLINE_BYTES_MAX (16u << 10) /* longer records are copied outside the lock, under a claim */
 #define SHMQ_TOGETHER_MAX 4u              /* records of different queues that one commit may hold */
 #define SHMQ_LEADER_BYTES_MAX 263u        /* a host name of 253 characters, brackets, a port */
@@ -713,7 +713,13 @@ struct shmq_appended { uint64_t queue_offset; uint64_t log_position; uint64_t en
 /* Append one record to a queue. deadline_ns 0 never blocks. */
 SHMQ_API enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
                              int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
-/* Append up to SHMQ_BATCH_MAX records, at most SHMQ_BATCH_BYTES_MAX bytes encoded, to one queue: all or none. */
+/* The most bytes of records that one batch stores: they lie in one file, which ends with a BLANK. */
+static inline uint32_t shmq_batch_bytes_max(const struct shmq_store *store)
+{
+    const uint64_t room = store->sizes.file_bytes - SHMQ_RECORD_BLANK_BYTES;
+    return room < SHMQ_RECORD_BYTES_MAX ? (uint32_t)room : SHMQ_RECORD_BYTES_MAX;
+}
+/* Append records, at most shmq_batch_bytes_max encoded, to one queue: all or none. */
 SHMQ_API enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
                                    const int64_t *tag_hashes, uint32_t count, uint64_t deadline_ns,
                                    struct shmq_appended *first);

@@ -50,7 +50,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+    from typing import Any
 
 _HINT_NOTE = "hint: "
 _SHOWN_BEFORE = 60  # characters of a long filter expression, before and behind the fault
@@ -64,11 +66,13 @@ class ShmqError(Exception):
         retryable: whether the same call may succeed later without any change.
         maybe_stored: whether a send that failed so may have stored its message all the same: the request was on its
             way when the connection ended, or nobody answered in time. Sent again, it may be there twice.
+        receipts: of a batch that was stored in part: what is stored of it, from its first message on.
     """
 
     code: int = 1
     retryable: bool = False
     maybe_stored: bool = False
+    receipts: Sequence[Any] = ()
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -339,14 +339,16 @@ extern PyType_Spec puller_spec;
 /* ---- py_durable_watch.c ---- */
 extern PyType_Spec durable_watch_spec;
 
-/* ---- py_part.c: the records one acquisition of the lock stores ---- */
+/* ---- py_part.c: the records one append stores ---- */
 struct batch_part {
     uint32_t count, bytes;
-    struct shmq_spec specs[SHMQ_BATCH_MAX];
-    int64_t tag_hashes[SHMQ_BATCH_MAX];
+    uint32_t room;             /* of both arrays */
+    struct shmq_spec *specs;
+    int64_t *tag_hashes;
 };
-/* Whether a record of that size still belongs to the part; its spec is put at specs[count] then, and added. */
-bool part_takes(const struct batch_part *part, uint32_t record_bytes);
+bool part_reserve(struct batch_part *part, uint32_t room); /* false with an exception */
+void part_free(struct batch_part *part);
+/* The spec is at specs[count] already. */
 void part_add(struct batch_part *part, uint32_t record_bytes, int64_t tag_hash);
 /* `constant`: nobody writes to the body of a record that is alone. As producer_append. */
 enum shmq_status part_append(PyProducer *producer, struct call *call, const struct batch_part *part, bool constant,

@@ -173,7 +173,7 @@ class Log(Protocol):
         """
 
     def append_batch(self, topic: Topic, queue_id: int, records: Sequence[NewRecord]) -> list[Stored]:
-        """Store messages in one queue, in order, without others between those of one lock."""
+        """Store messages in one queue, in order; neighbours with equal fields as one: all or none."""
 
     def append_encoded_batch(
         self,

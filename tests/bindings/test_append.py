@@ -207,7 +207,7 @@ def test_a_batch_is_stored_as_its_records_one_by_one_would_be(records: list[tupl
             assert unit_tag(live, one, offset) == unit_tag(live, other, offset) == unit_tag(live, third, offset)
 
 
-def test_long_batches_go_in_parts_and_stay_in_order() -> None:
+def test_long_batches_are_stored_whole_and_in_order() -> None:
     with LiveStore(files=4) as live:
         live.topic(queues=1)
         bodies = [b"%d" % i + bytes(20_000 if i % 100 == 7 else 50) for i in range(1500)]
@@ -215,6 +215,7 @@ def test_long_batches_go_in_parts_and_stay_in_order() -> None:
         answers = producer.append_encoded_batch("orders", 0, b"".join(map(message, bodies)))
         again = producer.append_batch("orders", 0, [(body, b"", 0) for body in bodies])
         assert [answer[0] for answer in answers + again] == list(range(3000))
+        assert all(left[3] == right[1] for part in (answers, again) for left, right in itertools.pairwise(part))
         found: list[bytes] = []
         reader = live.reader()
         while batch := reader.poll(500):

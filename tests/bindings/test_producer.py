@@ -378,15 +378,72 @@ def test_a_batch_lies_in_one_queue_in_order() -> None:
         assert bodies(live) == sent
 
 
-def test_a_batch_takes_the_lock_once_per_part() -> None:
-    with LiveStore() as live:
+@pytest.mark.parametrize("count", [0, 1, _core.BATCH_MAX, _core.BATCH_MAX + 1, 5000])
+def test_a_batch_of_any_size_takes_the_lock_once(count: int) -> None:
+    with LiveStore(file_bytes=4 << 20) as live:
         live.topic()
         producer = live.producer()
         producer.send("orders", b"the first one also maps the file")
-        for count, parts in ((1, 1), (_core.BATCH_MAX, 1), (_core.BATCH_MAX + 1, 2), (0, 0)):
-            before = live.figures.stats()["lock_count"]
-            assert len(producer.send_batch("orders", [b"x"] * count)) == count
-            assert live.figures.stats()["lock_count"] - before == parts
+        producer.send_batch("orders", [b"and so does the first large one", bytes(300_000)])
+        before = live.figures.stats()["lock_count"]
+        assert len(producer.send_batch("orders", [b"x"] * count)) == count
+        assert live.figures.stats()["lock_count"] - before == (count > 0)
+
+
+def test_a_batch_lies_in_one_file_and_waits_for_it_as_a_whole() -> None:
+    with LiveStore() as live:
+        live.topic(queues=1)
+        producer = live.producer(timeout=0.0)
+        producer.send("orders", bytes(700_000))
+        sent, end = [bytes([number]) * 10_000 for number in range(40)], live.store.log_end
+        for _ in range(2):
+            with raises_status(_core.LOG_FULL):
+                producer.send_batch("orders", sent)
+            assert live.store.log_end == end
+        live.add_file(1)
+        live.keeper.set_allocated_end(2 * FILE_BYTES)
+        receipts = producer.send_batch("orders", sent)
+        assert [receipt.offset for receipt in receipts] == list(range(1, 41))
+        assert receipts[0].log_position == FILE_BYTES
+        assert bodies(live)[1:] == sent
+
+
+def test_without_unit_memory_nothing_of_a_batch_is_stored() -> None:
+    with LiveStore(frame_max=2, frame_ready=2) as live:
+        live.topic(queues=1)
+        producer = live.producer()
+        with raises_status(_core.UNITS_FULL):
+            producer.send_batch("orders", [b"x"] * 600)
+        assert live.store.log_end == 0 and bodies(live) == []
+        assert len(producer.send_batch("orders", [b"x"] * 400)) == 400
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_what_is_more_than_a_file_holds_is_stored_in_parts_and_an_error_says_how_far(kind: Any) -> None:
+    with LiveStore(file_bytes=64 << 10, files=2) as live:
+        live.topic(queues=1)
+        producer = live.producer(timeout=0.0)
+        sent = [kind([number]) * 20_000 for number in range(8)]  # three a file
+        with pytest.raises(_core.CoreError) as caught:
+            producer.send_batch("orders", sent)
+        assert caught.value.args[0] == _core.LOG_FULL
+        assert [receipt.offset for receipt in caught.value.receipts] == list(range(6))
+        assert caught.value.maybe_stored is True
+        assert bodies(live) == sent[:6]
+        for number in (2, 3):
+            live.add_file(number)
+        live.keeper.set_allocated_end(4 * (64 << 10))
+        assert [receipt.offset for receipt in producer.send_batch("orders", sent[6:])] == [6, 7]
+        assert bodies(live) == sent
+
+
+def test_a_message_that_is_longer_than_a_file_stores_what_is_before_it_alone() -> None:
+    with LiveStore(file_bytes=64 << 10, files=2) as live:
+        live.topic(queues=1)
+        with pytest.raises(_core.CoreError) as caught:
+            live.producer().send_batch("orders", [b"a", b"b", bytes(70_000), b"c"])
+        assert caught.value.args[0] == _core.TOO_LARGE
+        assert len(caught.value.receipts) == 2 and bodies(live) == [b"a", b"b"]
 
 
 def test_batch_keys_are_one_a_body() -> None:

@@ -10,6 +10,8 @@
  * The clock is read every quarter of a millisecond: reading it costs as much as copying a record, a fifth of an append.
  * Store times have millisecond resolution and never decrease along the log.
  */
+#include <stdlib.h>
+
 #include "core/log/commit.h"
 
 /* A quarter of a millisecond at 2 GHz, less on faster clocks: how old a cached wall clock may be. SHMQ_STAMP_AGE_MS holds
@@ -85,39 +87,65 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     return status;
 }
 
-enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
-                                   const int64_t *tag_hashes, uint32_t count, uint64_t deadline_ns,
-                                   struct shmq_appended *first)
+/* Judge every record and add their sizes up. */
+static enum shmq_status batch_measure(const struct shmq_store *store, const struct shmq_spec *specs, uint32_t count,
+                                      uint32_t *bytes)
 {
-    struct shmq_patch patches[SHMQ_BATCH_MAX];
-    enum shmq_status status = shmq_writable_check(store, queue);
-    if (status != SHMQ_OK || count == 0 || count > SHMQ_BATCH_MAX) {
-        return status != SHMQ_OK ? status : SHMQ_BAD_ARGUMENT;
-    }
-    struct shmq_commit commit = {.queues = &queue,
-                                 .queue_count = 1,
-                                 .count = count,
-                                 .units = count,
-                                 .data = store->scratch,
-                                 .patches = patches,
-                                 .tag_hashes = tag_hashes,
-                                 .now_ms = shmq_now_ms_cached(store)};
+    const uint32_t bytes_max = shmq_batch_bytes_max(store);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t bytes = shmq_append_bytes(&specs[i]);
-        if (bytes == 0 || bytes > SHMQ_BATCH_BYTES_MAX - commit.bytes) {
+        const uint32_t record = shmq_append_bytes(&specs[i]);
+        if (record == 0 || record > bytes_max - *bytes) {
             return SHMQ_TOO_LARGE;
         }
         if (!shmq_is_queued(specs[i].sys_flag)) {
             return SHMQ_BAD_ARGUMENT;
         }
-        shmq_record_lay(store->scratch + commit.bytes, &specs[i], bytes, commit.now_ms, &patches[i]);
-        commit.bytes += bytes;
+        *bytes += record;
     }
-    status = shmq_room_enter(store, &commit, deadline_ns);
-    if (status == SHMQ_OK) {
-        status = shmq_commit(store, &commit, first);
-        shmq_unlock(store);
-        status = status != SHMQ_OK ? status : shmq_receipt(store);
+    return count != 0 ? SHMQ_OK : SHMQ_BAD_ARGUMENT;
+}
+
+/* One commit however large it is, so that a death, a full log and a late keeper leave all of a batch or nothing. The copy
+ * of 4 MiB takes a millisecond of the lock; a claim would hold others off for as long, because the log end cannot pass it. */
+enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
+                                   const int64_t *tag_hashes, uint32_t count, uint64_t deadline_ns,
+                                   struct shmq_appended *first)
+{
+    struct shmq_patch few[SHMQ_BATCH_MAX];
+    uint32_t bytes = 0;
+    enum shmq_status status = shmq_writable_check(store, queue);
+    status = status != SHMQ_OK ? status : batch_measure(store, specs, count, &bytes);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    const bool is_large = count > SHMQ_BATCH_MAX || bytes > SHMQ_BATCH_BYTES_MAX;
+    struct shmq_patch *patches = is_large ? malloc(sizeof *patches * count) : few;
+    uint8_t *data = is_large ? malloc(bytes + SHMQ_RECORD_BLANK_BYTES) : store->scratch;
+    if (patches != NULL && data != NULL) {
+        struct shmq_commit commit = {.queues = &queue,
+                                     .queue_count = 1,
+                                     .count = count,
+                                     .units = count,
+                                     .bytes = bytes,
+                                     .data = data,
+                                     .patches = patches,
+                                     .tag_hashes = tag_hashes,
+                                     .now_ms = shmq_now_ms_cached(store)};
+        for (uint32_t i = 0, at = 0; i < count; at += patches[i].record_bytes, i++) {
+            shmq_record_lay(data + at, &specs[i], shmq_append_bytes(&specs[i]), commit.now_ms, &patches[i]);
+        }
+        status = shmq_room_enter(store, &commit, deadline_ns);
+        if (status == SHMQ_OK) {
+            status = shmq_commit(store, &commit, first);
+            shmq_unlock(store);
+            status = status != SHMQ_OK ? status : shmq_receipt(store);
+        }
+    } else {
+        status = SHMQ_SYSTEM;
+    }
+    if (is_large) {
+        free(patches);
+        free(data);
     }
     return status;
 }

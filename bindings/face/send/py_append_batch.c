@@ -1,7 +1,7 @@
 /* Producer.append_batch and append_encoded_batch: many records into one queue, with shared hosts, times and flags.
  *
- * Both are a source of records that is walked twice: once to judge every one of them, once to store them part by part.
- * What the specs of a part point at (bodies, texts that had to be put together) is held until the part is stored.
+ * Both are a source of records that is walked once, to judge every one of them; then one append stores all, or none. What
+ * the specs point at (bodies, texts that had to be put together) is held until they are stored.
  */
 #include <string.h>
 
@@ -17,12 +17,9 @@ struct append_batch {
     PyObject *records;          /* tuple of (body, properties, flag), or NULL: */
     struct body_buffer encoded; /* the body of SEND_BATCH_MESSAGE */
     struct text extra;          /* behind the properties of each */
-    Py_ssize_t count;           /* of all records */
-    uint64_t record_bytes;      /* of all records, once judged */
     Py_ssize_t index;           /* the walk: the next record, */
-    size_t at;                  /* where it starts in `encoded`, */
-    bool judged;                /* and which of the two walks it is */
-    struct batch_part part;
+    size_t at;                  /* and where it starts in `encoded` */
+    struct batch_part part;     /* what was walked so far */
 };
 
 static PyObject *refuse(struct append_batch *batch, enum shmq_status status, const char *reason)
@@ -128,93 +125,63 @@ static bool record_next(struct append_batch *batch, struct shmq_spec *spec, uint
     return true;
 }
 
-/* ---- the two walks ---------------------------------------------------------------------------------- */
-static bool texts_forget(struct append_batch *batch)
-{
-    return PyList_SetSlice(batch->kept, 0, PyList_GET_SIZE(batch->kept), NULL) == 0;
-}
-
-static bool batch_judge(struct append_batch *batch)
+/* ---- the walk, and what comes of it ---------------------------------------------------------------- */
+static bool batch_fill(struct append_batch *batch)
 {
     struct core_state *state = batch->producer->state;
+    struct batch_part *part = &batch->part;
+    const uint32_t bytes_max = shmq_batch_bytes_max(&batch->producer->store->core);
     if (!shmq_is_queued(batch->call.base.sys_flag)) {
         core_raise(state, SHMQ_BAD_ARGUMENT, "a batch is no part of a transaction: sys_flag %u",
                    batch->call.base.sys_flag);
         return false;
     }
     while (!at_end(batch)) {
-        struct shmq_spec spec;
         uint32_t bytes;
         int64_t tag_hash;
-        if (!record_next(batch, &spec, &bytes, &tag_hash) || !texts_forget(batch)) {
+        if ((part->count == part->room && !part_reserve(part, part->room ? 2 * part->room : 16)) ||
+            !record_next(batch, &part->specs[part->count], &bytes, &tag_hash)) {
             return false;
         }
-        batch->record_bytes += bytes;
-        if (batch->record_bytes > SHMQ_RECORD_BYTES_MAX) {
-            core_raise(state, SHMQ_TOO_LARGE, "a batch stores at most %u bytes at once; record %zd is beyond",
-                       SHMQ_RECORD_BYTES_MAX, batch->index - 1);
+        if (bytes > bytes_max - part->bytes) {
+            core_raise(state, SHMQ_TOO_LARGE, "a batch stores at most %u bytes at once; record %zd is beyond", bytes_max,
+                       batch->index - 1);
             return false;
         }
+        part_add(part, bytes, tag_hash);
     }
-    if (!batch->index) {
+    if (!part->count) {
         core_raise(state, SHMQ_BAD_ARGUMENT, "the batch holds no record");
     }
-    batch->count = batch->index;
-    batch->index = 0;
-    batch->at = 0;
-    return batch->count > 0;
+    return part->count > 0;
 }
 
-static bool part_answers(struct append_batch *batch, struct shmq_appended appended)
+static bool batch_answers(struct append_batch *batch, struct shmq_appended appended)
 {
     for (uint32_t i = 0; i < batch->part.count; i++) {
-        appended.end = appended.log_position + shmq_record_bytes(&batch->part.specs[i]); /* a part lies in one piece */
+        appended.end = appended.log_position + shmq_record_bytes(&batch->part.specs[i]); /* a batch lies in one piece */
         PyObject *answer = appended_tuple(&appended);
-        int failed = answer ? PyList_Append(batch->answers, answer) : -1;
-        Py_XDECREF(answer);
-        if (failed) {
+        if (!answer) {
             return false;
         }
+        PyList_SET_ITEM(batch->answers, i, answer);
         appended.queue_offset++;
         appended.log_position = appended.end;
     }
     return true;
 }
 
-static bool part_store(struct append_batch *batch)
-{
-    struct shmq_appended appended;
-    struct batch_part *part = &batch->part;
-    part->count = part->bytes = 0;
-    while (!at_end(batch)) {
-        size_t at = batch->at;
-        uint32_t bytes;
-        int64_t tag_hash;
-        struct shmq_spec spec;
-        if (!record_next(batch, &spec, &bytes, &tag_hash)) {
-            return false;
-        }
-        if (!part_takes(part, bytes)) {
-            batch->index--; /* it begins the next part */
-            batch->at = at;
-            break;
-        }
-        part->specs[part->count] = spec;
-        part_add(part, bytes, tag_hash);
-    }
-    return part_append(batch->producer, &batch->call.call, part, true, &appended) == SHMQ_OK &&
-           producer_published(batch->producer, &batch->call.call, &appended, part->count, appended.end, false) &&
-           part_answers(batch, appended) && texts_forget(batch);
-}
-
 static PyObject *batch_store(struct append_batch *batch)
 {
-    batch->answers = PyList_New(0);
+    struct shmq_appended appended;
+    struct call *call = &batch->call.call;
     batch->kept = PyList_New(0);
-    bool ok = batch->answers && batch->kept && batch_judge(batch);
-    while (ok && batch->index < batch->count) {
-        ok = store_check(batch->producer->store) && part_store(batch); /* another thread may have closed it */
-    }
+    bool ok = batch->kept && batch_fill(batch);
+    batch->answers = ok ? PyList_New(batch->part.count) : NULL;
+    ok = batch->answers && store_check(batch->producer->store) && /* another thread may have closed it */
+         part_append(batch->producer, call, &batch->part, true, &appended) == SHMQ_OK &&
+         producer_published(batch->producer, call, &appended, batch->part.count, appended.end, false) &&
+         batch_answers(batch, appended);
     PyObject *answers = ok ? Py_NewRef(batch->answers) : NULL;
     Py_XDECREF(batch->answers);
     Py_XDECREF(batch->kept);
@@ -223,14 +190,21 @@ static PyObject *batch_store(struct append_batch *batch)
 
 static struct append_batch *batch_new(PyProducer *self)
 {
-    struct append_batch *batch = PyMem_Malloc(sizeof *batch);
+    struct append_batch *batch = PyMem_Calloc(1, sizeof *batch);
     if (!batch) {
         PyErr_NoMemory();
         return NULL;
     }
-    memset(batch, 0, offsetof(struct append_batch, part));
     batch->producer = self;
     return batch;
+}
+
+static void batch_free(struct append_batch *batch)
+{
+    if (batch) {
+        part_free(&batch->part);
+    }
+    PyMem_Free(batch);
 }
 
 /* ---- the methods ------------------------------------------------------------------------------------ */
@@ -266,7 +240,7 @@ PyObject *producer_append_batch(PyProducer *self, PyObject *const *args, Py_ssiz
         answers = batch->records && store_check(self->store) ? batch_store(batch) : NULL;
         Py_XDECREF(batch->records);
     }
-    PyMem_Free(batch);
+    batch_free(batch);
     return answers;
 }
 
@@ -298,13 +272,13 @@ PyObject *producer_append_encoded_batch(PyProducer *self, PyObject *const *args,
         goto done;
     }
     if (batch->encoded.held && !batch->encoded.buffer.readonly) {
-        PyErr_SetString(PyExc_TypeError, "batch_body must be read-only: it is looked at twice");
+        PyErr_SetString(PyExc_TypeError, "batch_body must be read-only: it is copied without the GIL");
     } else {
         answers = batch_store(batch);
     }
     body_close(&batch->encoded);
 done:
     Py_XDECREF(clean);
-    PyMem_Free(batch);
+    batch_free(batch);
     return answers;
 }

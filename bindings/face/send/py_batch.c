@@ -1,4 +1,7 @@
-/* Producer.send_batch: many bodies into one queue, in order, as few lock acquisitions as py_part.c allows. */
+/* Producer.send_batch: many bodies into one queue, in order; as many at once as one append stores (py_part.c).
+ *
+ * Where a later part fails, the error has the receipts of what is stored.
+ */
 #include <string.h>
 
 #include "face/py_core.h"
@@ -20,7 +23,7 @@ struct batch {
     int64_t tag_hash;
     Py_ssize_t at;  /* first body not yet stored */
     uint64_t end;   /* log position behind the last stored record */
-    struct batch_item items[SHMQ_BATCH_MAX];
+    struct batch_item *items; /* of the part; as many as it has room for */
     struct batch_part part;
 };
 
@@ -74,7 +77,7 @@ static bool item_open(struct batch *batch, Py_ssize_t index, struct batch_item *
     *spec = batch->base;
     spec->body = item->body.data;
     spec->body_bytes = (uint32_t)item->body.bytes;
-    if (item->body.held && !item->body.buffer.readonly && spec->body_bytes <= SHMQ_INLINE_BYTES_MAX) {
+    if (item->body.held && !item->body.buffer.readonly) {
         item->copy = PyMem_Malloc(spec->body_bytes + 1u);
         if (!item->copy) {
             PyErr_NoMemory();
@@ -85,20 +88,42 @@ static bool item_open(struct batch *batch, Py_ssize_t index, struct batch_item *
     return !batch->keys || item_text(batch, PyTuple_GET_ITEM(batch->keys, index), item, spec);
 }
 
+static bool room_for_one(struct batch *batch)
+{
+    const uint32_t room = batch->part.room ? 2 * batch->part.room : 64;
+    if (batch->part.count < batch->part.room) {
+        return true;
+    }
+    struct batch_item *items = PyMem_Realloc(batch->items, room * sizeof *items);
+    if (!items) {
+        PyErr_NoMemory();
+        return false;
+    }
+    batch->items = items;
+    return part_reserve(&batch->part, room);
+}
+
 /* Gather the next part from `at`; false with an exception. */
 static bool part_fill(struct batch *batch)
 {
     struct batch_part *part = &batch->part;
-    while (batch->at + part->count < PyTuple_GET_SIZE(batch->bodies) && part->count < SHMQ_BATCH_MAX) {
+    const uint32_t bytes_max = shmq_batch_bytes_max(&batch->producer->store->core);
+    while (batch->at + part->count < PyTuple_GET_SIZE(batch->bodies)) {
         uint32_t i = part->count;
+        if (!room_for_one(batch)) {
+            return false;
+        }
         struct batch_item *item = &batch->items[i];
         bool ok = item_open(batch, batch->at + i, item, &part->specs[i]);
-        uint32_t bytes = ok ? shmq_record_bytes(&part->specs[i]) : 0;
-        if (!ok || !part_takes(part, bytes)) {
+        uint32_t bytes = ok ? shmq_record_bytes(&part->specs[i]) : 0; /* 0: too large, which its append says */
+        if (!ok || (i > 0 && (bytes == 0 || bytes > bytes_max - part->bytes))) {
             item_close(item);
             return ok;
         }
         part_add(part, bytes, batch->tag_hash);
+        if (bytes == 0 || part->bytes > bytes_max) { /* alone: one append decides */
+            return true;
+        }
     }
     return true;
 }
@@ -123,9 +148,7 @@ static bool part_send(struct batch *batch)
     if (!part_fill(batch)) {
         return false;
     }
-    const struct batch_item *first = &batch->items[0];
-    bool constant = !first->body.held || first->body.buffer.readonly || first->copy;
-    if (part_append(batch->producer, &batch->call, &batch->part, constant, &appended) != SHMQ_OK) {
+    if (part_append(batch->producer, &batch->call, &batch->part, true, &appended) != SHMQ_OK) {
         return false;
     }
     batch->end = appended.end;
@@ -177,18 +200,34 @@ static bool batch_prepare(struct batch *batch)
     return batch->receipts != NULL;
 }
 
+/* An exception is set: it says what an earlier part has stored, so that this is not sent twice. */
+static void what_is_stored(const struct batch *batch)
+{
+    PyObject *type, *error, *traceback;
+    if (batch->at == 0) {
+        return;
+    }
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    PyObject *receipts = PyList_GetSlice(batch->receipts, 0, batch->at);
+    if (!receipts || PyObject_SetAttrString(error, "receipts", receipts) < 0 ||
+        PyObject_SetAttrString(error, "maybe_stored", Py_True) < 0) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(receipts);
+    PyErr_Restore(type, error, traceback);
+}
+
 #define BATCH_NAMES                                                                                                    \
     (1u << CALL_TOPIC | 1u << CALL_SECOND | 1u << CALL_TAG | 1u << CALL_KEYS | 1u << CALL_PROPERTIES |                 \
      1u << CALL_GROUP | 1u << CALL_QUEUE_ID | 1u << CALL_TIMEOUT)
 
 PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    struct batch *batch = PyMem_Malloc(sizeof *batch);
+    struct batch *batch = PyMem_Calloc(1, sizeof *batch);
     if (!batch) {
         return PyErr_NoMemory();
     }
-    memset(batch, 0, offsetof(struct batch, items));
-    batch->part.count = batch->part.bytes = 0;
     batch->producer = self;
     batch->text.data = batch->text.fixed;
     bool ok = call_parse(self->state, "send_batch", self->state->name_bodies, BATCH_NAMES, args, nargs, kwnames,
@@ -203,9 +242,15 @@ PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_
     part_clear(batch);
     property_text_close(&batch->text);
     PyObject *receipts = ok ? Py_NewRef(batch->receipts) : NULL;
+    if (!ok) {
+        call_explain(self, self->state->name_bodies, args, nargs, kwnames);
+        what_is_stored(batch);
+    }
     Py_XDECREF(batch->receipts);
     Py_XDECREF(batch->keys);
     Py_XDECREF(batch->bodies);
+    part_free(&batch->part);
+    PyMem_Free(batch->items);
     PyMem_Free(batch);
-    return receipts ? receipts : call_explain(self, self->state->name_bodies, args, nargs, kwnames);
+    return receipts;
 }

@@ -218,7 +218,7 @@ static void sender_dealloc(PySender *self)
     for (int i = 0; i < OUTBOXES; i++) {
         PyMem_Free(self->outboxes[i].bytes);
     }
-    PyMem_Free(self->part);
+    part_free(&self->part);
     PyMem_Free(self->texts);
     type->tp_free(self);
     Py_DECREF(type);
@@ -258,9 +258,8 @@ static PyObject *sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->text = PyMem_Malloc(self->text_bytes_max);
     bool room = outbox_reserve(&self->outboxes[AT_ONCE], OUTBOX_BYTES) &&
                 outbox_reserve(&self->outboxes[WHEN_DURABLE], OUTBOX_BYTES);
-    self->part = PyMem_Malloc(sizeof *self->part);
     self->texts = PyMem_Malloc(SHMQ_BATCH_BYTES_MAX);
-    if (!self->scratch || !self->text || !room || !self->part || !self->texts) {
+    if (!part_reserve(&self->part, SHMQ_BATCH_MAX) || !self->scratch || !self->text || !room || !self->texts) {
         PyErr_NoMemory();
     }
     if (PyErr_Occurred() || !pieces_from(self, json, SHMQ_CODEC_JSON) || !pieces_from(self, binary, SHMQ_CODEC_BINARY)) {

@@ -35,7 +35,7 @@ typedef struct {
     uint64_t held_end;         /* the log position that lets the answers WHEN_DURABLE go; 0: there are none */
     uint64_t positions[SHMQ_BATCH_MAX]; /* of the messages of one frame */
     uint32_t positions_count;
-    struct batch_part *part;
+    struct batch_part part;    /* of at most SHMQ_BATCH_MAX records */
     char *texts;               /* the properties of a batch, SHMQ_BATCH_BYTES_MAX */
 } PySender;
 

@@ -96,11 +96,11 @@ static void text_join(const struct shmq_batch_record *record, struct shmq_spec *
     *text += spec->properties_bytes;
 }
 
-/* One part of a batch is all of it, or it is not plain. */
+/* A batch that needs no memory of its own; others are not plain. */
 static bool batch_append(PySender *self, const struct shmq_frame_view *frame, const struct shmq_spec *base,
                          uint32_t queue, struct shmq_appended *appended)
 {
-    struct batch_part *part = self->part;
+    struct batch_part *part = &self->part;
     struct shmq_batch_record record;
     enum shmq_status status;
     size_t at = 0, room = 0;
@@ -120,7 +120,7 @@ static bool batch_append(PySender *self, const struct shmq_frame_view *frame, co
         spec->body_bytes = record.body_bytes;
         text_join(&record, spec, &text);
         uint32_t bytes = spec->properties_bytes > SHMQ_PROPERTIES_BYTES_MAX ? 0 : shmq_record_bytes(spec);
-        if (bytes == 0 || bytes > SHMQ_INLINE_BYTES_MAX || !part_takes(part, bytes)) {
+        if (bytes == 0 || bytes > SHMQ_BATCH_BYTES_MAX - part->bytes) {
             return false;
         }
         self->positions[part->count] = part->bytes; /* for now, from where the first begins */

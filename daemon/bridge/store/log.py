@@ -134,8 +134,8 @@ class StoreLog:
     def append_batch(self, topic: Topic, queue_id: int, records: Sequence[NewRecord]) -> list[Stored]:
         """Store messages in one queue, in order.
 
-        One lock is taken for at most 512 records and 256 KiB whose fields other than body, properties and flag are
-        equal; when the log runs full what is behind such a part is not stored, what is before it is.
+        Those whose fields other than body, properties and flag are equal are stored as one, all or none; when the log
+        runs full what is behind such a part is not stored, what is before it is.
         """
         return [stored for part in _parts(records) for stored in self._append_part(topic, queue_id, *part)]
 

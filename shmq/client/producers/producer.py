@@ -79,7 +79,11 @@ class Sender:
             """Store one message as `send` does, without a receipt and without waiting for durability."""
 
         def send_batch(self, topic: str, bodies: Sequence[Body], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
-            """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body."""
+            """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body.
+
+            Up to 4 MiB are stored as a whole or not at all. More goes in parts of that size (over TCP of 1 MiB, or 512
+            messages): an error of a later one says in its `receipts` what is stored.
+            """
 
         def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
             """Return room for a body of up to `size` bytes inside the log: `with mq.reserve(…) as slot:`."""

@@ -224,7 +224,8 @@ class TcpSender:
             try:
                 receipts, queue = await self._send(part, place, Attempts(deadline))
             except ShmqError as error:
-                error.maybe_stored |= bool(found)
+                if found:
+                    error.maybe_stored, error.receipts = True, found
                 raise
             place = _Place(None, None, queue)
             found += receipts
