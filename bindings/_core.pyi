@@ -842,8 +842,9 @@ class Producer:
         queue_id: int | None = None,
         timeout: float | None = None,
     ) -> list[Receipt]:
-        """All bodies into one queue, in order: all or none, up to 4 MiB of records, or what a log file holds where that is
-        less. More is stored in parts of that size; an error of a later one has the receipts of what is stored, and
+        """All bodies into one queue, in order: all or none, up to 4 MiB of records, or what a log file holds.
+
+        More is stored in parts of that size; an error of a later one has the receipts of what is stored, and
         maybe_stored. keys, when given, holds one key a body."""
     def append(
         self,

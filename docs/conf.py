@@ -16,7 +16,7 @@ release = version = __version__
 root_doc = "docs/index"
 include_patterns = [
     *("README*.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"),
-    *("docs/**", "examples/**", "benchmarks/*.md", "tests/crash/*.md"),
+    *("docs/**", "examples/**", "benchmarks/*.md", "tests/*.md", "tests/crash/*.md"),
 ]
 exclude_patterns = ["docs/images", "docs/deploy", "docs/grafana", "**/__pycache__"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]

@@ -1,7 +1,8 @@
-"""Three suites: which test belongs to which, chosen by marker and folder alone. tests/README.md says when to run which.
+"""Four suites: which test belongs to which, chosen by marker and folder alone. tests/README.md says when to run which.
 
     gate     what a change must pass to land: no other program, no chance, no judgement of time; the default
-    long     what takes long, is drawn by chance or has real time for a rule: markers `slow` and `timed`
+    long     what takes long, or has real time for a rule: markers `slow` and `timed`
+    faults   kills, power cuts, damage, races, cut cables and hostile bytes, drawn by chance and by the thousand
     peers    what needs a client or broker of RocketMQ, or Spark: marker `peer`
 
 PLACES names what is in one suite as a whole. Each test is in one suite. `--suite NAME` runs one, of the paths that are
@@ -19,22 +20,21 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-SUITES: Final = ("gate", "long", "peers")
+SUITES: Final = ("gate", "long", "faults", "peers")
 PLACES: Final = {
     "tests/benchmarks": "long",
-    "tests/crash": "long",
-    "tests/fuzz": "long",
-    "tests/ha/elected": "long",
-    "tests/ha/faults": "long",
+    "tests/crash": "faults",
+    "tests/fuzz": "faults",
+    "tests/ha/elected": "faults",
+    "tests/ha/faults": "faults",
     "tests/install": "long",
     "tests/interop": "peers",
-    "tests/race": "long",
+    "tests/race": "faults",
     "tests/test_conftest.py": "long",
     "tests/test_second_look.py": "long",
     "tests/test_soak.py": "long",
 }
-"""What is in a suite as a whole: kills, damage and races by the thousand, what is installed, what is measured, runs of
-pytest inside pytest, and other programs."""
+"""What is in a suite as a whole. Long: what is installed, what is measured, and runs of pytest inside pytest."""
 SEED_VARIABLE: Final = "SHMQ_TEST_SEED"
 SEED_OF_THE_GATE: Final = "1"
 

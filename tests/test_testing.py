@@ -179,6 +179,7 @@ def test_tests_that_share_a_broker_have_names_of_their_own(shmq_shared_broker: S
         shmq_shared_broker.dlq(shmq_shared_broker.named("billing"), n=1, timeout=0.05)
 
 
+@pytest.mark.slow
 def test_pytest_finds_the_fixtures_without_being_told(tmp_path: Path) -> None:
     (tmp_path / "test_them.py").write_text(
         "def test_one(shmq_broker):\n"

@@ -13,6 +13,8 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.pair import Looking, bodies_of, log_of, send, settled_end, slave_of
 
+pytestmark = pytest.mark.slow
+
 FILE_BYTES = 64 << 10
 
 
@@ -53,7 +55,6 @@ def assert_same_log(master: Broker, slave: Broker) -> None:
     assert queue_bounds(slave) == queue_bounds(master)
 
 
-@pytest.mark.slow
 def test_an_empty_slave_begins_where_the_log_of_its_master_begins(master: Broker) -> None:
     with slave_of(master, file_bytes=FILE_BYTES) as slave:
         assert_same_log(master, slave)

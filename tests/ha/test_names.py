@@ -20,6 +20,8 @@ from tests.ha.pair import assert_equal, send
 from tests.ha.test_switch import fixed, follow, ha_of, promote
 from tests.nameserver.live_nameserver import LiveNameServer, name_server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def names() -> Iterator[LiveNameServer]:
@@ -70,7 +72,6 @@ def test_the_port_that_was_named_is_told_at_once(names: LiveNameServer) -> None:
         assert told_to_slaves(names.address, master) == address
 
 
-@pytest.mark.slow
 def test_a_promoted_slave_is_the_master_for_name_servers_and_its_epoch_is_told(names: LiveNameServer) -> None:
     with Broker(nameservers=names.address, **fixed()) as old:
         where = {"master": old.broker_address, "master_ha": ha_of(old), "nameservers": names.address}

@@ -21,6 +21,8 @@ from tests.ha.pair import Looking, assert_equal, log_end, send, settled_end, sla
 from tests.ha.seen import findings_of, replication_of, until_named, until_told
 from tests.tools.shell import Shell
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def master() -> Iterator[Broker]:
@@ -117,7 +119,6 @@ def test_who_has_gone_and_who_was_refused_is_remembered_with_the_reason(master: 
     assert "refused 2 times" in result.out.decode()
 
 
-@pytest.mark.slow
 def test_a_master_that_is_gone_is_named_by_its_slave_and_found_again() -> None:
     with Broker(tcp=True, ha_listen="127.0.0.1:0") as master, slave_of(master) as slave:
         send(master, range(10))
@@ -141,7 +142,6 @@ def test_a_broker_without_other_hosts_says_that() -> None:
         assert findings_of(broker, "replica") == findings_of(broker, "master") == []
 
 
-@pytest.mark.slow
 def test_a_replication_process_that_is_stopped_is_not_taken_at_its_word(master: Broker) -> None:
     pid = master.processes["replication"].pid
     eventually(lambda: replication_of(master))

@@ -280,6 +280,7 @@ def test_a_slave_that_never_heard_of_its_master_is_promoted_by_force_alone_in_an
 
 
 @pytest.mark.parametrize("is_alive", [True, False], ids=["segments-living", "segments-gone"])
+@pytest.mark.slow
 def test_a_promotion_that_was_noted_and_not_carried_out_is_finished_at_the_next_start(is_alive: bool) -> None:
     with Broker(**fixed()) as master, slave_of(master) as slave:
         send(master, range(5))

@@ -131,6 +131,7 @@ def test_what_a_closed_channel_had_in_hand_is_another_ones(connection: Any, anot
     assert [message.payload for message in consumed(another, queue, 1)] == ["x"]
 
 
+@pytest.mark.timed
 def test_a_message_in_hand_stays_hidden_for_longer_than_its_time(shmq_broker: Broker) -> None:
     options = {"url": shmq_broker.url, "visibility_timeout": 1.5}
     queue = Queue("work", Exchange("work"), "work")
@@ -144,6 +145,7 @@ def test_a_message_in_hand_stays_hidden_for_longer_than_its_time(shmq_broker: Br
         message.ack()
 
 
+@pytest.mark.timed
 def test_what_was_fetched_and_not_delivered_yet_stays_hidden_too(shmq_broker: Broker) -> None:
     options = {"url": shmq_broker.url, "visibility_timeout": 1.5}
     queue = Queue("work", Exchange("work"), "work")

@@ -20,7 +20,8 @@ import pyarrow.parquet
 import pytest
 
 from shmq.spark.jobs.table.manifest import entries_in
-from tests.spark.jobs.killing import LONG, SEED, SMALL, WAIT_SECONDS, Job, Producing, eventually
+from tests.seed import SEED
+from tests.spark.jobs.killing import LONG, SMALL, WAIT_SECONDS, Job, Producing, eventually
 
 KILLS = int(os.environ.get("SHMQ_SINK_KILLS", "40" if LONG else "3"))
 VICTIMS = ("worker", "broker", "driver", "jvm") if LONG else ("worker", "broker", "driver")

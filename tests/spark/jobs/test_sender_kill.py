@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from shmq.errors import Reject, ShmqError
-from tests.spark.jobs.killing import LONG, SEED, SMALL, Job, eventually
+from tests.seed import SEED
+from tests.spark.jobs.killing import LONG, SMALL, Job, eventually
 
 KILLS = int(os.environ.get("SHMQ_SINK_KILLS", "16" if LONG else "1"))
 VICTIMS = ("driver", "worker", "broker", "jvm")
