@@ -218,6 +218,7 @@ def test_advance_delivers_what_waits_for_its_time(shmq_broker: Broker) -> None:
         assert shmq_broker.expect("orders", timeout=60)[0].body == b"an hour"
 
 
+@pytest.mark.slow
 def test_brokers_compile_their_modules_once_where_python_writes_no_byte_code(tmp_path: Path) -> None:
     program = """if True:
         import os, shmq.testing

@@ -269,6 +269,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_no_engine_reads_or_writes_outside_its_buffers_under_sanitizers() -> None:
     done = run_sanitized(SANITIZED, *SOURCES)
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr

@@ -147,6 +147,7 @@ def test_offsets_survive_an_orderly_restart_of_the_broker() -> None:
             assert [message.body for message in subscription.receive(wait=60)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
 
 
+@pytest.mark.slow
 def test_offsets_survive_the_death_of_the_daemon() -> None:
     with Broker() as broker, broker.connect() as mq:  # a process that is attached keeps the segments alive
         for number in range(3):

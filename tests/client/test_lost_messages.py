@@ -94,6 +94,7 @@ def lost_by_cleaning(broker: Broker, eventually: Eventually) -> int:
         return lag.lost
 
 
+@pytest.mark.slow
 def test_a_group_that_lost_messages_is_told_once_how_many(broker: Broker, eventually: Eventually) -> None:
     lost = lost_by_cleaning(broker, eventually)
     with broker.connect() as mq, mq.subscribe("orders", group="slow") as consumer:

@@ -185,6 +185,7 @@ def test_a_message_given_back_does_not_hold_up_the_others(mq: shmq.Connection, t
         assert mq.admin.groups[group].lag.total == 1  # nor the group's offset
 
 
+@pytest.mark.slow
 def test_a_message_given_back_while_the_broker_is_away_is_not_lost(
     shmq_broker: Broker, eventually: Callable[..., Any]
 ) -> None:

@@ -34,6 +34,7 @@ def waiting_in(mq: shmq.Connection, topic: str, place: str) -> list[shmq.Message
     return [message for message in found if message.properties.get("REAL_TOPIC") == topic]
 
 
+@pytest.mark.slow
 def test_each_level_waits_its_time_and_keeps_its_order(
     broker: Broker, mq: shmq.Connection, topic: str, eventually: Eventually
 ) -> None:
@@ -73,6 +74,7 @@ def test_level_0_is_no_delay_and_one_above_the_highest_is_the_highest(
     eventually(lambda: bodies(mq, topic) == [b"at once", b"late"])
 
 
+@pytest.mark.slow
 def test_messages_for_any_time_outlive_a_killed_broker_and_are_not_early(
     transport: str, eventually: Eventually
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_lost_end_is_asked_for_at_another_member_of_the_group(
     assert bodies(mq, topic) == ([b"lost", b"last"] if answer is shmq.COMMIT else [b"last"])
 
 
+@pytest.mark.slow
 def test_nobody_knows_however_often_and_it_is_rolled_back(
     impatient: Broker, mq: shmq.Connection, topic: str, group: str, eventually: Eventually
 ) -> None:
@@ -139,6 +140,7 @@ def _given_up(local: shmq.Connection, message_id: str) -> shmq.Message | None:
     return next((message for message in found if message.message_id == message_id), None)
 
 
+@pytest.mark.slow
 def test_an_open_transaction_outlives_a_killed_broker(
     broker: Broker, transport: str, topic: str, group: str, eventually: Eventually
 ) -> None:

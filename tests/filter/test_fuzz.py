@@ -312,6 +312,7 @@ for number in (*long, "1e", "-", "", "0x", " 5f "):
 """
 
 
+@pytest.mark.slow
 def test_damaged_programs_stay_within_bounds_under_sanitizers() -> None:
     done = run_sanitized(SANITIZED, *SOURCES, arguments=[str(SEED)])
     assert done.returncode == 0, f"seed {SEED}\n{done.stdout}{done.stderr[-4000:]}"

@@ -62,6 +62,7 @@ def test_every_way_to_send_stores_at_the_master(pair: Pair) -> None:
     assert_equal(master, slave)
 
 
+@pytest.mark.slow
 def test_delayed_messages_and_their_recall_go_to_the_master(pair: Pair) -> None:
     _, slave = pair
     with slave.connect() as mq:
@@ -108,6 +109,7 @@ def test_transactions_end_at_the_master_and_are_asked_about_here(pair: Pair) -> 
         assert asked == [b"asked about"] and left_open.id
 
 
+@pytest.mark.slow
 def test_requests_and_replies_meet_across_hosts(pair: Pair) -> None:
     for asking, answering in (pair, pair[::-1]):
         with answering.connect() as there, asking.connect() as here:

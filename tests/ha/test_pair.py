@@ -136,6 +136,7 @@ def test_a_killed_process_of_the_slave_comes_again_and_goes_on(master: Broker, s
         assert store.read_only == READ_ONLY_FOLLOWER
 
 
+@pytest.mark.slow
 def test_a_slave_that_was_dead_goes_on_where_it_was(master: Broker) -> None:
     with slave_of(master) as other:
         assert_equal(master, other)

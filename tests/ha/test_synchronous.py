@@ -81,6 +81,7 @@ def test_what_is_sent_is_on_both_disks_when_send_returns(master: Broker, slave: 
     assert bodies_of(slave.url, 40, "both") == sorted([*range(20)] * 2)
 
 
+@pytest.mark.slow
 def test_a_slave_that_is_stopped_hides_what_it_has_not_until_it_leaves(master: Broker, slave: Broker) -> None:
     with master.connect() as mq, ThreadPoolExecutor(2) as threads:
         mq.send("orders", b"0", timeout=LONG)
@@ -105,6 +106,7 @@ def test_a_slave_that_is_stopped_hides_what_it_has_not_until_it_leaves(master: B
     assert bodies_of(slave.url, 4, "stopped") == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_send_that_is_not_confirmed_in_time_says_so_and_is_stored(master: Broker, slave: Broker) -> None:
     with master.connect() as mq:
         mq.send("orders", b"0", timeout=LONG)
@@ -119,6 +121,7 @@ def test_a_send_that_is_not_confirmed_in_time_says_so_and_is_stored(master: Brok
     assert bodies_of(master.url, 2, "late") == [0, 1]
 
 
+@pytest.mark.slow
 def test_two_disks_are_asked_for_and_one_is_refused_before_anything_is_stored() -> None:
     with sync_master(in_sync_min=2) as master:
         with Looking(master) as store:
@@ -199,6 +202,7 @@ def test_nothing_acknowledged_is_missing_on_a_slave_that_was_killed_again_and_ag
     assert {int(body) for body in load.acknowledged} <= set(found)
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_is_on_the_slave_when_the_masters_host_is_gone() -> None:
     with sync_master(in_sync_min=2) as master, slave_of(master, file_bytes=FILE_BYTES) as slave:
         until_in_sync(master)
@@ -232,6 +236,7 @@ def replicas(broker: Broker) -> Finding:
     return finding
 
 
+@pytest.mark.slow
 def test_health_says_whether_slaves_have_what_is_acknowledged(master: Broker) -> None:
     alone = replicas(master)
     assert alone.verdict is Verdict.WARNING and alone.measures["replicas_in_sync"].value == 0

@@ -163,6 +163,7 @@ ON_A_FAULTY_DISK = """
         ("shmq.durable", Kind.SYNC, "mark.not_written"),
     ],
 )
+@pytest.mark.slow
 def test_what_a_failed_sync_covered_is_on_disk_when_the_mark_has_moved(
     tmp_path: Path, path: str, kind: Kind, event: str
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_member_that_was_killed_or_left_holds_nothing(
         eventually(lambda: figures(scrape, topic, "killed")[1] > 0, "and that is shown")
 
 
+@pytest.mark.slow
 def test_a_member_over_tcp_holds_what_it_pulled_until_it_commits_or_leaves(
     broker: Broker, scrape: Callable[[], Scrape], topic: str
 ) -> None:

@@ -26,6 +26,7 @@ def test_commands_and_options_complete(tmp_path: Path) -> None:
     assert "--json" in complete(shell, "--j")
 
 
+@pytest.mark.slow
 def test_topics_and_groups_complete_as_they_are_now(shmq_broker: Broker) -> None:
     shell = Shell(shmq_broker.url)
     assert complete(shell, "produce", "") == []

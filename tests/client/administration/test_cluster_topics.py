@@ -27,6 +27,7 @@ def cluster() -> Iterator[shmq.Connection]:
             yield mq
 
 
+@pytest.mark.slow
 def test_create_topic_makes_it_where_it_lacks(cluster: shmq.Connection) -> None:
     with pytest.raises(shmq.TopicExists):
         cluster.admin.create_topic("orders", queues=1)

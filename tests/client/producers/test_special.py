@@ -221,6 +221,7 @@ def test_what_is_taken_leaves_the_rest_of_the_arguments() -> None:
     assert arguments == {"tag": "t", "timeout": 1.0}
 
 
+@pytest.mark.slow
 def test_the_levels_are_the_brokers_over_both_transports_and_may_grow() -> None:
     with Broker(tcp=True, delay_levels="1s 1h") as broker:
         for url in (broker.url, f"rocketmq://{broker.name_server}"):

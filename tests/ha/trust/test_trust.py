@@ -44,6 +44,7 @@ def master(secret: str) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.mark.slow
 def test_a_pair_with_a_secret_copies_and_switches(secret: str) -> None:
     both: dict[str, Any] = {"ha_secret_file": secret}
     with Broker(**fixed(), **both) as first:

@@ -115,6 +115,7 @@ def test_a_slip_in_the_name_of_a_group_makes_no_group(shell: Shell, group: str, 
     shell.fails(1, "group", "show", group + "x")
 
 
+@pytest.mark.slow
 def test_here_and_over_tcp_a_group_with_members_is_neither_moved_nor_deleted() -> None:
     with Broker(tcp=True) as broker, broker.connect() as mq:
         mq.send("orders", b"a")

@@ -186,6 +186,7 @@ def test_a_topic_that_may_well_be_meant_is_made(
 
 
 @pytest.mark.parametrize("words", [(), ("-g", "members")], ids=["alone", "group"])
+@pytest.mark.slow
 def test_over_tcp_a_misspelt_topic_is_refused_too_and_create_makes_it(words: tuple[str, ...]) -> None:
     with Broker(tcp=True) as broker:
         shell = Shell(f"rocketmq://{broker.name_server}")
