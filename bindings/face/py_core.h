@@ -350,8 +350,8 @@ bool part_reserve(struct batch_part *part, uint32_t room); /* false with an exce
 void part_free(struct batch_part *part);
 /* The spec is at specs[count] already. */
 void part_add(struct batch_part *part, uint32_t record_bytes, int64_t tag_hash);
-/* `constant`: nobody writes to the body of a record that is alone. As producer_append. */
-enum shmq_status part_append(PyProducer *producer, struct call *call, const struct batch_part *part, bool constant,
+/* As producer_append with a constant body: each record's body is bytes that its caller cannot change. */
+enum shmq_status part_append(PyProducer *producer, struct call *call, const struct batch_part *part,
                              struct shmq_appended *first);
 
 /* ---- py_append.c, py_append_batch.c: records whose every field the caller decides ---- */

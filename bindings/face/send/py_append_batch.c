@@ -179,7 +179,7 @@ static PyObject *batch_store(struct append_batch *batch)
     bool ok = batch->kept && batch_fill(batch);
     batch->answers = ok ? PyList_New(batch->part.count) : NULL;
     ok = batch->answers && store_check(batch->producer->store) && /* another thread may have closed it */
-         part_append(batch->producer, call, &batch->part, true, &appended) == SHMQ_OK &&
+         part_append(batch->producer, call, &batch->part, &appended) == SHMQ_OK &&
          producer_published(batch->producer, call, &appended, batch->part.count, appended.end, false) &&
          batch_answers(batch, appended);
     PyObject *answers = ok ? Py_NewRef(batch->answers) : NULL;

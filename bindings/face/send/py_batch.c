@@ -148,7 +148,7 @@ static bool part_send(struct batch *batch)
     if (!part_fill(batch)) {
         return false;
     }
-    if (part_append(batch->producer, &batch->call, &batch->part, true, &appended) != SHMQ_OK) {
+    if (part_append(batch->producer, &batch->call, &batch->part, &appended) != SHMQ_OK) {
         return false;
     }
     batch->end = appended.end;

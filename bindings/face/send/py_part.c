@@ -34,12 +34,12 @@ void part_add(struct batch_part *part, uint32_t record_bytes, int64_t tag_hash)
     part->bytes += record_bytes;
 }
 
-enum shmq_status part_append(PyProducer *producer, struct call *call, const struct batch_part *part, bool constant,
+enum shmq_status part_append(PyProducer *producer, struct call *call, const struct batch_part *part,
                              struct shmq_appended *first)
 {
     PyStore *store = producer->store;
     if (part->count == 1) {
-        return producer_append(producer, call, &part->specs[0], constant, part->tag_hashes[0], first);
+        return producer_append(producer, call, &part->specs[0], true, part->tag_hashes[0], first);
     }
     enum shmq_status status = SHMQ_WOULD_BLOCK;
     if (part->bytes <= SHMQ_BATCH_BYTES_MAX) { /* more takes a while: without the GIL */
