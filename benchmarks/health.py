@@ -180,8 +180,10 @@ def _get(address: str) -> int:
 def _read_for(descriptor: int, seconds: float) -> None:
     """Take what a terminal is sent, as an emulator would, for so long."""
     until = time.monotonic() + seconds
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
     while (left := until - time.monotonic()) > 0:
-        if select.select([descriptor], [], [], left)[0]:
+        if poll.poll(left * 1000):
             os.read(descriptor, 65536)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from shmq.daemon.exit_code import exit_code_of
 from shmq.errors import ShmqError
+from shmq.shm.signal_event import SignalEvent
 
 _ORPHAN_SECONDS = 0.7
 
@@ -40,7 +41,7 @@ class Tether:
         self._on_stop: list[Callable[[], None]] = []
         self._on_orphaned: list[Callable[[], None]] = []
         self._orphaned = False
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = SignalEvent()
 
     @property
     def is_orphaned(self) -> bool:

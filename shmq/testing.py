@@ -301,8 +301,10 @@ class Broker:
     def _wait_ready(self, ready: int) -> None:
         text = b""
         deadline = time.monotonic() + self._timeout
+        poll = select.poll()
+        poll.register(ready, select.POLLIN)
         while not text.endswith(b"\n"):
-            if not select.select([ready], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 break
             part = os.read(ready, 4096)
             if not part:

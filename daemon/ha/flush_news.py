@@ -39,9 +39,12 @@ class FlushNews:
 
     def wait(self, connection: socket.socket | None) -> bool:
         """Wait a moment for the disk or the connection; return whether that has something."""
-        looked_at: list[socket.socket | int] = [self._descriptor, *([] if connection is None else [connection])]
-        readable, _, _ = select.select(looked_at, [], [], _LOOK_SECONDS)
-        if self._descriptor in readable:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        if connection is not None:
+            poll.register(connection, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(_LOOK_SECONDS * 1000)}
+        if self._descriptor in ready:
             os.eventfd_read(self._descriptor)
             self._is_wanted = False
-        return connection in readable
+        return bool(ready - {self._descriptor})

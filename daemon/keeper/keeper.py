@@ -33,6 +33,7 @@ from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
 from shmq.shm.core import READ_ONLY_REASONS, CoreError, KeeperStore
 from shmq.shm.counters import Counters, LooseCounters
+from shmq.shm.signal_event import SignalEvent
 from shmq.store.atomic import sync_directory
 from shmq.store.consumequeue import Queue
 from shmq.store.quarantine import Quarantine
@@ -55,7 +56,7 @@ class Keeper:
         self._attached, self._store = attached, store
         self._keeper_store = keeper_store = KeeperStore(store)
         self._log = log
-        self._wake = threading.Event()
+        self._wake = SignalEvent()
         counters = counters or LooseCounters()
         self._figures = KeeperFigures(counters, options, attached.report)
         self._frames = FrameKeeper(store, keeper_store, memory_bytes=options.unit_memory_bytes, log=log)
@@ -116,7 +117,7 @@ class Keeper:
         self._units.take_over(is_sound=is_sound)
 
     def wake(self) -> None:
-        """End the present pause; safe in a signal handler."""
+        """End the present pause, or the next one; any thread and any handler of a signal may call it."""
         self._wake.set()
 
     def run(self, stopping: threading.Event) -> None:

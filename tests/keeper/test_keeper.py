@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from shmq.shm.core import FRAME_BYTES, BrokerTables, CoreError, KeeperStore, Sto
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.shm.unit import unpack_unit
 from shmq.store.checkpoint import read_checkpoint
+from tests.interruption import interrupted_everywhere
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -180,6 +182,18 @@ def test_the_keeper_says_that_it_lives(start_keeper: StartKeeper, eventually: Ev
     running = start_keeper()
     seen = running.store.keeper_beat_ns
     eventually(lambda: running.store.keeper_beat_ns > seen)
+
+
+def test_a_stop_may_come_at_every_line_of_a_round(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    running.halt()
+    rounds = running.keeper.rounds
+
+    class Asked(threading.Event):
+        def is_set(self) -> bool:
+            return running.keeper.rounds >= rounds + 3
+
+    assert interrupted_everywhere(lambda: running.keeper.run(Asked()), running.keeper.wake) > 100
 
 
 def test_nothing_stays_in_dev_shm(start_keeper: StartKeeper) -> None:

@@ -246,8 +246,10 @@ def read_announcement(descriptor: int, timeout: float) -> dict[str, Any] | None:
     """Return the one line the daemon says about its start; None when it says nothing in time, or ends without."""
     deadline = time.monotonic() + timeout
     line = b""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
     while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
         piece = os.read(descriptor, 65536) if ready else b""
         if not piece:
             return None

@@ -74,10 +74,13 @@ class Screen:
 
     def key(self, until: float) -> str | None:
         """Return a key that was pressed, "resize" after a resize, or None when the monotonic time has come."""
+        poll = select.poll()
+        poll.register(self._stdin, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
         while True:
             if self._typed:
                 return self._next_typed()
-            ready, _, _ = select.select([self._stdin, self._wake_read], [], [], max(0.0, until - time.monotonic()))
+            ready = {descriptor for descriptor, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000)}
             if self._stdin in ready:
                 self._typed = os.read(self._stdin, 64)
                 if not self._typed:

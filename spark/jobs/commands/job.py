@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shmq.errors import UsageError
+from shmq.shm.signal_event import SignalEvent
 from shmq.spark.jobs.driver.failure import explained
 from shmq.spark.jobs.driver.session import open_session, require
 from shmq.spark.jobs.driver.stages import Stages
@@ -68,7 +69,7 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 @contextmanager
 def ended_by_signal() -> Iterator[threading.Event]:
     """Give an event that Ctrl-C and SIGTERM set, so that a job ends between two batches and still reports."""
-    event = threading.Event()
+    event = SignalEvent()
     before = {
         number: signal.signal(number, lambda *_: event.set())
         for number in (signal.SIGINT, signal.SIGTERM)

@@ -1,0 +1,67 @@
+"""shmq.shm.signal_event: an event for handlers of signals."""
+
+import os
+import resource
+import threading
+
+import pytest
+
+from shmq.shm.signal_event import SignalEvent
+from tests.interruption import interrupted_everywhere
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.01, None])
+def test_it_can_be_set_at_every_line_of_what_is_done_with_it(timeout: float | None) -> None:
+    event = SignalEvent()
+
+    def use() -> None:
+        event.wait(timeout)
+        event.clear()
+        event.is_set()
+        event.set()
+
+    assert interrupted_everywhere(use, event.set) > 8
+    assert event.is_set()
+
+
+def test_it_does_what_an_event_of_threading_does() -> None:
+    event = SignalEvent()
+    assert not event.is_set()
+    assert not event.wait(0.0)
+    event.clear()
+    event.set()
+    event.set()
+    assert event.is_set()
+    assert event.wait()
+    event.clear()
+    assert not event.is_set()
+    other = threading.Thread(target=event.set)
+    other.start()
+    assert event.wait()
+    other.join()
+
+
+def test_it_works_beside_more_descriptors_than_select_knows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip(f"needs 4096 descriptors, {hard} may be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    opened: list[int] = []
+    try:
+        while not opened or opened[-1] < 1100:
+            opened.append(os.eventfd(0))
+        event = SignalEvent()
+        event.set()
+        assert event.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def test_its_descriptor_ends_with_it() -> None:
+    event = SignalEvent()
+    descriptor = event._descriptor
+    del event
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
