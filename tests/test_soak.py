@@ -64,7 +64,6 @@ def left(broker: Broker) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_killed_clients_leave_nothing_behind() -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     # Log files large enough for all of it: each one more costs the keeper a descriptor, up to sixteen.
     with Broker(file_bytes=512 << 20) as broker:
         command = [sys.executable, "-P", "-c", NURSERY, broker.url]
@@ -92,7 +91,6 @@ def test_killed_clients_leave_nothing_behind() -> None:
 
 
 def test_the_broker_killed_every_second_under_load_loses_no_acknowledged_message() -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     chance = random.Random(SEED)
     sent: list[tuple[int, int, bytes]] = []
     stopping = threading.Event()

@@ -250,7 +250,6 @@ def test_a_hostile_frame_is_answered_or_ends_its_connection_and_costs_no_memory(
 
 
 def test_garbage_of_every_kind_ends_only_its_own_connection() -> None:
-    print(f"seed {SEED}")
     chance = random.Random(SEED)
     with scene() as (_, good, bad):
         for _ in range(60):

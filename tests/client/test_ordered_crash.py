@@ -125,7 +125,6 @@ class Storm:
 def test_a_queue_has_one_reader_at_a_time_whoever_comes_leaves_or_is_killed(
     tmp_path: Path, eventually: Eventually
 ) -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     count = int(SECONDS * PER_SECOND)
     with Broker(tcp=True, bridges=2) as broker:
         with broker.connect() as mq:

@@ -16,7 +16,6 @@ OK, CORRUPT = "0", "12"
 
 
 def fuzz(mode: str, rounds: int) -> dict[str, Any]:
-    print(f"SHMQ_TEST_SEED={SEED}")
     figures: dict[str, Any] = json.loads(run(program("hostile", HOSTILE, ADDRESS), mode, rounds, SEED))
     print(figures)
     return figures

@@ -259,7 +259,6 @@ def pieces(data: bytes, chance: random.Random) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", [World.broker, World.nameserver], ids=["broker", "nameserver"])
 def test_any_stream_gives_replies_or_an_end(kind: Callable[[World], Logic], tmp_path: Path) -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     chance = random.Random(SEED)
     grown_from = served = 0
     world = World(tmp_path / "0")

@@ -13,7 +13,6 @@ WHOLE, BAD_LENGTHS, BAD_POSITION, BAD_CRC = 0, 3, 4, 5
 
 
 def test_a_walk_over_damaged_records_stays_inside() -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     executable = program("scan", ("fuzz/scan.c",), ADDRESS)
     figures = json.loads(run(executable, ROUNDS * (50 if LONG else 1), SEED))
     assert figures["records"] > ROUNDS

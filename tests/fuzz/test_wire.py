@@ -14,7 +14,6 @@ ROUNDS = 10_000_000 if LONG else 200_000
 
 @pytest.mark.parametrize("mode", ["frame", "batch"])
 def test_damaged_bytes_are_read_within_bounds(mode: str) -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     figures = json.loads(run(program("wire", ("fuzz/wire.c", "fuzz/readers.c"), ADDRESS), mode, ROUNDS, SEED))
     print(figures)
     # Neither all nor none: otherwise the damage would have tried nothing, or left nothing.

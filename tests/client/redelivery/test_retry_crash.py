@@ -60,7 +60,6 @@ class Members:
 def test_i12_whoever_is_killed_a_message_that_always_fails_is_a_dead_letter_exactly_once(
     kind: str, eventually: Eventually
 ) -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     dice = random.Random(SEED)
     sent = [b"%d" % number for number in range(int(SECONDS * PER_SECOND))]
     with Broker(tcp=True, delay_levels="1s 1s 1s 1s 1s") as broker:

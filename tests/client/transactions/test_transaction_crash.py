@@ -114,7 +114,6 @@ class Scene:
 def test_i10_a_committed_transaction_is_visible_once_whoever_is_killed(
     victim: str, bridges: int, tmp_path: Path, eventually: Eventually
 ) -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     with Broker(tcp=True, bridges=bridges) as broker:
         scene = Scene(broker, tmp_path, SEED)
         stop = threading.Event()

@@ -21,7 +21,6 @@ FAULTS = 5
 
 @pytest.mark.timeout(900)
 def test_nothing_acknowledged_is_lost_where_cables_are_cut(tmp_path: Path) -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     done = run(FAULTS, random.Random(SEED).choice((2, 3)), SEED, tmp_path)
     print(done)
     assert done["acknowledged"] > 0

@@ -18,7 +18,6 @@ SWITCHES = 10
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("brokers", [2, 3])
 def test_nothing_acknowledged_is_lost_in_switches(tmp_path: Path, brokers: int) -> None:
-    print(f"SHMQ_TEST_SEED={SEED}")
     done = run(SWITCHES, brokers, SEED, tmp_path)
     print(done)
     assert done["acknowledged"] > 0

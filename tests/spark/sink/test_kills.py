@@ -99,7 +99,6 @@ def test_kills_lose_nothing_and_double_nothing_that_is_written_once(
     spark: Any, broker: Any, mq: Any, tmp_path: Path
 ) -> None:
     del spark  # its environment is what the job needs: the path Spark finds the source on
-    print(f"SHMQ_TEST_SEED={SEED}")
     rng, source = random.Random(SEED), f"kills-{SEED}"
     mq.admin.create_topic(source, queues=2)
     for number in range(ROWS):
