@@ -100,5 +100,6 @@ class Copies:
             del self._found[key]
 
     def _set(self, mark: int) -> None:
+        slot = self._tables.offset_put(self._tables.group_put(self._group), self._queue)  # there may be no room
+        self._tables.set_committed(slot, mark)
         self._mark = mark
-        self._tables.set_committed(self._tables.offset_put(self._tables.group_put(self._group), self._queue), mark)

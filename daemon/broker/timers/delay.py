@@ -148,9 +148,9 @@ class DelayService(Part):
         topic = self._tables.topic(SCHEDULE_TOPIC)
         first = topic.queues[0] if topic is not None and topic.queues else -1
         if first != self._first_queue:
-            self._first_queue = first
             place = SCHEDULE_TOPIC, first, SCHEDULE_COPIES_GROUP
             self._copies = Copies(self._tables, self._log, place, is_told=self._is_told) if first >= 0 else None
+            self._first_queue = first
         return self._copies
 
     def _is_told(self, record: StoredRecord) -> bool:

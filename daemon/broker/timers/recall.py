@@ -8,16 +8,13 @@ A recall says which message never to deliver, whether or not there is one. Check
 RocketMQ answers this only when it is switched on (recallMessageEnable); here it always is.
 """
 
-from collections.abc import Callable, Sequence
-
-from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.log import LOCAL_HOST, Log, NewRecord
+from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Storage
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.records.property_text import with_properties
 from shmq.daemon.broker.requests import Answer, Call, WhenDurable
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
 from shmq.errors import UsageError
@@ -68,25 +65,15 @@ class Recalls:
     """Serves recalls.
 
     Args:
-        stored: has what was stored in the timer topic read.
         when_durable: answers a call when the log is on disk up to a position, where a topic asks for that.
     """
 
     def __init__(
-        self,
-        tables: Tables,
-        log: Log,
-        settings: BrokerSettings,
-        cancelled: CancelledTimers,
-        *,
-        stored: Callable[[int], Sequence[Effect]],
-        when_durable: WhenDurable,
+        self, storage: Storage, settings: BrokerSettings, cancelled: CancelledTimers, *, when_durable: WhenDurable
     ) -> None:
-        self._tables = tables
-        self._log = log
+        self._tables, self._log, self._arrived = storage
         self._settings = settings
         self._cancelled = cancelled
-        self._stored = stored
         self._when_durable = when_durable
 
     def serve(self, call: Call) -> Answer:
@@ -105,16 +92,16 @@ class Recalls:
         left_ms = handle.deliver_ms - self._tables.clock_ms
         if not 0 < left_ms < self._settings.timer_max_delay_seconds * 1000 + CANCEL_SLACK_MS:
             return _refusal(_ILLEGAL_OPERATION, "recall failed, timestamp invalid")
-        end = self._store(call, handle)
+        timers = ensure_topic(self._tables, TIMER_TOPIC, queues=1)
+        end = self._store(call, handle, timers)
         key = cancel_key(handle.topic, handle.unique_key)
         self._cancelled.add(key, handle.deliver_ms)
         answer = self._when_durable(call, Answer(ext={**_EXT, "msgId": handle.unique_key}), end, topic)
-        answer.effects = [*answer.effects, *self._stored(call.now_ms)]
+        answer.effects = [*answer.effects, *self._arrived((timers.queues[0],), call.now_ms)]
         return answer
 
-    def _store(self, call: Call, handle: RecallHandle) -> int:
+    def _store(self, call: Call, handle: RecallHandle, topic: Topic) -> int:
         """Store the record of a recall; return the log position behind it."""
-        topic = ensure_topic(self._tables, TIMER_TOPIC, queues=1)
         now_ms = self._tables.clock_ms
         properties = {
             CANCELLED_KEY: cancel_key(handle.topic, handle.unique_key),

@@ -31,6 +31,7 @@ Invariants:
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
@@ -87,9 +88,7 @@ class TimerService(Part):
         self._roll_ms = min(_ROLL_MS_MAX, retention_ms * 2 // 3)
         self._young_ms = retention_ms - self._roll_ms  # what is due so soon outlives its record's time to be rolled
         self._cancelled = CancelledTimers()
-        self._recalls = Recalls(
-            self._tables, self._log, settings, self._cancelled, stored=self._run, when_durable=when_durable
-        )
+        self._recalls = Recalls(storage, settings, self._cancelled, when_durable=when_durable)
         self.delivered = 0  # since the start, for people
         self._empty(-1)
         self._seen_version = -1
@@ -115,7 +114,8 @@ class TimerService(Part):
     def wanted_version(self) -> object:
         """What differs when `wanted` does."""
         if self._seen_version != self._tables.version:  # the topic may have come into being
-            self._open()
+            with suppress(ShmqError):  # the next tick tries again, and says why not
+                self._open()
         return self._queue, self._rest_until_ms == 0 and self._next
 
     @property
@@ -201,11 +201,12 @@ class TimerService(Part):
         topic = self._tables.topic(TIMER_TOPIC)
         queue = topic.queues[0] if topic is not None and topic.queues else -1
         if queue != self._queue:
-            self._empty(queue)
+            self._empty(-1)  # until everything is there: the tables may have no room for the words
             if queue >= 0:
                 self._progress = TimerProgress(self._tables, queue)
                 place = TIMER_TOPIC, queue, TIMER_COPIES_GROUP
                 self._copies = Copies(self._tables, self._log, place, is_told=self._is_told)
+                self._queue = queue
                 bounds = self._tables.queue_bounds(queue)
                 if self._progress.read > bounds.offset_max:  # the end of the log was lost, and other messages will come
                     self._progress.known(bounds.offset_max)
@@ -227,17 +228,19 @@ class TimerService(Part):
         clock_ms, add = self._tables.clock_ms, self._timers.add
         least, most = max(clock_ms, self._progress.due), clock_ms + self._young_ms
         is_new = self._next >= self._known_at_start
-        codes = self._tables.tag_codes(self._queue, self._next, min(_UNITS_PER_READ, end - self._next))
+        first = self._next
+        codes = self._tables.tag_codes(self._queue, first, min(_UNITS_PER_READ, end - first))
         if not codes:
             effects.append(Report(f"the timer queue has no units at {self._next}; they are tried again"))
             return False
-        for offset, code in enumerate(codes, self._next):
+        for offset, code in enumerate(codes, first):
             # The plain case: new, and due within the time records are kept for certain.
             if is_new and least < code < most:
                 add(code, offset)
             else:
+                self._next = offset  # a record that cannot be read now is read again, what is before it is taken
                 self._take(offset, code, clock_ms, effects)
-        self._next += len(codes)
+        self._next = first + len(codes)
         self._note_known()
         self._is_caught_up = self._is_caught_up or self._next >= end
         return self._next < end

@@ -8,8 +8,11 @@ import pytest
 
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import committed_of
 from shmq.daemon.broker.timers import timers
+from shmq.daemon.broker.timers.copies import Copies
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.errors import SegmentFull
 from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUPS, TIMER_TOPIC
 from tests.broker.timers.test_delay import Delaying
 from tests.broker.timers.test_timers import DAY, HOUR, Timing
@@ -29,6 +32,19 @@ def timing(tables: Any, settings: BrokerSettings) -> Timing:
 @pytest.fixture
 def delaying(tables: Any) -> Delaying:
     return Delaying(tables)
+
+
+def test_copies_begin_only_when_the_place_they_are_looked_for_from_is_written_down(timing: Timing) -> None:
+    queue = timing.tables.topic(TIMER_TOPIC).queues[0]
+    copies = Copies(timing.tables, timing.log, (TIMER_TOPIC, queue, "marks"), is_told=lambda _: True)
+    timing.send(b"x", timing.clock() + 1000)  # the log is not empty
+    timing.tables.group_max = len(timing.tables.all_groups)
+    for _ in range(2):
+        with pytest.raises(SegmentFull):
+            copies.begin()
+    timing.tables.group_max += 1
+    copies.begin()
+    assert committed_of(timing.tables, "marks", queue) == timing.log.end
 
 
 def run_killed(scene: Scene, milliseconds: int, steps: int) -> bool:
