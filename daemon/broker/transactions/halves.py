@@ -70,21 +70,22 @@ class Halves:
 
     def refresh(self) -> bool:
         """Read what is new; False when there is more."""
-        self._op_seen = max(self._op_seen, self._tables.queue_bounds(self._op_queue).offset_min)
+        seen = max(self._op_seen, self._tables.queue_bounds(self._op_queue).offset_min)
         named: list[int] = []
         complete = False
         for _ in range(_READS_MAX):
-            next_offset, numbers = self._log.settled(self._op_queue, self._op_seen)
+            next_offset, numbers = self._log.settled(self._op_queue, seen)
             named += numbers
-            if next_offset <= self._op_seen:
+            if next_offset <= seen:
                 complete = True
                 break
-            self._op_seen = next_offset
+            seen = next_offset
         offset_min, offset_max = self._tables.queue_bounds(self._half_queue)
         if self._half_seen < offset_max:
             self.open.update(range(max(self._half_seen, offset_min), offset_max))
             self._half_seen = offset_max
         self.open.difference_update(named)
+        self._op_seen = seen  # a read that failed before leaves all of them to be read again
         if offset_min:
             self.settle([offset for offset in self.open if offset < offset_min])
         return complete
