@@ -67,8 +67,8 @@ class Acknowledgements(Part):
         topic, queue_id, offset = self._message(call, beyond=1)
         self._state.catch_up(call.now_ms)
         if receipt.is_ordered:
-            effects = self._ack_ordered(QueueKey(group, topic.name, queue_id), topic, [offset], receipt.pop_ms, call)
-            return self._written(call, Answer(effects=effects), (group, topic.name))
+            queues = self._ack_ordered(QueueKey(group, topic.name, queue_id), topic, [offset], receipt.pop_ms, call)
+            return self._written(call, Answer(effects=self._arrived(queues, call.now_ms)), (group, topic.name))
         self._settle(PopKey(group, topic.name, queue_id, receipt.first_offset, receipt.pop_ms), [offset], call.now_ms)
         return self._written(call, Answer(), (group, topic.name))
 
@@ -81,9 +81,9 @@ class Acknowledgements(Part):
             raise ProtocolError(f"{len(acks)} acknowledgements in one request; {_ACKS_MAX} are possible")
         wanted = [(ack, ack.offsets) for ack in acks]  # a fault in one of them changes nothing
         self._state.catch_up(call.now_ms)
-        effects: list[Effect] = []
-        for ack, offsets in wanted:
-            effects += self._ack_one(ack, offsets, call)
+        # Who waits for a queue is served when all are written: what it gets is not lost with an error of a later one.
+        queues = dict.fromkeys(queue for ack, offsets in wanted for queue in self._ack_one(ack, offsets, call))
+        effects = self._arrived(tuple(queues), call.now_ms) if queues else ()
         return self._written(call, Answer(effects=effects), *((ack.c, ack.t) for ack in acks))
 
     def _written(self, call: Call, answer: Answer, *popped: tuple[str, str]) -> Answer:
@@ -91,7 +91,8 @@ class Acknowledgements(Part):
         topics = dict.fromkeys(origin_topic(group, topic) for group, topic in popped)
         return self._when_durable(call, answer, self._state.end, *topics)
 
-    def _ack_one(self, ack: BatchAck, offsets: Sequence[int], call: Call) -> Sequence[Effect]:
+    def _ack_one(self, ack: BatchAck, offsets: Sequence[int], call: Call) -> Sequence[int]:
+        """Settle messages of one pop; return the queue (by index) that may be popped again, if one may."""
         topic = self._tables.topic(popped_topic(ack.c, ack.t, ack.r))
         if topic is None or not 0 <= ack.q < topic.read_queues:
             return ()  # as RocketMQ: the others of the batch count
@@ -163,7 +164,7 @@ class Acknowledgements(Part):
 
     def _ack_ordered(
         self, queue: QueueKey, topic: Topic, offsets: Sequence[int], pop_ms: int, call: Call
-    ) -> Sequence[Effect]:
+    ) -> Sequence[int]:
         found = self._last_pop(queue, pop_ms)
         if found is None:
             return ()  # popped again since, or settled
@@ -183,7 +184,7 @@ class Acknowledgements(Part):
             committed = self._tables.committed(slot)
             if record.o[0] <= committed <= record.o[-1]:  # else somebody has reset it, and that counts
                 self._tables.set_committed(slot, max(committed, found.next_offset))
-        return self._arrived((index,), call.now_ms)
+        return (index,)
 
     def _change_ordered(self, queue: QueueKey, offset: int, receipt: Receipt, invisible_ms: int, call: Call) -> Answer:
         found = self._last_pop(queue, receipt.pop_ms)
