@@ -8,8 +8,9 @@ Rows of one queue are stored in order, so what is there of a group is always its
 Rule: after the begin mark of the next chunk, or the done mark, nobody looks for rows of this one any more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
@@ -23,6 +24,8 @@ from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.protocol.batch_body import BatchEntry, entries_of
 
+_PORTION_BYTES = 48 << 10  # of records; less than the smallest log file holds
+_OVERHEAD_BYTES = 320  # of a record, beside body and properties: head, hosts, topic, checksum
 UNIQUE_KEY = "UNIQ_KEY"
 DELAYED = "SHMQ_DELAYED"  # property of a chunk: its rows say when they are delivered
 
@@ -120,15 +123,30 @@ class RowCopies:
         return min(found, len(group.keys))
 
     def _store(self, group: _Group, there: int, chunk: StoredRecord) -> None:
-        if there >= len(group.keys):
-            return
         if group.encoded is None:
-            self._log.append_batch(group.topic, group.queue_id, group.records[there:])
+            sizes = [len(record.body) + len(record.properties) for record in group.records]
+            for first, end in portions(sizes, there):
+                self._log.append_batch(group.topic, group.queue_id, group.records[first:end])
             return
-        start = list(entries_of(group.encoded))[there].start if there else 0
-        self._log.append_encoded_batch(
-            group.topic, group.queue_id, group.encoded[start:], born_ms=chunk.born_ms, born_host=chunk.born_host
-        )
+        starts = [*(entry.start for entry in entries_of(group.encoded)), len(group.encoded)]
+        for first, end in portions([end - start for start, end in pairwise(starts)], there):
+            rows = group.encoded[starts[first] : starts[end]]
+            self._log.append_encoded_batch(
+                group.topic, group.queue_id, rows, born_ms=chunk.born_ms, born_host=chunk.born_host
+            )
+
+
+def portions(sizes: Sequence[int], first: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield from where to where messages of these sizes (by index) are stored at once: one append has its bounds."""
+    begin, portion_bytes = first, 0
+    for index in range(first, len(sizes)):
+        record_bytes = sizes[index] + _OVERHEAD_BYTES
+        if portion_bytes + record_bytes > _PORTION_BYTES and index > begin:
+            yield begin, index
+            begin, portion_bytes = index, 0
+        portion_bytes += record_bytes
+    if begin < len(sizes):
+        yield begin, len(sizes)
 
 
 def _record_of(entry: BatchEntry, chunk: StoredRecord) -> NewRecord:

@@ -15,7 +15,7 @@ from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_record_at, records_of
 from shmq.daemon.broker.requests import Call
-from shmq.daemon.broker.rows.copies import DELAYED
+from shmq.daemon.broker.rows.copies import DELAYED, portions
 from shmq.daemon.broker.rows.marks import (
     MARKS_QUEUE,
     ROWS_QUEUE,
@@ -126,9 +126,10 @@ class RowLog:
         mark = ChunkMark(*key, chunk, guess)
         record = NewRecord(encode_mark(mark))
         stored, _ = self._log.append_together([Entry(staged, ROWS_QUEUE, rows), Entry(staged, MARKS_QUEUE, record)])
-        self._state.take(mark, call.now_ms)
         self._since_snapshot += 1
-        if stored.queue_offset != guess:
+        if stored.queue_offset == guess:
+            self._state.take(mark, call.now_ms)
+        else:  # where this fails, nothing of the chunk is known, and it is staged again
             self.write(ChunkMark(*key, chunk, stored.queue_offset), call.now_ms)
 
     def chunk(self, offset: int) -> StoredRecord | None:
@@ -155,11 +156,12 @@ class RowLog:
             return
         topic = self._topic()
         queue = topic.queues[MARKS_QUEUE]
+        slot = self._slot(queue)  # before anything is said: what is said in vain would be said at each tick
         first = self._tables.queue_bounds(queue).offset_max
         records = [NewRecord(encode_mark(mark)) for mark in self._state.marks()]
-        if records:
-            self._log.append_batch(topic, MARKS_QUEUE, records)
-        self._tables.set_committed(self._slot(queue), first)
+        for begin, end in portions([len(record.body) for record in records]):
+            self._log.append_batch(topic, MARKS_QUEUE, records[begin:end])
+        self._tables.set_committed(slot, first)
         self._since_snapshot, self._snapshot_ms = len(records), now_ms
 
     def _slot(self, queue: int) -> int:

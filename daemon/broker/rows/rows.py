@@ -268,7 +268,12 @@ class Rows(Part):
         for _ in range(_CHUNKS_PER_REQUEST):
             if key not in self.state.pending:
                 break
-            moved, news = self._step(next(iter(self.state.pending)), now_ms)
+            try:
+                moved, news = self._step(next(iter(self.state.pending)), now_ms)
+            except ShmqError:
+                if not effects:
+                    raise
+                break  # whoever waited for the rows before is answered; who asks for the rest is told
             effects += news
             if not moved:
                 break

@@ -10,13 +10,22 @@ import pytest
 
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
 from shmq.daemon.broker.requests import Answer, Call, Connection
-from shmq.daemon.broker.rows.marks import MARKS_QUEUE, STAGED_TOPIC
+from shmq.daemon.broker.rows import log as row_log
+from shmq.daemon.broker.rows.marks import MARKS_QUEUE, STAGED_GROUP, STAGED_TOPIC
 from shmq.daemon.broker.rows.rows import Rows
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import QueueBounds, Topic
+from shmq.daemon.broker.tables import QueueBounds, Topic, committed_of
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
-from shmq.errors import BrokerBusy, ProtocolError, ShmqError, TopicNotFound, TransactionError
-from shmq.protocol.batch_body import pack_entry
+from shmq.errors import (
+    BrokerBusy,
+    MessageTooLarge,
+    ProtocolError,
+    SegmentFull,
+    ShmqError,
+    TopicNotFound,
+    TransactionError,
+)
+from shmq.protocol.batch_body import entries_of, pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.staged_rows import WHOLE, StagedPart
@@ -241,6 +250,76 @@ def test_a_long_history_is_said_again_in_short(world: World) -> None:
         world.commit(batch=3)
     world.commit((0, "a", 1), batch=5000)
     assert world.bodies("orders") == [*(f"r{batch}" for batch in range(1, 1200)), "open"]
+
+
+def test_a_history_that_has_no_place_to_be_noted_at_is_not_said_again_and_again(world: World) -> None:
+    for batch in range(1, 1200):
+        world.stage(0, [f"r{batch}"], batch=batch)
+        world.commit((0, "a", 1), batch=batch)
+    world.tables.group_max = 0
+    marks = world.tables.topic(STAGED_TOPIC).queues[MARKS_QUEUE]
+    end = world.tables.queue_bounds(marks).offset_max
+    for _ in range(3):
+        with pytest.raises(SegmentFull):
+            world.run()
+    assert world.tables.queue_bounds(marks).offset_max == end
+
+
+def test_committed_rows_and_long_histories_are_stored_whatever_one_append_takes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bytes_max = 60_000
+
+    def bounded(append: Any) -> Any:
+        def appended(topic: Topic, queue_id: int, records: Any, **named: Any) -> list[Stored]:
+            rows = list(entries_of(records)) if isinstance(records, bytes) else records
+            if len(rows) > 1 and sum(320 + len(row.body) + len(row.properties) for row in rows) > bytes_max:
+                raise MessageTooLarge("more than one append stores")
+            stored: list[Stored] = append(topic, queue_id, records, **named)
+            return stored
+
+        return appended
+
+    world.log.append_encoded_batch = bounded(world.log.append_encoded_batch)  # type: ignore[method-assign]
+    world.log.append_batch = bounded(world.log.append_batch)  # type: ignore[method-assign]
+    rows = [f"{number:04}" for number in range(1000)]
+    world.stage(0, rows)
+    world.extra = b"DELAY\x013\x02"
+    world.stage(1, [f"later {row}" for row in rows], delayed="true")
+    assert world.commit((0, "a", 2)).ext["left"] == "0"
+    assert world.bodies("orders") == rows
+    assert world.bodies(SCHEDULE_TOPIC, 2) == [f"later {row}" for row in rows]
+    for chunk in range(1200):
+        world.stage(chunk, ["open"], batch=2)
+    monkeypatch.setattr(row_log, "_SNAPSHOT_MS", 0)
+    marks = world.tables.topic(STAGED_TOPIC).queues[MARKS_QUEUE]
+    end = world.tables.queue_bounds(marks).offset_max
+    world.run()
+    assert committed_of(world.tables, STAGED_GROUP, marks) >= end
+    world.start()
+    world.stage(1200, ["last"], batch=2)
+
+
+def test_a_chunk_whose_mark_could_not_be_put_right_is_staged_again(world: World) -> None:
+    """Another process stored a record in the queue of rows in between, so the mark names the wrong offset."""
+    world.stage(0, ["r0"])
+    together, topic = world.log.append_together, world.tables.topic(STAGED_TOPIC)
+
+    def after_another(entries: Sequence[Entry]) -> list[Stored]:
+        world.log.append(topic, 1, NewRecord(b"foreign"))
+        stored = together(entries)
+        world.log.error = BrokerBusy("the lock is taken")
+        return stored
+
+    world.log.append_together = after_another  # type: ignore[method-assign]
+    with pytest.raises(BrokerBusy):
+        world.stage(1, ["r1"])
+    world.log.append_together, world.log.error = together, None  # type: ignore[method-assign]
+    world.stage(1, ["r1"])
+    world.start()  # a successor reads the same
+    world.run()
+    world.commit((0, "a", 2))
+    assert world.bodies("orders") == ["r0", "r1"]
 
 
 def _whole_story(world: World) -> None:
