@@ -80,6 +80,7 @@ class SendBack(Part):
         self._settings = settings
         self._when_durable = when_durable
         self._random = random.Random()
+        self._untold: set[str] = set()  # groups with a new retry topic, whose queues their members share, too
 
     @serves(Request.CONSUMER_SEND_MSG_BACK)
     def _serve(self, call: Call) -> Answer:
@@ -97,7 +98,8 @@ class SendBack(Part):
         if settings.retryQueueNums <= 0:
             return Answer()  # the group wants no retries
         name = retry_topic(group)
-        is_new = self._tables.topic(name) is None
+        if self._tables.topic(name) is None:
+            self._untold.add(group)
         topic = self._topic(name, settings.retryQueueNums, UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0)
         record = self._record(call, group, position)
         tries = record.reconsume_times
@@ -113,8 +115,9 @@ class SendBack(Part):
                 self._refuse_different_topics(group)
             queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
             answer, end = self._store(call, self._route(call, record, delay_level, tries, topic, queue_id))
-        if is_new:
-            answer.changed_groups = [group]  # its members share the queues of this topic, too
+        if group in self._untold:
+            self._untold.discard(group)
+            answer.changed_groups = [group]
         first_topic = property_of(record.properties, RETRY_TOPIC) or record.topic
         self._statistics.add(SENT_BACK, f"{first_topic}@{group}", 1, call.now_ms)
         return self._when_durable(call, answer, end, first_topic)
