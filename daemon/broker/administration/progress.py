@@ -231,8 +231,9 @@ class ProgressRequests(Part):
             committed = self._queues.topic_progress(group, topic)
             offsets = {queue: min(offset, committed.get(queue, offset)) for queue, offset in offsets.items()}
         index = self._tables.group_put(group)
-        for queue_id, offset in offsets.items():
-            slot = self._tables.offset_put(index, topic.queues[queue_id])
+        # All places first: there may be no room for one, and the members are not told of a reset that failed.
+        slots = {self._tables.offset_put(index, topic.queues[queue_id]): offset for queue_id, offset in offsets.items()}
+        for slot, offset in slots.items():
             self._tables.offset_free(slot)
             self._tables.set_committed(slot, offset)
         notices = self._notices(group, name, ext, offsets, is_cpp=call.command.language == Language.CPP)

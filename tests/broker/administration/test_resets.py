@@ -7,7 +7,7 @@ import pytest
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
-from shmq.errors import RemoteError
+from shmq.errors import RemoteError, SegmentFull
 from shmq.protocol.codes import Language, Request, Response
 from shmq.protocol.dialect import MessageQueue, loads
 from tests.broker.admin_client import Admin, RemoteAdmin, told
@@ -54,6 +54,26 @@ def test_without_force_no_offset_goes_forward(broker: Broker, tables: Any) -> No
     reset(admin, queueId="0", offset="4")
     reset(admin, timestamp="6000", isForce="false")
     assert committed(tables) == [4, 6]
+
+
+def test_without_room_for_the_progress_of_one_queue_no_queue_is_reset(
+    broker: Broker, tables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member would go on from its own place, and nobody would have told it of the new one."""
+    admin = RemoteAdmin(broker)
+    reset(admin, queueId="0", offset="5")
+    monkeypatch.setattr(tables, "offset_put", lambda group, queue: _only_known(tables, group, queue))
+    freed = list(tables.freed)
+    reply = admin.reply(222, topic="orders", group="billing", timestamp="-1", isForce="true")
+    assert reply.remark == "no room for another progress"
+    assert committed(tables) == [5, -1] and tables.freed == freed
+
+
+def _only_known(tables: Any, group: int, queue: int) -> int:
+    slot: int | None = tables.offset_slot(group, queue)
+    if slot is None:
+        raise SegmentFull("no room for another progress")
+    return slot
 
 
 @pytest.mark.parametrize(
