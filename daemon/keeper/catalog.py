@@ -67,7 +67,8 @@ class Catalog:
             self._tables_at = now + max(pause, _COST_FACTOR * (time.monotonic() - began))
         if now >= self._offsets_at:
             self._offsets_at = now + (_OFFSETS_SECONDS if self.save_offsets() else _RETRY_SECONDS)
-        self._save_progress()
+        elif not self._save_progress():
+            self._offsets_at = now + _RETRY_SECONDS
 
     def save_again(self) -> None:
         """Write every table soon, as one of the files was removed."""
@@ -115,6 +116,7 @@ class Catalog:
         return self._save_progress() and saved
 
     def _save_progress(self) -> bool:
+        """Write what was noted once the log is on disk that far; where the disk refused, newer offsets are noted."""
         if self._progress is None or self._progress[0] > self._store.durable_end:
             return True
         (_, offsets, losses), self._progress = self._progress, None

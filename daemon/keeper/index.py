@@ -377,8 +377,9 @@ class IndexKeeper:
 
     def _advance_mark(self) -> None:
         if self._mark.indexed < self._position <= self._store.durable_end:
-            self._mark = self._mark._replace(indexed=self._position)
-            write_index_mark(self._layout, self._mark)
+            mark = self._mark._replace(indexed=self._position)
+            write_index_mark(self._layout, mark)
+            self._mark = mark
 
     def _mark_here(self) -> IndexMark:
         return IndexMark(self._position, max(self._unsynced, default=self._mark.last))

@@ -4,7 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.errors import StoreError
 from shmq.shm.core import BrokerTables, KeeperStore
 from shmq.store.fastjson import loads
 from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
@@ -68,6 +71,29 @@ def test_progress_is_written_only_when_the_copies_are_on_disk(start_keeper: Star
     assert not path.exists()
     KeeperStore(running.store).flush()
     running.keeper._catalog.round(0.0)
+    assert loads(path.read_text())["offsetTable"] == {"2": 3}
+
+
+def test_progress_that_could_not_be_written_is_tried_again_after_a_second(
+    start_keeper: StartKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    running.halt()
+    deliver(running, 2, 3)
+    path, catalog = running.root / "config" / "delayOffset.json", running.keeper._catalog
+    now = catalog._offsets_at  # progress is noted, and waits for the disk
+    catalog.round(now)
+    KeeperStore(running.store).flush()
+
+    def refuse(offsets: object) -> bool:
+        raise StoreError("no space left on the device")
+
+    with monkeypatch.context() as context:
+        context.setattr(catalog._config, "save_delays", refuse)
+        catalog.round(now + 0.2)
+    catalog.round(now + 0.4)
+    assert not path.exists() and len(running.events.named("config.not_saved")) == 1
+    catalog.round(now + 1.3)
     assert loads(path.read_text())["offsetTable"] == {"2": 3}
 
 

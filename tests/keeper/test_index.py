@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from shmq.daemon.keeper import index as keeper_index
 from shmq.daemon.keeper.index import IndexKeeper
-from shmq.errors import SegmentFull
+from shmq.errors import SegmentFull, StoreError
 from shmq.shm.core import KeeperStore
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
 from shmq.store.index import files as index_module
@@ -237,6 +238,24 @@ def test_a_log_without_keys_moves_the_mark_and_makes_no_file(indexed: Indexed) -
     indexed.follow()
     assert read_index_mark(indexed.layout).indexed == indexed.running.store.log_end
     assert indexed.files.names() == []
+
+
+def test_a_mark_that_could_not_be_written_is_written_though_no_message_comes(
+    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed.start()
+    indexed.running.send("orders", b"no key")
+    KeeperStore(indexed.running.store).flush()
+
+    def refuse(*_: object) -> None:
+        raise StoreError("no space left on the device")
+
+    with monkeypatch.context() as context:
+        context.setattr(keeper_index, "write_index_mark", refuse)
+        indexed.follow()
+    indexed.follow(30.0)
+    mark = read_index_mark(indexed.layout)
+    assert mark is not None and mark.indexed == indexed.running.store.log_end
 
 
 def test_nothing_is_marked_that_the_log_could_still_lose(indexed: Indexed) -> None:
