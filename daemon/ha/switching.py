@@ -15,9 +15,9 @@
     answers nothing, was never heard of      is refused: nobody knows here what it has, nor its epoch
 
 Rules: (1) the note comes before the epoch and the epoch before the first record of it: who finds a note that was not
-carried out carries it out (`finish_promotion`); (2) what is refused can be forced, and says what may be lost; (3) an
-epoch is above each that this slave or its master knows. Where neither is known, it leaves out one number: that of the
-promotion that made a master of the other.
+carried out carries it out (`finish_promotion`); without the note a broker goes on as what it was; (2) what is refused
+can be forced, and says what may be lost; (3) an epoch is above each that this slave or its master knows. Where
+neither is known, it leaves out one number: that of the promotion that made a master of the other.
 """
 
 from __future__ import annotations
@@ -146,6 +146,18 @@ class Switching:
             self._refuse_beside(master)
         in_sync_min = self._in_sync_min(force=force)
         self._stop_following()
+        try:
+            facts = self._take_over(master, in_sync_min, was_heard_of=was_heard_of)
+        except Exception:
+            self._ended()  # and follow again; or end the promotion, where it was noted
+            raise
+        facts |= {"forced": master.leads or (force and not was_heard_of), "seconds": round(time.monotonic() - began, 3)}
+        self._log("ha.promoted", **facts)
+        self._ended()
+        return {**facts, "old_master": self._options.master}
+
+    def _take_over(self, master: _Seen, in_sync_min: int, *, was_heard_of: bool) -> dict[str, Any]:
+        """Lead from the log's end on, now that nobody is followed."""
         if master.is_there:
             with contextlib.suppress(OSError, ShmqError):  # else some messages are read twice
                 self._copy_offsets()
@@ -161,17 +173,12 @@ class Switching:
             self._log("ha.offset_lowered", topic=topic, group=group, was=was, now=now)
         if not self._store.retired:
             self._restart_bridges()
-        facts: dict[str, Any] = {
+        return {
             "epoch": epoch,
             "log_end": self._beginning_of(epoch),
             "missing_bytes": missing,
             "master_answered": master.is_there,
-            "forced": master.leads or (force and not was_heard_of),
-            "seconds": round(time.monotonic() - began, 3),
         }
-        self._log("ha.promoted", **facts)
-        self._ended()
-        return {**facts, "old_master": self._options.master}
 
     def demote(self, master: str, master_ha: str) -> dict[str, Any]:
         """Make this master a slave of another broker."""
@@ -184,9 +191,15 @@ class Switching:
         role = Role(self._switched.configured, "slave", master, master_ha)
         self._options.replaced(role="slave", master=master, master_ha=master_ha, in_sync_min=1)  # whether it can be
         began = time.monotonic()
+        has_led = self._store.standing == 0
         is_quiet = self._replica.fence_off(master, _FENCE_SECONDS)
         log_end = self._store.log_end
-        store_role(self._layout, role)
+        try:
+            store_role(self._layout, role)
+        except ShmqError:
+            if has_led:  # nothing has changed but the fence
+                self._replica.lead(load_epochs(self._layout)[-1].number)
+            raise
         seconds = round(time.monotonic() - began, 3)
         facts: dict[str, Any] = {
             "master": master,

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shmq
 from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE
+from shmq.daemon.ha import switching
+from shmq.daemon.ha.master_state import MasterState
+from shmq.daemon.ha.switching import Switching
+from shmq.daemon.ha.trust import NOBODY_PROVES
+from shmq.daemon.options import Options
+from shmq.daemon.switched import as_switched
+from shmq.errors import StoreError
 from shmq.metrics.report import MetricsReport
 from shmq.shm.access import Access
 from shmq.shm.addresses import read_addresses
 from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.shm.liveness import signal_proven
+from shmq.shm.place import prepare_runtime
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.cutting import tails
 from shmq.store.lineage.epochs import load_epochs
@@ -28,6 +39,7 @@ from shmq.tools.health.finding import Verdict
 from tests.deadline import eventually
 from tests.ha.pair import Looking, assert_equal, bodies_of, log_end, send, settled_end, stop_threads
 from tests.ha.seen import findings_of, until_told
+from tests.keeper.conftest import SMALL, Running
 from tests.ports import free_ports
 from tests.tools.json_schema import check
 
@@ -296,3 +308,78 @@ def test_a_promotion_that_was_noted_and_not_carried_out_is_finished_at_the_next_
             until_told(slave, lambda told: (told.role, told.standing, told.epoch) == ("master", "leads", 1))
             send(slave, range(5, 8))
         assert read(slave, 8, "readers") == list(range(8))
+
+
+# ---- a switch that the disk refuses in the middle --------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    running: list[Running] = []
+
+    def started(**values: Any) -> Running:
+        name = f"test-{secrets.token_hex(4)}"
+        options = Options(
+            broker_name=name, runtime_dir=str(tmp_path / "run"), store=str(tmp_path / "store"), **SMALL, **values
+        )
+        prepare_runtime(options.place, mode=0o700, gid=-1)
+        running.append(Running(options))
+        return running[-1]
+
+    yield started
+    for each in running:
+        each.end()
+
+
+def switch_of(broker: Running, master: MasterState | None, calls: list[str]) -> Switching:
+    me: Any = None  # who asks is of no interest to a master that does not answer
+    return Switching(
+        broker.options.place,
+        as_switched(broker.options),
+        broker.attached.files.layout,
+        broker.store,
+        broker.events,  # type: ignore[arg-type]
+        stop_following=lambda: calls.append("stopped"),
+        copy_offsets=lambda: None,
+        note_known_pops=lambda: None,
+        master=master,
+        slowest_slave=lambda: None,
+        ended=lambda: calls.append("begins again"),
+        trust=NOBODY_PROVES,
+        me=me,
+    )
+
+
+def refuse(*_: object) -> None:
+    raise StoreError("no space left on the device")
+
+
+def test_a_master_that_cannot_note_its_demotion_takes_messages_again(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, calls = start(), list[str]()
+    broker.send("orders", b"before")
+    with monkeypatch.context() as context:
+        context.setattr(switching, "store_role", refuse)
+        with pytest.raises(StoreError):
+            switch_of(broker, None, calls).demote("127.0.0.1:1", "127.0.0.1:2")
+    assert broker.store.standing == 0 and not broker.store.retired and calls == []
+    assert broker.send("orders", b"behind").offset == 1
+    switch_of(broker, None, calls).demote("127.0.0.1:1", "127.0.0.1:2")
+    assert broker.store.retired and calls == ["begins again"]
+
+
+def test_a_slave_that_cannot_note_its_promotion_begins_to_follow_again(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = free_ports(1)
+    master = MasterState("127.0.0.1")
+    broker = start(role="slave", master=f"127.0.0.1:{ports}", master_ha=f"127.0.0.1:{ports + 1}")
+    calls = list[str]()
+    with monkeypatch.context() as context:
+        context.setattr(switching, "store_role", refuse)
+        with pytest.raises(StoreError):
+            switch_of(broker, master, calls).promote(force=True)
+    assert calls == ["stopped", "begins again"] and broker.store.standing == READ_ONLY_FOLLOWER
+    done = switch_of(broker, master, calls).promote(force=True)
+    assert broker.store.standing == 0 and done["forced"]
