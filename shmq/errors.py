@@ -65,7 +65,8 @@ class ShmqError(Exception):
         code: RocketMQ response code of the same failure on the wire.
         retryable: whether the same call may succeed later without any change.
         maybe_stored: whether a send that failed so may have stored its message all the same: the request was on its
-            way when the connection ended, or nobody answered in time. Sent again, it may be there twice.
+            way when the connection ended, or nobody answered in time. Sent again, it may be there twice. Of other
+            requests that were sent again: whether an earlier try may have been carried out.
         receipts: of a batch that was stored in part: what is stored of it, from its first message on.
     """
 

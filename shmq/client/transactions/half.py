@@ -106,10 +106,12 @@ class _Endings:
                     time.sleep(_BUSY_PAUSE)
                     continue
                 command = ": shmq tx list" if self._wire.is_local else ""
-                raise TransactionError(
+                refused = TransactionError(
                     f"transaction {fields['transactionId']} cannot be ended: {error.remark}",
                     hint=f"the broker may have asked somebody else, or rolled it back{command}",
-                ) from error
+                )
+                refused.maybe_stored = error.maybe_stored
+                raise refused from error
 
     def answer(self, groups: list[str], asked: Callable[[TransactionCheck], None]) -> None:
         """Let brokers ask this client; over TCP they know its groups by its heartbeats."""

@@ -9,7 +9,8 @@ first after 6 s, every 30 s, at most 15 times; then it is rolled back. Who is as
 
 Rules:
     (1) a transaction ends once: whoever says it second gets TransactionError, be it the broker or another thread;
-    (2) an end that could not be stored (BrokerBusy, say) leaves it open: it can be said again.
+    (2) an end that could not be stored (BrokerBusy, say) leaves it open: it can be said again;
+    (3) a TransactionError says in `maybe_stored` whether an end that was said before, here, may be the one that counts.
 """
 
 from __future__ import annotations
@@ -116,13 +117,14 @@ class Transaction:
         ...     db.insert_order("o-42", tx_id=tx.id)
     """
 
-    __slots__ = ("_end_half", "_half", "_note_end", "_timeout", "id", "receipt", "state", "topic")
+    __slots__ = ("_end_half", "_half", "_is_doubtful", "_note_end", "_timeout", "id", "receipt", "state", "topic")
 
     def __init__(self, half: Half, timeout: float, end: End, note_end: Callable[[TxState], None] | None = None) -> None:
         self._end_half = end
         self._note_end = note_end
         self._half = [half]  # popped by whoever ends it: one thread gets it
         self._timeout = timeout
+        self._is_doubtful = False  # an earlier end may have been carried out
         self.id = half.message_id
         self.topic = half.topic
         self.receipt: Receipt | None = None
@@ -154,9 +156,11 @@ class Transaction:
             raise TransactionError(f"transaction {self.id} is {how} already", hint="end it once") from None
         try:
             self.receipt = self._end_half(half, state, self._timeout)
-        except (TransactionError, SendTimeout):  # ended, or stored and only not on the disk in time
+        except (TransactionError, SendTimeout) as error:  # ended, or stored and only not on the disk in time
+            error.maybe_stored |= self._is_doubtful
             raise
-        except BaseException:
+        except BaseException as error:
+            self._is_doubtful |= getattr(error, "maybe_stored", False)
             self._half.append(half)
             raise
         self.state = state

@@ -30,7 +30,7 @@ from shmq.protocol.body import (
     decode_body,
     encode_body,
 )
-from shmq.protocol.codes import Request, TopicKind
+from shmq.protocol.codes import Request, Response, TopicKind
 from shmq.protocol.command import Command
 
 _LEAVE_TIMEOUT = 1.0
@@ -183,7 +183,7 @@ class ControlClient(ControlChannel):
         Raises:
             TopicNotFound: there is none of this name.
         """
-        self.request(Request.DELETE_TOPIC_IN_BROKER, {"topic": name})
+        self._delete(Request.DELETE_TOPIC_IN_BROKER, {"topic": name}, Response.TOPIC_NOT_EXIST)
 
     def topics(self) -> dict[str, TopicConfig]:
         """Return every topic by name."""
@@ -195,7 +195,14 @@ class ControlClient(ControlChannel):
 
     def delete_group(self, name: str) -> None:
         """Delete a consumer group and its offsets; refused while it has members."""
-        self.request(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": name})
+        self._delete(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": name}, Response.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+    def _delete(self, code: int, ext: Mapping[str, str], gone: Response) -> None:
+        try:
+            self.request(code, ext)
+        except ShmqError as error:
+            if error.code != gone or not error.maybe_stored:  # else an earlier try has deleted it
+                raise
 
     def status(self) -> dict[str, Any]:
         """Return what the broker says about itself and its members."""

@@ -9,7 +9,8 @@ thread then reads on until the answer is there, and other callbacks wait.
 
 Invariants:
  1. Every wait but the background thread's own has a deadline.
- 2. A request whose link broke is sent again over the next one: it may be served twice, it is never lost silently.
+ 2. A request whose link broke is sent again over the next one: it may be served twice, it is never lost silently. What
+    is refused then says in `maybe_stored` that the earlier try may have been served.
  3. In a forked child every method refuses, and nothing of the parent's connection is touched.
 """
 
@@ -198,6 +199,7 @@ class ControlChannel:
             ShmqError: it refused; the type says why.
         """
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        is_repeated = False
         while True:
             link = self._usable_link(deadline)
             try:
@@ -206,8 +208,13 @@ class ControlChannel:
                 if self._is_reader or self._closing.is_set() or time.monotonic() >= deadline:
                     raise
                 self._lose(link)
+                is_repeated = True
                 continue
-            return reply_of(reply)
+            try:
+                return reply_of(reply)
+            except ShmqError as error:
+                error.maybe_stored |= is_repeated
+                raise
 
     def begin(
         self, code: int, ext: Mapping[str, str], body: bytes = b"", *, then: Callable[[Command | None], None]
