@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from shmq import Connection, connect
-from shmq.errors import ShmqError
+from shmq.errors import SendTimeout, ShmqError
 from shmq.message import check_topic
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -223,9 +223,11 @@ class _Worker:
                 connection = self._connection = connect(self._url, timeout=self._timeout, name="logging")
             if self.lost > self._told:
                 lost = self.lost
-                connection.send(self._topic, _loss(lost - self._told), tag="WARNING")
+                with contextlib.suppress(SendTimeout):  # it is stored; nobody waits for the disk
+                    connection.send(self._topic, _loss(lost - self._told), tag="WARNING")
                 self._told = lost
-            connection.send(self._topic, entry.body, tag=entry.tag, properties=entry.properties)
+            with contextlib.suppress(SendTimeout):
+                connection.send(self._topic, entry.body, tag=entry.tag, properties=entry.properties)
         except ShmqError as error:
             connection, self._connection = self._connection, None
             if connection is not None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.contrib import logging as shmq_logging
 from shmq.contrib.logging import ShmqHandler
-from shmq.errors import InvalidName
+from shmq.errors import InvalidName, SendTimeout
 from shmq.testing import Broker, SharedBroker
 from tests.deadline import eventually
 
@@ -164,6 +165,30 @@ def test_what_is_logged_while_a_broker_is_dead_is_stored_in_order_or_counted(log
     assert texts[0] == "before" and texts[-1] == "after"
     assert numbers == sorted(set(numbers)) and len(numbers) + lost == 20
     assert sum(int(text.split()[0]) for text in texts if "were lost here" in text) == lost
+
+
+def test_a_record_that_is_stored_and_not_on_the_disk_in_time_is_stored_once(
+    monkeypatch: pytest.MonkeyPatch, logger: logging.Logger
+) -> None:
+    bodies: list[str] = []
+
+    class SlowDisk:
+        def send(self, _topic: str, body: bytes, **_: object) -> None:
+            bodies.append(json.loads(body)["message"])
+            raise SendTimeout("not on the disk in time")
+
+        def close(self, _timeout: float) -> None:
+            """Nothing to do."""
+
+    monkeypatch.setattr(shmq_logging, "connect", lambda *_, **__: SlowDisk())
+    handler = ShmqHandler("logs", queue_max=1)
+    logger.addHandler(handler)
+    logger.warning("first")
+    handler.flush()
+    handler._worker.lost += 1
+    logger.warning("second")
+    handler.flush()
+    assert bodies == ["first", "1 log records were lost here", "second"]
 
 
 def test_records_of_shmq_itself_make_no_circle(mq: shmq.Connection, topic: str) -> None:
