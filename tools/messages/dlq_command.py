@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.client.administration.admin import DEAD_LETTERS_MAX
-from shmq.errors import MessageNotFound
+from shmq.errors import MessageNotFound, ShmqError
 from shmq.message import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
 from shmq.tools.broker.view import group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
@@ -109,7 +109,12 @@ def resend(call: Call, group: str, offsets: tuple[int, ...], limit: int, dry_run
             call.terminal.say(f"{verb} send {plural(len(letters), 'message')} again")
         if confirmed(call, yes=yes, dry_run=dry_run):
             for letter, row in zip(letters, rows, strict=True):
-                row["message_id_new"] = letter.resend().message_id
+                try:
+                    row["message_id_new"] = letter.resend().message_id
+                except ShmqError as error:
+                    done = f"the letters before offset {letter.message.offset} are sent"
+                    error.hint = f"{done}: name the others, --offset N; {error.hint}"
+                    raise
     call.terminal.report({"group": group, "letters": rows}, rows=rows)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shmq.errors import MessageTooLarge, SendTimeout, ShmqError
+from shmq.errors import MessageTooLarge, ShmqError
 from shmq.tools.command import Call
 from shmq.tools.terminal.interrupt import interrupt_deferred
 from shmq.tools.terminal.quantity import plural, size_text
@@ -156,9 +156,11 @@ class Sender:
                 with interrupt_deferred():
                     self._report(self._send_once(batch), batch)
                 return
-            except SendTimeout:
-                raise  # it is in the log: sending it again would store it twice
             except ShmqError as error:
+                if error.receipts:
+                    self._report(error.receipts, batch[: len(error.receipts)])
+                if error.maybe_stored:
+                    raise  # it is in the log, or may be: sent again it would be there twice
                 if not error.retryable or time.monotonic() >= deadline:
                     raise
                 if not told:

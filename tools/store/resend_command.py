@@ -85,5 +85,5 @@ def _send(mq: shmq.Connection, again: Again, file: Path, number: int) -> None:
     try:
         mq.send(again.topic, again.body, **again.keywords, **when)
     except ShmqError as error:
-        error.add_note(f"the lines below {number} of {file} are done: --from-line {number} goes on there")
+        error.hint = f"the lines below {number} of {file} are done: --from-line {number} goes on there; {error.hint}"
         raise

@@ -57,6 +57,13 @@ def test_only_a_yes_sends_or_deletes(shell: Shell, broker: Broker) -> None:
     assert broker.dlq("billing") == []
 
 
+def test_an_error_says_which_letters_are_sent(shell: Shell, broker: Broker) -> None:
+    with broker.connect() as mq:
+        mq.send("%DLQ%billing", b"of a stranger", queue_id=0)
+    error = shell.fails(64, "dlq", "resend", "billing", "--yes")
+    assert error["hint"].startswith("the letters before offset 2 are sent: name the others, --offset N")
+
+
 def test_what_dies_after_a_purge_is_kept(shell: Shell, broker: Broker) -> None:
     shell.ok("dlq", "purge", "billing", "--yes")
     with broker.connect() as mq:

@@ -220,6 +220,16 @@ def test_what_must_not_or_cannot_be_repeated_is_not(error: shmq.ShmqError) -> No
     assert flaky.stored == [] and sending.stored.count == 0
 
 
+def test_what_may_be_stored_is_not_sent_again_and_what_is_stored_is_counted() -> None:
+    late = shmq.RequestTimeout("no answer in time")
+    late.maybe_stored = True
+    late.receipts = [SimpleNamespace(queue_id=0, offset=offset) for offset in range(2)]
+    sending = sender(Flaky(late), 60.0)
+    with pytest.raises(shmq.RequestTimeout):
+        sending.send([b"a", b"b", b"c"])
+    assert (sending.stored.count, sending.stored.size_bytes) == (2, 2)
+
+
 def test_patience_ends_with_the_timeout() -> None:
     flaky = Flaky(*[shmq.BrokerBusy("busy")] * 3)
     with pytest.raises(shmq.BrokerBusy):

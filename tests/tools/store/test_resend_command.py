@@ -52,6 +52,14 @@ def test_nothing_is_sent_without_a_yes_and_it_goes_on_at_a_line(file: Path, targ
     assert document["records"] == 3
 
 
+def test_an_error_says_how_many_lines_are_done_and_where_to_go_on(file: Path, target: Broker) -> None:
+    lines = file.read_text().splitlines()
+    lines[7] = json.dumps(json.loads(lines[7]) | {"topic": "no name"})
+    file.write_text("\n".join(lines))
+    error = Shell(target.url).fails(64, "store", "resend", str(file), "--yes")
+    assert error["hint"].startswith(f"the lines below 8 of {file} are done: --from-line 8 goes on there")
+
+
 @pytest.mark.parametrize("line", ["{}", "no json", '{"topic": 3}', "[]"])
 def test_a_line_that_is_no_record_is_named_before_anything_is_sent(file: Path, target: Broker, line: str) -> None:
     lines = file.read_text().splitlines()
