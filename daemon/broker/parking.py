@@ -34,8 +34,15 @@ _RUN_MAX = 64  # handled in one run; the event loop serves others in between
 _RETRY_MS, _RETRY_MS_MAX = 1, 20
 
 SENDS = frozenset({Request.SEND_MESSAGE, Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE})
-# These tell somebody of the message whether it was stored or not.
-_NEVER_PARKED = frozenset({Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2})
+# Replies tell somebody of the message whether it was stored or not; of a pull no more than a note about it is stored.
+_NEVER_PARKED = frozenset(
+    {
+        Request.SEND_REPLY_MESSAGE,
+        Request.SEND_REPLY_MESSAGE_V2,
+        Request.PULL_MESSAGE,
+        Request.LITE_PULL_MESSAGE,
+    }
+)
 
 
 class _Parked(NamedTuple):

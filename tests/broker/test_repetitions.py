@@ -17,7 +17,7 @@ from shmq.message import encode_properties, pop_retry_topic
 from shmq.protocol import transaction
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.pop import BatchAck, bit_set
 from shmq.protocol.staged_rows import WHOLE, StagedPart
 from tests.broker.pop.pop_client import PoppedMessage, messages_of
@@ -272,15 +272,19 @@ def stage(world: Unsteady, chunk: int, topic: str = "orders", **fields: Any) -> 
     world.insist(Request.STAGE_ROWS, {**ext, "queueId": 0, **fields}, rows)
 
 
+def pull(world: Unsteady, offset: int) -> tuple[int, int]:
+    fields = {"consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": offset, "maxMsgNums": 32}
+    more = {"commitOffset": 0, "suspendTimeoutMillis": 15_000, "subVersion": 0, "expressionType": "TAG", "sysFlag": 2}
+    return world.send_request(Request.PULL_MESSAGE, {**fields, **more}, connection=2)
+
+
 @scene
 def rows_committed_while_a_pull_waits(world: Unsteady) -> None:
     member(world, "orders")
     world.begin()
     stage(world, 0)
     stage(world, 1)
-    pull = {"consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 2}
-    more = {"commitOffset": 0, "suspendTimeoutMillis": 15_000, "subVersion": 0, "expressionType": "TAG"}
-    world.send_request(Request.PULL_MESSAGE, {**pull, **more}, connection=2)
+    pull(world, 0)
     body = msgspec.json.encode([StagedPart(0, "A", 2)])
     ext = {"writer": "w", "batch": 1, "unit": WHOLE, "rows": 6, "checksum": 0}
     while int(world.insist(Request.COMMIT_ROWS, ext, body).ext["left"]):
@@ -445,3 +449,12 @@ def test_a_read_that_fails_in_the_middle_leaves_what_one_undisturbed_request_lea
 def test_a_request_whose_answer_was_lost_and_that_is_sent_again_changes_nothing_more(settings: BrokerSettings) -> None:
     count, wrong = disturbed(settings, lambda point: Unsteady(settings, lose_at=point))
     assert wrong == [] and count > 20
+
+
+def test_a_note_about_a_pull_that_the_log_has_no_room_for_does_not_hold_the_pull_up(settings: BrokerSettings) -> None:
+    world = Unsteady(settings, 0, is_parked=True)
+    world.put(b"x")
+    member(world, "orders")
+    world.begin()
+    key = pull(world, 99)
+    assert world.refused == "append" and [reply.code for reply in world.replies[key]] == [Response.PULL_OFFSET_MOVED]
