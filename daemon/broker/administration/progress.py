@@ -191,10 +191,13 @@ class ProgressRequests(Part):
         if not flag_of(call.ext, "offline"):
             topics = self._read_by(source, [topic.name for topic in topics])
         self._check_size(sum(topic.read_queues for topic in topics), "clone topic by topic")
-        for topic in topics:
-            for queue_id, committed in self._queues.topic_progress(source, topic).items():
-                slot = self._tables.offset_put(self._tables.group_put(target), topic.queues[queue_id])
-                self._tables.set_committed(slot, committed)
+        places = [  # all of them first, as for a reset
+            (self._tables.offset_put(self._tables.group_put(target), topic.queues[queue_id]), committed)
+            for topic in topics
+            for queue_id, committed in self._queues.topic_progress(source, topic).items()
+        ]
+        for slot, committed in places:
+            self._tables.set_committed(slot, committed)
         return Answer()
 
     @serves(Request.GET_ALL_CONSUMER_OFFSET)

@@ -69,6 +69,18 @@ def test_without_room_for_the_progress_of_one_queue_no_queue_is_reset(
     assert committed(tables) == [5, -1] and tables.freed == freed
 
 
+def test_without_room_for_the_progress_of_one_queue_no_queue_is_cloned(
+    broker: Broker, tables: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = RemoteAdmin(broker)
+    reset(admin)
+    copy = tables.group_put("copy")
+    slot = tables.offset_put(copy, tables.topic("orders").queues[0])
+    monkeypatch.setattr(tables, "offset_put", lambda group, queue: _only_known(tables, group, queue))
+    reply = admin.reply(314, srcGroup="billing", destGroup="copy", topic="orders", offline="true")
+    assert reply.remark == "no room for another progress" and tables.committed(slot) == -1
+
+
 def _only_known(tables: Any, group: int, queue: int) -> int:
     slot: int | None = tables.offset_slot(group, queue)
     if slot is None:
