@@ -93,7 +93,7 @@ class Unsteady(World):
                 done = action(*values, **named)
             finally:
                 self._depth -= 1
-            self.log.congestion.stored += is_append
+            self.log.congestion.stored += is_append and name != "raise_fence"
             return done
 
         return change

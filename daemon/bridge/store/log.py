@@ -255,6 +255,7 @@ class StoreLog:
 
     def raise_fence(self, log_position: int) -> None:
         self._patiently(lambda timeout: self._log.raise_fence(log_position, timeout))
+        self.congestion.stored -= 1  # it is no record: who found no room behind it has stored nothing
 
     def settled(self, queue: int, queue_offset: int) -> tuple[int, Sequence[int]]:
         next_offset, numbers = self._log.settled(queue, queue_offset)

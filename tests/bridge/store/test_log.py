@@ -176,6 +176,8 @@ def test_after_one_wait_in_vain_the_next_appends_do_not_wait_until_one_succeeds(
             log._patiently(append)
     assert patience == [PATIENCE, 0, 0, 0, PATIENCE]
     assert (log.congestion.refused, log.congestion.stored) == (4, 1)
+    log.raise_fence(1)
+    assert (log.congestion.refused, log.congestion.stored) == (4, 1), "a fence stores nothing"
 
 
 def test_a_full_log_says_how_much_there_is(store: Store, topic: Topic, log: StoreLog) -> None:
