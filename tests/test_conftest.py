@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.deadline import eventually
+from tests.supervisor.test_namespaces import needs_namespaces
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = """
@@ -70,6 +71,14 @@ def test_it(number):
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
+IN_MEMORY = """
+import os
+
+def test_it():
+    spaces = [[os.readlink(f"/proc/{who}/ns/{name}") for name in ("mnt", "ipc")] for who in ("self", os.getppid())]
+    assert (spaces[0] != spaces[1]) == IS_OWN
+"""
+
 STANDING = """
 import os
 import pathlib
@@ -90,10 +99,10 @@ class Project:
         (root / "pytest.ini").write_text(SETTINGS)
         (root / "tests/conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
 
-    def run(self, program: str, *words: str) -> tuple[int, str]:
-        """Return the exit status and what was said."""
+    def run(self, program: str, *words: str, around: tuple[str, ...] = ()) -> tuple[int, str]:
+        """Return the exit status and what was said; `around` starts it."""
         (self.root / "tests/test_it.py").write_text(program)
-        command = [sys.executable, "-P", "-m", "pytest", "-v", *words]
+        command = [*around, sys.executable, "-P", "-m", "pytest", "-v", *words]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, timeout=240)
         return done.returncode, done.stdout + done.stderr
 
@@ -181,6 +190,17 @@ def test_a_run_whose_process_dies_ends_and_names_its_test(
     assert files * count == len(dying) or f"{files * count - len(dying)} passed" in said
     for number in dying:
         assert f"crashed while running 'tests/test_it.py::test_it[{number}]'" in said
+
+
+@needs_namespaces
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
+@pytest.mark.parametrize(("may", "is_own", "told"), [("+", True, "each process's own"), ("-", False, "the host's")])
+def test_a_run_has_memory_of_its_own_where_it_may_and_says_so(
+    project: Project, spread: tuple[str, ...], may: str, is_own: bool, told: str
+) -> None:
+    program = IN_MEMORY.replace("IS_OWN", str(is_own))
+    status, said = project.run(program, "--all", *spread, around=("setpriv", f"--bounding-set={may}sys_admin"))
+    assert status == 0 and f"memory: /dev/shm and System V objects are {told}" in said, said
 
 
 def _lives(pid: int) -> bool:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,19 +17,12 @@ from shmq.shm.presence import presence_count, remove_presence
 from shmq.shm.sweep import sweep
 from shmq.shm.sysv_generations import unnamed_generations
 from shmq.shm.sysv_table import SysvSegment, sysv_segments
-from tests.shm.private_memory import private_memory
 from tests.shm.test_sweep import VIEWER, Broker, successor_of
 
 
 def sysv_semaphore_keys() -> list[int]:
     """The keys of all semaphore sets, as the kernel lists them."""
     return [int(line.split()[0]) for line in Path("/proc/sysvipc/sem").read_text().splitlines()[1:]]
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with private_memory():
-        yield
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import posix_ipc
@@ -17,7 +16,6 @@ from shmq.shm.place import Place
 from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, SegmentSizes, create_segments, unlink_segments
 from shmq.shm.sweep import sweep
-from tests.shm.private_memory import private_memory
 
 # A broker that makes segments, says where, and waits to be killed.
 BROKER = """
@@ -78,12 +76,6 @@ def successor_of(instance: Instance) -> Instance:
     """The next generation of the same broker, as far as instance.json tells."""
     generation = instance.generation ^ 2
     return instance._replace(generation=generation, segments=segment_names(instance.broker_name, generation))
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    with private_memory():
-        yield
 
 
 @pytest.fixture

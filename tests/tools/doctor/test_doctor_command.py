@@ -14,7 +14,6 @@ import pytest
 from shmq.shm.instance import Instance, segment_names, write_instance
 from shmq.shm.place import Place
 from shmq.testing import Broker
-from tests.shm.private_memory import private_memory
 from tests.shm.test_sweep import Broker as Segments
 from tests.tools.shell import Shell
 
@@ -85,13 +84,6 @@ def test_without_a_broker_the_host_is_examined_all_the_same(tmp_path: Path) -> N
     assert finding(document, "store.content")["text"].startswith("no store at")
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    with private_memory():
-        yield
-
-
-@pytest.mark.usefixtures("alone")
 def test_fix_removes_what_is_dead_and_nothing_that_lives(tmp_path: Path) -> None:
     place = Place("doctored", tmp_path / "run" / "doctored")
     place.runtime_dir.mkdir(parents=True)

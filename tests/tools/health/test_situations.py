@@ -26,7 +26,6 @@ from shmq.tools.doctor.memory_left import check_leftovers
 from shmq.tools.health.finding import Finding, Verdict
 from shmq.tools.health.thresholds import Thresholds
 from shmq.version import __version__
-from tests.shm.private_memory import private_memory
 from tests.tools.health.situations import all_well, looked, of, reported
 from tests.tools.shell import until
 
@@ -252,11 +251,8 @@ def test_a_library_of_another_version_than_the_segments(broker: Broker, tmp_path
 
 
 def test_a_killed_daemon_its_stale_segments_and_a_flush_that_fails() -> None:
-    """One broker for three ends: killed, given up, started again, and then its disk breaks.
-
-    In memory of its own, because whoever starts a broker on this host meanwhile sweeps what is dead there.
-    """
-    with private_memory(), Broker() as broker:
+    """One broker for three ends: killed, given up, started again, and then its disk breaks."""
+    with Broker() as broker:
         with broker.connect() as mq:
             mq.producer().send("t", b"1")
         marks = broker.processes
@@ -321,7 +317,6 @@ import os, sys
 from pathlib import Path
 from shmq.testing import Broker
 from shmq.tools.health.finding import Verdict
-from tests.shm.private_memory import private_memory
 from tests.tools.health.situations import of, reported
 
 def fill(directory, percent):
