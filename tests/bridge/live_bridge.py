@@ -51,7 +51,7 @@ from shmq.protocol.codes import Role
 from shmq.protocol.body import ConsumerData, SubscriptionData
 from shmq.shm.place import Place
 runtime_dir, name, group = sys.argv[1:]
-client = ControlClient.connect(Place("test", Path(runtime_dir)), client_id=name, role=Role.BOTH, timeout=5.0)
+client = ControlClient.connect(Place("test", Path(runtime_dir)), client_id=name, role=Role.BOTH, timeout=60.0)
 if group:
     client.heartbeat([], [ConsumerData(group, [SubscriptionData("orders")])])
 print(client.attachment.client_slot, flush=True)
@@ -110,7 +110,7 @@ class LiveBridge:
         _, log = process.communicate(timeout=DEADLINE)
         return process.returncode, log
 
-    def connect(self, name: str, *, role: int = 3, timeout: float = 5.0) -> ControlClient:
+    def connect(self, name: str, *, role: int = 3, timeout: float = DEADLINE) -> ControlClient:
         """A client of this process."""
         client = ControlClient.connect(self.place, client_id=name, role=role, timeout=timeout)
         self.clients.append(client)

@@ -1,5 +1,6 @@
 """The control client over a real socket, against a real bridge over real segments."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,12 +11,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from shmq.client.wire import NOBODY, Watcher
+from shmq.client.wire_shm import control_channel
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.errors import (
@@ -41,7 +44,8 @@ from shmq.shm.place import Place
 from shmq.shm.segment import open_store
 from tests.bridge.live_bridge import LiveBridge, running, wait_until
 
-pytestmark = pytest.mark.timed
+DEADLINE = 60.0  # ends a test that hangs
+WAITED = 0.2  # for what never comes
 
 
 @pytest.fixture
@@ -285,8 +289,9 @@ def test_a_request_waits_for_the_broker_to_come_back(bridge: LiveBridge) -> None
 def test_a_request_without_a_broker_ends_at_its_deadline(bridge: LiveBridge) -> None:
     client = bridge.connect("c1")
     bridge.end()
+    wait_until(lambda: not client.alive)
     with pytest.raises(BrokerNotRunning, match="is away") as caught:
-        client.request(Request.STATUS, timeout=0.2)
+        client.request(Request.STATUS, timeout=WAITED)
     assert caught.value.hint
     wait_until(lambda: isinstance(client.last_error, BrokerNotRunning))
     client.close()
@@ -296,25 +301,46 @@ def test_a_request_to_a_stopped_broker_ends_at_its_deadline_and_the_next_one_wor
     client = bridge.connect("c1")
     bridge.send_signal(signal.SIGSTOP)
     with pytest.raises(RequestTimeout, match="did not answer"):
-        client.request(Request.STATUS, timeout=0.1)
+        client.request(Request.STATUS, timeout=WAITED)
     bridge.send_signal(signal.SIGCONT)
     assert client.status()["broker"]["name"] == "test"
 
 
-def test_a_request_waits_as_long_as_connect_was_told(bridge: LiveBridge) -> None:
-    client = bridge.connect("c1", timeout=60.0)
+class LeapingClock:
+    """The control channel's clock: `leaps` says how far it is ahead of ours, which a pause of the channel moves."""
+
+    def __init__(self, leaps: Iterable[float]) -> None:
+        self._leaps = iter(leaps)
+        self._ahead = 0.0
+        self.pauses = 0
+
+    def monotonic(self) -> float:
+        self._ahead += next(self._leaps, 0.0)
+        return time.monotonic() + self._ahead
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses += 1
+        self._ahead += DEADLINE
+
+
+def test_a_request_waits_as_long_as_connect_was_told(bridge: LiveBridge, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = bridge.connect("c1", timeout=DEADLINE)
+
+    def leaps() -> Iterator[float]:
+        yield 0.0  # when it was asked
+        bridge.send_signal(signal.SIGCONT)
+        yield DEADLINE / 2  # when it begins to wait for the answer
+
     bridge.send_signal(signal.SIGSTOP)
-    goes_on = threading.Timer(2.2, bridge.send_signal, [signal.SIGCONT])
-    goes_on.start()
+    monkeypatch.setattr(control_channel, "time", LeapingClock(leaps()))
     assert client.status()["broker"]["name"] == "test"
-    goes_on.join()
 
 
 def test_a_request_that_cannot_even_be_written_ends_at_its_deadline(bridge: LiveBridge) -> None:
     client = bridge.connect("c1")
     bridge.send_signal(signal.SIGSTOP)
     with pytest.raises(RequestTimeout, match="does not read"):
-        client.request(9999, body=bytes(4 << 20), timeout=0.1)
+        client.request(9999, body=bytes(4 << 20), timeout=WAITED)
     bridge.send_signal(signal.SIGCONT)
     assert client.status()["broker"]["name"] == "test", "the half-written frame must not poison the next request"
 
@@ -331,7 +357,7 @@ def test_a_registration_refused_after_a_reconnection_is_reported(bridge: LiveBri
                 [lambda request: request.reply(body=attached), lambda request: failure_reply(request, conflict)],
             ],
         )
-        client = connect(place_in(directory), timeout=5)
+        client = connect(place_in(directory))
         heard = Heard(client)
         client.heartbeat([], consume("billing"))
         broker.hang_up.set()
@@ -372,7 +398,7 @@ def place_in(directory: str) -> Place:
     return Place("test", Path(directory))
 
 
-def connect(place: Place, timeout: float = 0.5) -> ControlClient:
+def connect(place: Place, timeout: float = DEADLINE) -> ControlClient:
     return ControlClient.connect(place, client_id="c", role=Role.BOTH, timeout=timeout)
 
 
@@ -397,7 +423,7 @@ def test_a_socket_for_others_is_a_permission_error_with_its_numbers(bridge: Live
         "from shmq.errors import PermissionDenied\n"
         "from shmq.shm.place import Place\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "try: ControlClient.connect(Place('test', Path(sys.argv[1])), client_id='c', role=3, timeout=1)\n"
+        "try: ControlClient.connect(Place('test', Path(sys.argv[1])), client_id='c', role=3, timeout=60)\n"
         "except PermissionDenied as error: print(error, error.hint)\n"
     )
     done = subprocess.run(
@@ -421,9 +447,9 @@ def test_a_client_in_another_pid_namespace_is_refused_with_both_numbers(bridge: 
         "from shmq.shm.place import Place\n"
         "place = Place('test', Path(sys.argv[1]))\n"
         "print(pid_namespace())\n"
-        "try: ControlClient.connect(place, client_id='c', role=3, timeout=5)\n"
+        "try: ControlClient.connect(place, client_id='c', role=3, timeout=60)\n"
         "except ForeignNamespace as error: print(error, error.hint)\n"
-        "client = ControlClient.connect(place, client_id='c', role=0, timeout=5)\n"
+        "client = ControlClient.connect(place, client_id='c', role=0, timeout=60)\n"
         "print(client.attachment.client_slot)\n"
     )
     command = ["unshare", "--pid", "--fork", sys.executable, "-P", "-c", code, str(bridge.directory)]
@@ -437,10 +463,15 @@ def test_a_client_in_another_pid_namespace_is_refused_with_both_numbers(bridge: 
     assert bridge.slots() == {}
 
 
-def test_a_client_id_in_use_is_refused_after_the_holder_had_time_to_go(bridge: LiveBridge) -> None:
+def test_a_client_id_in_use_is_refused_after_the_holder_had_time_to_go(
+    bridge: LiveBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     child, _ = bridge.spawn("same")
-    with pytest.raises(ConnectError, match=f"in use by process {child.pid}"):
-        ControlClient.connect(bridge.place, client_id="same", role=Role.BOTH, timeout=0.1)
+    clock = LeapingClock(())
+    with monkeypatch.context() as patched, pytest.raises(ConnectError, match=f"in use by process {child.pid}"):
+        patched.setattr(control_channel, "time", clock)
+        ControlClient.connect(bridge.place, client_id="same", role=Role.BOTH, timeout=DEADLINE)
+    assert clock.pauses == 1, "it is tried until the time is over"
     child.send_signal(signal.SIGKILL)
     bridge.connect("same")
 
@@ -503,7 +534,7 @@ def test_whatever_the_other_side_answers_the_error_has_a_type(answer: Answer, er
     with tempfile.TemporaryDirectory(prefix="shmq-") as directory:
         broker = ScriptedBroker(directory, [[answer]])
         with pytest.raises(error):
-            connect(place_in(directory), timeout=0.2)
+            connect(place_in(directory), timeout=WAITED if error is RequestTimeout else DEADLINE)
         broker.join(60)
         assert broker.received[0].ext["clientId"] == "c"
 
@@ -519,7 +550,7 @@ def test_a_socket_that_closes_at_once_is_a_broker_that_is_not_there() -> None:
         closing = threading.Thread(target=hang_up)
         closing.start()
         with pytest.raises(BrokerNotRunning, match="is gone"):
-            connect(place_in(directory), timeout=5)
+            connect(place_in(directory))
         closing.join()
 
 
@@ -559,7 +590,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_membership_alive(bri
         "from shmq.client.wire_shm.control import ControlClient\n"
         "from shmq.protocol.body import ConsumerData, SubscriptionData\n"
         "from shmq.shm.place import Place\n"
-        "c = ControlClient.connect(Place('test', Path(sys.argv[1])), client_id='parent', role=3, timeout=5)\n"
+        "c = ControlClient.connect(Place('test', Path(sys.argv[1])), client_id='parent', role=3, timeout=60)\n"
         "c.heartbeat([], [ConsumerData('billing', [SubscriptionData('orders')])])\n"
         "child = os.fork()\n"
         "if child == 0: sys.stdin.read(); os._exit(0)\n"
@@ -584,7 +615,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_membership_alive(bri
 
 
 def test_a_link_that_is_closed_wakes_its_reader(bridge: LiveBridge) -> None:
-    link = ControlLink.dial(bridge.place, time.monotonic() + 5)
+    link = ControlLink.dial(bridge.place, time.monotonic() + DEADLINE)
     woken: list[Exception] = []
 
     def read() -> None:
@@ -606,8 +637,13 @@ def test_a_link_that_is_closed_wakes_its_reader(bridge: LiveBridge) -> None:
 
 
 def test_no_descriptor_is_left_behind(bridge: LiveBridge) -> None:
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
+    def descriptors() -> Counter[str]:
+        """How many of each kind; what other threads open meanwhile they close as well."""
+        found: Counter[str] = Counter()
+        for each in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found[os.readlink(each).partition(":[")[0]] += 1
+        return found
 
     bridge.connect("warm-up").close()
     before = descriptors()

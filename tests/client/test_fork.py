@@ -9,8 +9,6 @@ import pytest
 
 from shmq.testing import SharedBroker
 
-pytestmark = pytest.mark.timed
-
 PRELUDE = """
 import os, sys, threading, time
 import shmq
@@ -138,7 +136,7 @@ def test_a_child_that_subscribes_becomes_a_second_member(shmq_shared_broker: Sha
             thread = threading.Thread(target=in_child, args=(child,))
             thread.start()
             queues = list(os.read(read_end, 100))
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 50
             while len(subscription.queues) != 4 or len(mq.admin.groups[group].members) != 2:
                 assert time.monotonic() < deadline, (subscription.queues, queues)
                 time.sleep(0.005)  # not a wait: a program of its own, with its deadline
@@ -240,19 +238,21 @@ def test_the_death_of_the_parent_is_seen_although_a_child_lives_on(shmq_shared_b
     run(
         """
         observer_read, observer_write = os.pipe()
+        end_read, end_write = os.pipe()
         pid = os.fork()
         if not pid:
             mq = shmq.connect(url)
             subscription = mq.subscribe(topic, group=group)
             os.write(observer_write, b"x")
-            if not os.fork():
-                time.sleep(30)     # not a wait: a child that never uses the connection, and holds nothing of it
+            if not os.fork():      # a child that never uses the connection, and holds nothing of it
+                os.close(end_write)
+                os.read(end_read, 1)
                 os._exit(0)
             os._exit(0)            # as a crash: nothing is closed
         os.read(observer_read, 1)
         os.waitpid(pid, 0)
         with shmq.connect(url) as mq:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 50
             while group in mq.admin.groups and mq.admin.groups[group].members:
                 assert time.monotonic() < deadline
                 time.sleep(0.005)  # not a wait: a program of its own, with its deadline
@@ -279,7 +279,7 @@ def test_a_connection_may_be_handed_to_a_spawned_process(shmq_shared_broker: Sha
                 mq.send(topic, b"parent", queue_id=0)
                 process = multiprocessing.get_context(method).Process(target=spawned, args=(mq, topic))
                 process.start()
-                process.join(30)
+                process.join(50)
                 assert process.exitcode == 0
         """
     )
