@@ -29,8 +29,6 @@ from shmq.version import __version__
 from tests.tools.health.situations import all_well, looked, of, reported
 from tests.tools.shell import until
 
-pytestmark = pytest.mark.timed
-
 CRITICAL, WARNING = Verdict.CRITICAL, Verdict.WARNING
 
 MEMBER = """

@@ -6,14 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from shmq.testing import Broker
 from shmq.tools.health.finding import Verdict
 from tests.supervisor.test_namespaces import needs_namespaces
 from tests.tools.health.situations import all_well, of, reported
-
-pytestmark = pytest.mark.timed
 
 OF_THE_GROUP = """
 import os, subprocess, sys
