@@ -13,10 +13,9 @@ import pytest
 from shmq.daemon.keeper import watchdog
 from shmq.shm.core import CoreError, StoreFigures
 
-pytestmark = pytest.mark.timed
-
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
+DEADLINE_SECONDS = 180.0  # ends a test that hangs
 
 # Appends without a pause, in batches, so that the lock is held for a good part of the time. It says so after the first
 # batch: whatever is undone later, the queue is not empty.
@@ -37,10 +36,15 @@ while True:
 """
 
 
+LEASE_MS, FOR_EVER_MS = 200, 600_000
+
+
 @pytest.fixture
-def appender(start_keeper: StartKeeper) -> Iterator[tuple[Any, subprocess.Popen[str]]]:
-    """A keeper with a short lease, and a process that appends all the time."""
-    running = start_keeper(lease_ms=200, file_bytes=64 << 20, disk_force_percent=100, disk_warn_percent=100)
+def appender(start_keeper: StartKeeper, request: pytest.FixtureRequest) -> Iterator[tuple[Any, subprocess.Popen[str]]]:
+    """A keeper with a short lease, or the one that the test names, and a process that appends all the time."""
+    running = start_keeper(
+        lease_ms=getattr(request, "param", LEASE_MS), file_bytes=64 << 20, disk_force_percent=100, disk_warn_percent=100
+    )
     running.topic("orders")
     process = subprocess.Popen(
         [sys.executable, "-c", APPENDER, running.attached.instance.to_json()], stdout=subprocess.PIPE, text=True
@@ -53,7 +57,7 @@ def appender(start_keeper: StartKeeper) -> Iterator[tuple[Any, subprocess.Popen[
 
 def stop_while_it_holds_the_lock(running: Any, process: subprocess.Popen[str]) -> None:
     """SIGSTOP again and again until it hits the locked section."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
@@ -68,9 +72,10 @@ def test_a_stopped_holder_is_ended_after_the_lease_and_its_append_finished_or_un
 ) -> None:
     running, process = appender
     stop_while_it_holds_the_lock(running, process)
-    assert process.wait(30) == -signal.SIGKILL
-    assert running.events.named("lock.holder_killed")[0]["pid"] == process.pid
-    receipt = eventually(lambda: running.send("orders", b"goes on", timeout=5.0))
+    assert process.wait(DEADLINE_SECONDS) == -signal.SIGKILL
+    [event] = eventually(lambda: running.events.named("lock.holder_killed"))
+    assert event["pid"] == process.pid
+    receipt = running.send("orders", b"goes on", timeout=DEADLINE_SECONDS)
     assert running.store.message_at(receipt.log_position).body == b"goes on"
     index = running.queue_index("orders", 1)
     sent = running.store.queue(index)[1]
@@ -89,20 +94,19 @@ def test_a_stopped_holder_that_may_not_be_ended_makes_the_store_read_only_until_
     eventually(lambda: running.store.read_only == watchdog.STOPPED_HOLDER)
     assert process.poll() is None
     with pytest.raises(CoreError):
-        running.send("orders", b"refused")
+        running.send("orders", b"refused", timeout=0.1)
     os.kill(process.pid, signal.SIGCONT)
     eventually(lambda: running.store.read_only == 0)
-    running.send("orders", b"goes on", timeout=5.0)
+    running.send("orders", b"goes on", timeout=DEADLINE_SECONDS)
 
 
-def test_a_holder_that_was_killed_while_stopped_is_repaired(
-    appender: tuple[Any, subprocess.Popen[str]], eventually: Eventually
-) -> None:
+@pytest.mark.parametrize("appender", [FOR_EVER_MS], indirect=True)  # the keeper is not to be the one who kills it
+def test_a_holder_that_was_killed_while_stopped_is_repaired(appender: tuple[Any, subprocess.Popen[str]]) -> None:
     running, process = appender
     stop_while_it_holds_the_lock(running, process)
     process.kill()
     process.wait()
-    running.send("orders", b"goes on", timeout=5.0)
+    running.send("orders", b"goes on", timeout=DEADLINE_SECONDS)
     assert running.store.read_only == 0
     assert not running.events.named("lock.holder_killed")
 
@@ -111,15 +115,17 @@ def test_a_process_that_is_stopped_outside_the_lock_is_left_alone(
     appender: tuple[Any, subprocess.Popen[str]], eventually: Eventually
 ) -> None:
     running, process = appender
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         if StoreFigures(running.store).stats()["lock_tid"] == 0:
             break
         os.kill(process.pid, signal.SIGCONT)
+    else:
+        pytest.fail("the appender was never met outside the lock")
     rounds = running.keeper.rounds
-    eventually(lambda: running.keeper.rounds > rounds + 20)
+    eventually(lambda: running.keeper.rounds > rounds + 5)
     running.send("orders", b"goes on")
     assert process.poll() is None
     assert not running.events.named("lock.holder_killed")
