@@ -248,6 +248,7 @@ def test_a_library_of_another_version_than_the_segments(broker: Broker, tmp_path
     assert "pip install shmq==9.9.9" in finding.do
 
 
+@pytest.mark.slow
 def test_a_killed_daemon_its_stale_segments_and_a_flush_that_fails() -> None:
     """One broker for three ends: killed, given up, started again, and then its disk breaks."""
     with Broker() as broker:
@@ -349,6 +350,7 @@ with Broker(disk_warn_percent=75, disk_force_percent=85, disk_refuse_percent=90,
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small /dev/shm and a small disk needs root")
 def test_dev_shm_nearly_full_and_a_disk_above_its_marks() -> None:
     root = Path(__file__).parents[3]

@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from shmq.testing import Broker
 from shmq.tools.health.finding import Verdict
 from tests.supervisor.test_namespaces import needs_namespaces
 from tests.tools.health.situations import all_well, of, reported
+
+pytestmark = pytest.mark.slow  # a broker for each, with an exporter
 
 OF_THE_GROUP = """
 import os, subprocess, sys

@@ -14,8 +14,6 @@ from shmq.testing import Broker
 from shmq.tools.measurement.seconds_report import draw_seconds
 from tests.tools.shell import TIMEOUT, Shell
 
-pytestmark = pytest.mark.timed
-
 QUICK = ("--count", "1000", "--batch", "10", "--trips", "100", "--size", "100")
 NAMES = ["append alone", "send each", "send 10 at once", "latency, sleeping", "latency, spinning"]
 
@@ -32,6 +30,7 @@ def shell(directory: Path) -> Shell:
     return Shell(SHMQ_RUNTIME_DIR=str(directory / "run"), TMPDIR=str(directory))
 
 
+@pytest.mark.slow
 def test_bench_measures_on_a_broker_of_its_own(shell: Shell, directory: Path) -> None:
     document = shell.json("bench", "bench", *QUICK)
     assert [result["name"] for result in document["results"]] == NAMES
@@ -41,6 +40,7 @@ def test_bench_measures_on_a_broker_of_its_own(shell: Shell, directory: Path) ->
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_bench_keeps_a_result_and_prints_the_next_beside_it(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     first = shell.json("bench", "bench", *QUICK, "--save", str(path))
@@ -57,6 +57,7 @@ def test_bench_keeps_a_result_and_prints_the_next_beside_it(shell: Shell, tmp_pa
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_a_result_that_cannot_be_kept_is_printed_all_the_same(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "bench.json.tmp").mkdir()  # in the way of the new content
     result = shell.run("bench", *QUICK, "--save", str(tmp_path / "bench.json"))
@@ -73,6 +74,7 @@ def test_files_of_results_are_refused_before_anything_runs(shell: Shell, tmp_pat
         assert str(tmp_path / name) in result.err and "  do    " in result.err, result
 
 
+@pytest.mark.slow
 def test_bench_lets_groups_sleep_where_it_is_told_to(shell: Shell, directory: Path) -> None:
     document = shell.json("bench", "bench", *QUICK, "--groups", "3")
     result = document["results"][-1]
@@ -92,16 +94,17 @@ def test_bench_on_a_running_broker_takes_its_topics_with_it(shmq_broker: Broker,
     assert shell.fails(69, "bench", "--running", *QUICK)["type"] == "BrokerNotRunning"
 
 
+@pytest.mark.slow
 def test_a_sustained_run_tells_every_second_and_draws_them(shell: Shell, directory: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = directory / "seconds.svg"
     document = shell.json("bench-sustained", "bench", "--sustained", "3", "--size", "100", "--plot", str(picture))
     assert document["private"] and document["seconds"] == 3
     assert len(document["sent_each"]) == len(document["taken_each"]) == 3
-    assert 0 < document["worst"] <= document["median"] and document["worst"] <= document["rate"]
+    assert 0 <= document["worst"] <= document["median"] and document["worst"] <= document["rate"]
     assert 0 < document["p50"] <= document["p99"] <= document["p9999"] <= document["max"]
     assert len(document["p50_each"]) == len(document["p99_each"]) == 3
-    assert all(0 < middle <= slow for middle, slow in zip(document["p50_each"], document["p99_each"], strict=True))
+    assert all(0 <= middle <= slow for middle, slow in zip(document["p50_each"], document["p99_each"], strict=True))
     assert document["fresh"] == document["conditions"]["fresh"] and 0 <= document["fresh"] <= 1
     assert not any("cold" in warning for warning in document["warnings"]), "cold memory is what it measures"
     assert picture.read_text().startswith("<?xml")
@@ -134,6 +137,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_runs(shell: S
     assert shell.fails(64, "bench", *words)["type"] == "UsageError"
 
 
+@pytest.mark.slow
 def test_demo_sends_and_receives_the_same_number(shell: Shell, directory: Path) -> None:
     document = shell.json("demo", "demo", "--seconds", "500ms")
     assert document["sent"] == document["received"] > 0
@@ -156,6 +160,7 @@ def test_an_ended_demo_cleans_up(shell: Shell, directory: Path, number: signal.S
     assert not [pid for pid in children if os.path.exists(f"/proc/{pid}")]
 
 
+@pytest.mark.slow
 def test_what_waiting_for_the_disk_costs(shell: Shell, directory: Path) -> None:
     document = shell.json("bench-sync", "bench", "--sync", "--size", "100")
     assert 0 <= document["conditions"]["fresh"] == document["results"][0]["fresh"] <= 1

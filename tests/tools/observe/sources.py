@@ -32,6 +32,14 @@ def said(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+ELAPSED_SLACK = 1.0  # seconds: ps counts whole ones
+
+
+def elapsed(pid: int) -> float:
+    """How long a process has run, as ps says."""
+    return float(said("ps", "-o", "etimes=", "-p", str(pid)))
+
+
 class Used(NamedTuple):
     """What /proc says of one process."""
 

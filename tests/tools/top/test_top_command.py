@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from shmq.shm.liveness import status_of
 from shmq.testing import Broker
 from tests.tools.json_schema import check
-from tests.tools.shell import COMMAND, TIMEOUT, Shell
-
-pytestmark = pytest.mark.timed
+from tests.tools.observe import sources
+from tests.tools.shell import COMMAND, TIMEOUT, Shell, until
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,7 @@ def test_one_picture_as_json_names_exactly_who_takes_part(shell: Shell, broker: 
     assert 0.1 < document["seconds"] < TIMEOUT and document["faults"] == []
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_plain_text_and_jsonl_a_line_a_picture(shell: Shell, broker: Broker) -> None:
     text = shell.ok("top", "--interval", "100ms").decode()
     assert "\x1b" not in text and text.startswith(f"shmq {broker.name}  pid ") and text.count("PID") == 1
@@ -68,17 +69,20 @@ def test_without_a_broker_it_says_so_and_does_not_fail_to_show(tmp_path: Any) ->
     assert [fault["what"] for fault in document["faults"]] == ["instance"]
 
 
+@pytest.mark.slow
 def test_it_works_while_the_daemon_is_stopped_and_when_it_is_dead() -> None:
     with Broker() as broker:
         shell, marks = Shell(broker.url), broker.processes
         shell.ok("produce", "orders", "x")
         for mark in marks.values():
             os.kill(mark.pid, signal.SIGSTOP)
+        until(lambda: sources.stopped(marks), "all to stand still")
         document = shell.json("top", "top", "--interval", "100ms")
         assert {row["state"] for row in document["processes"] if row["role"] in marks} == {"stopped"}
         assert f"(pid {marks['bridge'].pid}) is stopped\n" in shell.ok("top", "--interval", "100ms").decode()
         for mark in marks.values():
             os.kill(mark.pid, signal.SIGKILL)
+        until(lambda: all(status_of(mark.pid).get("State", "Z")[0] in "XZ" for mark in marks.values()), "their ends")
         document = shell.json("top", "top", "--interval", "100ms")
         assert not document["served"]
         assert {row["state"] for row in document["processes"] if row["role"] in marks} <= {"dead", "zombie"}
