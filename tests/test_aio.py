@@ -327,7 +327,6 @@ def test_giving_back_extending_and_rejecting(shmq_broker: Broker) -> None:
     run(main())
 
 
-@pytest.mark.timed
 def test_listeners_are_coroutines_with_the_same_outcomes(shmq_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic, group = "orders", "billing"  # a broker of its own: its clock is moved
 

@@ -14,7 +14,7 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.etcd.server import needs_etcd
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.slow  # each is a program and a broker of its own
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -117,6 +117,7 @@ def service(shmq_broker: Broker) -> Iterator[str]:
     """The address of fastapi_app.py, served by uvicorn."""
     command = [sys.executable, "-P", "-m", "uvicorn", "--app-dir", str(EXAMPLES), "--port", "0", "fastapi_app:app"]
     environment = {**os.environ, "SHMQ_URL": shmq_broker.url, "PYTHONUNBUFFERED": "1"}
+    environment["SHMQ_TEST_PATIENCE"] = "10"  # its end waits as long for a broker that has stopped
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
     try:
@@ -161,7 +162,6 @@ def test_the_grind_loses_no_line_when_a_producer_and_a_consumer_are_killed(tmp_p
 
 
 @needs_etcd()
-@pytest.mark.slow
 def test_a_failover_misses_no_acknowledged_message() -> None:
     pytest.importorskip("urllib3")
     command = [sys.executable, "-P", str(EXAMPLES / "failover.py"), "--seconds", "2"]
@@ -179,6 +179,7 @@ def test_a_topic_is_a_table(start: Start) -> None:
     assert process.wait(60) == 0
 
 
+@pytest.mark.timed
 def test_reminders_come_when_they_are_due(start: Start) -> None:
     process = start("reminders.py")
     said = [line_of(process) for _ in range(3)]
@@ -187,7 +188,6 @@ def test_reminders_come_when_they_are_due(start: Start) -> None:
     assert process.wait(60) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

@@ -636,6 +636,7 @@ def test_a_link_that_is_closed_wakes_its_reader(bridge: LiveBridge) -> None:
         link.send(Command(code=1), time.monotonic() + 1)
 
 
+@pytest.mark.slow
 def test_no_descriptor_is_left_behind(bridge: LiveBridge) -> None:
     def descriptors() -> Counter[str]:
         """How many of each kind; what other threads open meanwhile they close as well."""

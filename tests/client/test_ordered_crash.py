@@ -19,7 +19,7 @@ from shmq.testing import Broker
 from tests.bridge.test_delays_survive import is_served
 from tests.seed import SEED
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.slow  # kills at random, for seconds
 
 MEMBER = Path(__file__).with_name("ordering.py")
 SECONDS = float(os.environ.get("SHMQ_CRASH_SECONDS", "4"))

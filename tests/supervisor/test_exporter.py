@@ -78,7 +78,7 @@ def test_nothing_else_is_served(broker: Broker) -> None:
     assert raw(address, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 431 ")
 
 
-@pytest.mark.timed
+@pytest.mark.slow  # their patience is five seconds
 def test_connections_that_say_nothing_do_not_keep_others_out_for_longer_than_their_patience(broker: Broker) -> None:
     address = address_of(broker)
     silent = [socket.create_connection(address, DEADLINE_SECONDS) for _ in range(40)]

@@ -90,6 +90,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     made.stop()
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_docker_s_small_memory_is_enough_to_start_and_to_share(box: Box) -> None:
     assert box.wait()["broker"] == "box"
@@ -98,12 +99,14 @@ def test_docker_s_small_memory_is_enough_to_start_and_to_share(box: Box) -> None
     assert json.loads(consumed.stdout)["messages"][0]["body"] == "42 apples", consumed
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_nothing_of_it_is_seen_outside(box: Box) -> None:
     box.wait()
     assert not [name for name in os.listdir("/dev/shm") if name.startswith("shmq.box.")]
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_who_shares_the_memory_and_not_the_process_numbers_is_told_what_is_missing(box: Box) -> None:
     box.wait()
@@ -116,6 +119,7 @@ def test_who_shares_the_memory_and_not_the_process_numbers_is_told_what_is_missi
 SOME = [[], ["ipc"], ["mount"], ["mount", "ipc"], ["pid"], ["pid", "ipc"], ["pid", "mount"]]
 
 
+@pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("shared", SOME, ids=lambda shared: "+".join(shared) or "none")
 def test_who_shares_only_some_namespaces_is_told_so_at_once(box: Box, shared: list[str]) -> None:
@@ -125,6 +129,7 @@ def test_who_shares_only_some_namespaces_is_told_so_at_once(box: Box, shared: li
     assert refused.returncode == 77 and "namespace" in document["error"] and document["hint"], document
 
 
+@pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("shared", SOME, ids=lambda shared: "+".join(shared) or "none")
 def test_nobody_is_called_dead_by_who_cannot_see_the_processes(box: Box, shared: list[str]) -> None:
@@ -146,6 +151,7 @@ def _if_well(looked: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(looked.stdout) if looked.returncode == 0 else None
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_broker_whose_memory_lies_elsewhere_is_not_taken_for_one_that_does_not_run(box: Box) -> None:
     box.wait()
@@ -156,6 +162,7 @@ def test_a_broker_whose_memory_lies_elsewhere_is_not_taken_for_one_that_does_not
     assert "--ipc=container" in document["hint"] and "serve" not in document["hint"]
 
 
+@pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize(
     "words", [["produce", "orders", "x"], ["consume", "orders", "-n", "1"]], ids=lambda words: words[0]
@@ -170,6 +177,7 @@ def test_who_does_not_have_the_log_at_its_path_is_told_so_before_the_first_messa
     assert f"mount {store} at the same path" in document["hint"]
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_memory_that_is_too_small_is_a_sentence_at_the_start(tmp_path: Path) -> None:
     tiny = Box(tmp_path, shm_mebibytes=4)

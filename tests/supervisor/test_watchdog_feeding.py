@@ -87,6 +87,7 @@ def instance_of(place: Place) -> Instance:
     return instance
 
 
+@pytest.mark.slow
 def test_it_says_ready_once_and_feeds_from_then_on(manager: Manager, served: subprocess.Popen[bytes]) -> None:
     said = manager.wait_for(lambda heard: heard.count("WATCHDOG=1") >= 3, before=0)
     assert said.count("READY=1") == 1 and said.index("READY=1") < said.index("WATCHDOG=1")
@@ -110,6 +111,7 @@ def test_a_stopped_process_starves_the_watchdog_and_is_named(
     manager.wait_for(lambda heard: "WATCHDOG=1" in heard and "STATUS=serving" in heard)
 
 
+@pytest.mark.slow
 def test_a_killed_bridge_is_replaced_and_fed_again(
     manager: Manager, served: subprocess.Popen[bytes], place: Place
 ) -> None:
@@ -122,12 +124,14 @@ def test_a_killed_bridge_is_replaced_and_fed_again(
     )
 
 
+@pytest.mark.slow
 def test_the_processes_it_starts_do_not_speak_for_it(served: subprocess.Popen[bytes], place: Place) -> None:
     for role, mark in instance_of(place).processes.items():
         if role != "supervisor":
             assert b"NOTIFY_SOCKET" not in Path(f"/proc/{mark.pid}/environ").read_bytes()
 
 
+@pytest.mark.slow
 def test_it_says_that_it_stops(manager: Manager, served: subprocess.Popen[bytes]) -> None:
     before = len(manager.heard)
     served.terminate()

@@ -22,10 +22,11 @@ from shmq.testing import Broker
 from tests.bridge.test_delays_survive import is_served
 from tests.seed import SEED
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.slow  # kills at random, for seconds
 
 MEMBER = Path(__file__).with_name("failing.py")
 SECONDS = float(os.environ.get("SHMQ_CRASH_SECONDS", "4"))
+KILLS_MIN = 3  # however slow the machine is
 PER_SECOND = 10  # messages for each second of kills
 Eventually = Callable[..., Any]
 
@@ -75,7 +76,7 @@ def test_i12_whoever_is_killed_a_message_that_always_fails_is_a_dead_letter_exac
             members.spawn()
             kills = Counter[str]()
             until = time.monotonic() + SECONDS
-            while time.monotonic() < until:
+            while time.monotonic() < until or kills.total() < KILLS_MIN:
                 time.sleep(dice.uniform(0.2, 0.7))  # not a wait: the moment of the kill
                 victim = dice.choice(("member", "member", "bridge", "keeper"))
                 kills[victim] += 1
@@ -90,7 +91,6 @@ def test_i12_whoever_is_killed_a_message_that_always_fails_is_a_dead_letter_exac
         finally:
             members.end()
         print(f"{dict(kills)} killed")
-        assert sum(kills.values()) >= 3
         assert stored(broker, "%DLQ%g") == Counter(sent)
         retry = "%RETRY%g" if kind == "push" else pop_retry_topic("g", "orders")
         tries = {(bytes(message.body), message.reconsume_times) for message in read(broker, retry)}
