@@ -3,12 +3,12 @@
 Brokers sweep what is dead on their host, and `shmq health` judges all of it, so a test would meet what the tests of
 another process leave. What a test starts has the memory of the test; processes and networks are the host's as before.
 
-A namespace is entered by one thread, and whatever that thread starts later is in it too. So the process that the user
+A namespace is entered by one thread, and all that this thread starts later is in it too. So the process that the user
 started enters when pytest is configured, with one thread, and each process of xdist before it is Python:
 
     python -P tests/shm/private_memory.py ARGUMENTS...    python ARGUMENTS... in memory of its own
 
-Only root may, and not in every container. Whoever may not shares the host's memory, and the head of the run says so.
+Only root may, and not in every container. A process that may not shares the host's memory; the head of the run says so.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Memory:
         self._is_own = is_own
 
     def pytest_report_header(self) -> str:
-        whose = "each process's own" if self._is_own else "the host's, shared with whatever runs there"
+        whose = "each process's own" if self._is_own else "the host's, shared with all that runs there"
         return f"memory: /dev/shm and System V objects are {whose}"
 
     def pytest_xdist_setupnodes(self, specs: list[Any]) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,9 @@ def place(tmp_path: Path, broker_name: str) -> Place:
     return place
 
 
-def only(place: Place) -> Leftover:
-    [found] = [entry for entry in find_leftovers(place) if entry.broker_name == place.broker_name]
+def only(place: Place, find: Callable[[Place], list[Leftover]] = find_leftovers) -> Leftover:
+    """What this test left: tests before it in this process left theirs."""
+    [found] = [entry for entry in find(place) if entry.broker_name == place.broker_name]
     return found
 
 
@@ -63,7 +65,7 @@ def test_who_looks_at_the_same_moment_is_waited_for(place: Place, monkeypatch: p
         broker.kill()
         assert only(place).state == "mapped"
         monkeypatch.setattr("shmq.shm.leftovers.time.sleep", lambda _: viewer.communicate())
-        [found] = find_settled_leftovers(place)
+        found = only(place, find_settled_leftovers)
     assert (found.state, viewer.returncode) == ("dead", 0)
     remove_leftover(place, found)
 

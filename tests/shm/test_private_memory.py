@@ -64,6 +64,6 @@ def test_where_nothing_can_be_mounted_there_is_no_half_of_a_memory(monkeypatch: 
             return -1
 
     monkeypatch.setattr(private_memory.ctypes, "CDLL", Kernel)
-    with ThreadPoolExecutor(1) as thread:  # whatever comes of it, this thread stays where it is
+    with ThreadPoolExecutor(1) as thread:  # this thread stays where it is
         entered = thread.submit(lambda: (private_memory.enter(), spaces("thread-self"), os.getcwd())).result()
     assert entered == (False, spaces("self"), os.getcwd())
