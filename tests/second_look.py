@@ -18,20 +18,20 @@ FAILED_MAX: Final = 5
 _LAST_FAILED: Final = Path(".pytest_cache/v/cache/lastfailed")
 
 
-class _Passed:
-    """Remembers which tests passed from set-up to tear-down."""
+class Outcomes:
+    """A plugin that remembers which tests failed, and which passed from set-up to tear-down."""
 
     def __init__(self) -> None:
         self._called: set[str] = set()
-        self._failed: set[str] = set()
+        self.failed: set[str] = set()
 
     @property
-    def nodeids(self) -> set[str]:
-        return self._called - self._failed
+    def passed(self) -> set[str]:
+        return self._called - self.failed
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._failed.add(report.nodeid)
+            self.failed.add(report.nodeid)
         elif report.when == "call" and report.passed:
             self._called.add(report.nodeid)
 
@@ -41,9 +41,9 @@ def second_look(failed: list[str]) -> int:
     if not 0 < len(failed) <= FAILED_MAX:
         print(f"no second look: {len(failed)} tests failed, 1 to {FAILED_MAX} may have", flush=True)
         return 1
-    passed = _Passed()
-    status = pytest.main(["--suite", "gate", "-n", "0", "--reruns", "0", *failed], plugins=[passed])
-    if status != pytest.ExitCode.OK or passed.nodeids != {*failed}:
+    outcomes = Outcomes()
+    status = pytest.main(["--suite", "gate", "-n", "0", "--reruns", "0", *failed], plugins=[outcomes])
+    if status != pytest.ExitCode.OK or outcomes.passed != {*failed}:
         return 1
     for nodeid in failed:
         print(f"flaked: {nodeid}", flush=True)

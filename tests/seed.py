@@ -6,4 +6,6 @@ tests/suites.py chooses it before tests are imported; all processes of a run hav
 import os
 from typing import Final
 
-SEED: Final = int(os.environ["SHMQ_TEST_SEED"])
+from tests.suites import SEED_VARIABLE
+
+SEED: Final = int(os.environ[SEED_VARIABLE])

@@ -30,6 +30,7 @@ PLACES: Final = {
     "tests/install": "long",
     "tests/interop": "peers",
     "tests/race": "faults",
+    "tests/stress": "long",
     "tests/test_conftest.py": "long",
     "tests/test_second_look.py": "long",
     "tests/test_soak.py": "long",
