@@ -1,7 +1,7 @@
 """How far the scrubber came and what it found, in a file that every tool may read.
 
 <root>/shmq.scrub        the state, sealed JSON, written every few seconds while a pass goes on and at its end
-<root>/shmq.scrub.now    who makes it asks for a whole pass at once; the keeper removes it when the pass begins
+<root>/shmq.scrub.now    asks for a whole pass at once; the keeper removes it when the pass has begun
 """
 
 from __future__ import annotations
@@ -59,6 +59,18 @@ def read_scrub_state(root: Path) -> ScrubState | None:
         if type(value) is type(default):
             setattr(state, name, value)
     return state
+
+
+def asked_pass(root: Path, passes_before: int) -> ScrubState | None:
+    """Return the state at the end of a pass that was asked for when `passes_before` were finished; None until then.
+
+    The keeper writes that the pass began before it takes the request away, so the request is looked at first: after it
+    has gone, no state is that of the pass before.
+    """
+    if StoreLayout(root, Access(-1)).scrub_request.exists():
+        return None
+    state = read_scrub_state(root)
+    return state if state is not None and state.passes > passes_before and state.position < 0 else None
 
 
 def write_scrub_state(layout: StoreLayout, state: ScrubState) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shmq.store.layout import file_name
-from shmq.store.scrub_state import ScrubState, read_scrub_state
+from shmq.store.scrub_state import ScrubState, asked_pass, read_scrub_state
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -14,13 +14,7 @@ def scrubbed(running: Any, eventually: Eventually) -> ScrubState:
     """Ask for a pass and return what it found."""
     before = read_scrub_state(running.root) or ScrubState()
     (running.root / "shmq.scrub.now").touch()
-
-    def done() -> ScrubState | None:
-        state = read_scrub_state(running.root)
-        asked = (running.root / "shmq.scrub.now").exists()
-        return state if state and not asked and state.passes > before.passes and state.position < 0 else None
-
-    found = eventually(done)
+    found = eventually(lambda: asked_pass(running.root, before.passes))
     assert isinstance(found, ScrubState)
     return found
 

@@ -14,7 +14,7 @@ from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
 from shmq.shm.access import Access
 from shmq.shm.liveness import is_alive
 from shmq.store.layout import StoreLayout
-from shmq.store.scrub_state import ScrubState, read_scrub_state
+from shmq.store.scrub_state import ScrubState, asked_pass, read_scrub_state
 from shmq.tools.broker.memory import find_instance
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.terminal.exit_code import ExitCode
@@ -59,16 +59,13 @@ def _run(root: Path, timeout: float | None) -> ScrubState:
             f"no right to make a file in {root}", hint="run it as the user that the broker runs as"
         ) from error
     until = None if timeout is None else time.monotonic() + timeout
-    while True:
-        state = read_scrub_state(root)
-        asked = StoreLayout(root, Access(-1)).scrub_request.exists()
-        if state is not None and not asked and state.passes > before.passes and state.position < 0:
-            return state
+    while (state := asked_pass(root, before.passes)) is None:
         if until is not None and time.monotonic() > until:
             raise RequestTimeout(
                 f"the pass did not end within {timeout:g} s", hint="it goes on: shmq store scrub shows its result"
             )
         time.sleep(_LOOK_SECONDS)
+    return state
 
 
 def _print(call: Call, state: ScrubState) -> None:
