@@ -20,11 +20,14 @@ import threading
 class SignalEvent(threading.Event):
     """A `threading.Event` for handlers of signals; it keeps one descriptor open for as long as it lives."""
 
+    _descriptor = -1  # where none could be had
+
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
     def is_set(self) -> bool:
         """Whether it was set since it was last cleared."""

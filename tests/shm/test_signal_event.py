@@ -1,7 +1,10 @@
 """shmq.shm.signal_event: an event for handlers of signals."""
 
+import errno
+import gc
 import os
 import resource
+import sys
 import threading
 
 import pytest
@@ -65,3 +68,18 @@ def test_its_descriptor_ends_with_it() -> None:
     del event
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_where_no_descriptor_is_left_the_error_is_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    also_said: list[object] = []
+    monkeypatch.setattr(os, "eventfd", refused)
+    monkeypatch.setattr(sys, "unraisablehook", also_said.append)
+    with pytest.raises(OSError, match="Too many") as failed:
+        SignalEvent()
+    failed.value.__traceback__ = None  # which has the object
+    del failed
+    gc.collect()
+    assert not also_said

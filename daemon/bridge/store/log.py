@@ -150,15 +150,19 @@ class StoreLog:
 
     def _patiently(self, append: Callable[..., Any], *positional: Any, **named: Any) -> Any:
         """Append, and count what comes of it."""
+        stored = self._tried(append, *positional, **named)
+        self.congestion.stored += 1
+        return stored
+
+    def _tried(self, append: Callable[..., Any], *positional: Any, **named: Any) -> Any:
         try:
-            stored = append(*positional, timeout=0.0 if self._is_stuck else self._patience, **named)
+            done = append(*positional, timeout=0.0 if self._is_stuck else self._patience, **named)
         except (BrokerBusy, SegmentFull):
             self._is_stuck = True
             self.congestion.refused += 1
             raise
         self._is_stuck = False
-        self.congestion.stored += 1
-        return stored
+        return done
 
     def append_encoded_batch(
         self,
@@ -254,8 +258,8 @@ class StoreLog:
         return [Stored._make(each) for each in stored]
 
     def raise_fence(self, log_position: int) -> None:
-        self._patiently(lambda timeout: self._log.raise_fence(log_position, timeout))
-        self.congestion.stored -= 1  # it is no record: who found no room behind it has stored nothing
+        # Not counted as stored: a request that finds no room behind its fence has stored nothing.
+        self._tried(lambda timeout: self._log.raise_fence(log_position, timeout))
 
     def settled(self, queue: int, queue_offset: int) -> tuple[int, Sequence[int]]:
         next_offset, numbers = self._log.settled(queue, queue_offset)

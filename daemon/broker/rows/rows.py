@@ -273,7 +273,7 @@ class Rows(Part):
             except ShmqError:
                 if not effects:
                     raise
-                break  # whoever waited for the rows before is answered; who asks for the rest is told
+                break  # requests that waited for the rows before are answered; one that asks for the rest is told
             effects += news
             if not moved:
                 break
