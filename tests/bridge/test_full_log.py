@@ -149,7 +149,7 @@ def ask_others(bridge: LiveBridge) -> None:
         ask(other, 20)
 
 
-def test_more_than_can_wait_is_refused_at_once() -> None:
+def test_each_of_more_sends_than_can_wait_has_one_answer_and_others_are_served() -> None:
     with broker() as (bridge, peer), beating(bridge):
         fill(bridge, peer)
         flood = PARKED_MAX + 100
@@ -162,8 +162,8 @@ def test_more_than_can_wait_is_refused_at_once() -> None:
             codes.append(reply.code)
         sender.join()
         assert codes.count(Response.SUCCESS) <= 2  # what was left in the file
+        # How many wait at once depends on how fast they come: tests/broker/test_parking.py has the bounds.
         assert set(codes) <= {Response.SUCCESS, Response.SYSTEM_BUSY, Response.SERVICE_NOT_AVAILABLE}
-        assert Response.SYSTEM_BUSY in codes
         ask(peer, 3)
 
 
