@@ -45,7 +45,7 @@ UNIT_BYTES: Final[int]
 RETRY_QUEUE_BASE: Final[int]
 """Queue ids from here on are a retry topic's, as `Reader.assign` takes and messages show them."""
 STAMP_AGE_MS: Final[int]
-"""How far the clock that an append is stamped with may be behind `wall_ms` of when it begins."""
+"""How far the clock that an append is stamped with may be behind `Store.clock_ms` of when it begins, unless it stands."""
 UNIT_DELAY_BASE: Final[int]
 """A tag code of UNIT_DELAY_BASE + n becomes store time + n milliseconds in the unit."""
 FRAME_UNITS: Final[int]
@@ -70,12 +70,6 @@ def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
 def process_start(pid: int, /) -> int:
     """Field 22 of /proc/pid/stat, or 0 when there is no such process or it is a zombie."""
-
-def wall_ms() -> int:
-    """The clock that stamps records: ms since the epoch."""
-
-def wall_advance(milliseconds: int, /) -> None:
-    """Move that clock of this process ahead; for tests."""
 
 def layout_bytes(
     *, file_bytes: int, topic_max: int, queue_max: int, frame_max: int, client_max: int, group_max: int, offset_max: int
@@ -396,6 +390,8 @@ class Store:
 
     head: dict[str, Any]  # copy of struct shmq_head; the fields of its sizes stand beside the others
     writable: bool
+    clock_ms: int  # the broker's clock, which stamps records: ms since the epoch
+    clock_ahead_ms: int | None  # how far it is ahead of the host's; None where it stands
     client_slot: int  # set after registration; -1 before
     log_end: int
     described_end: int  # no record from here to the log's end has properties; read it after the end
@@ -614,6 +610,9 @@ class BrokerTables:
     def set_store_host(self, host: bytes, /) -> None:
         """Where records say they are stored: IPv4 address and port, 8 bytes. Producers made later say so; set it before
         any client attaches."""
+    def clock_advance(self, milliseconds: int, /) -> None:
+        """Move the broker's clock ahead, for every process; for tests."""
+
     def topic_put(
         self, name: str, *, read_queues: int, write_queues: int, perm: int = 6, flags: int = 0, kind: int = 0
     ) -> int: ...

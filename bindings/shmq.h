@@ -132,7 +132,7 @@ struct shmq_sizes {            /* chosen at creation, immutable */
     uint32_t offset_max;       /* (group, queue) pairs */
 };
 
-struct shmq_head {             /* immutable once magic is set, but for store_host */
+struct shmq_head {             /* immutable once magic is set, but for store_host and clock */
     _Atomic uint64_t magic;    /* stored last by the creator */
     uint32_t abi;
     uint32_t mutex_bytes;
@@ -149,6 +149,7 @@ struct shmq_head {             /* immutable once magic is set, but for store_hos
     char boot_id[40];
     char broker_name[128];
     char store_path[1024];
+    _Atomic uint64_t clock;    /* of 0 the host's, else tests set it: clock.c */
 };
 static_assert(sizeof(struct shmq_head) <= 4096, "the head is one page");
 
@@ -404,8 +405,6 @@ struct shmq_io {
     uint64_t (*boottime_ns)(void);
 };
 SHMQ_API extern const struct shmq_io shmq_io_posix;
-/* Move the wall clock of this process ahead of the host's, for tests; what is stamped after it comes from then. */
-SHMQ_API void shmq_wall_advance(uint64_t milliseconds);
 
 /* ---- CRC-32 (the IEEE polynomial RocketMQ uses), crc.c ---------------------------------------------- */
 /* `raw` forms keep the register: no initial or final inversion, so they are linear over XOR. */
@@ -436,7 +435,7 @@ SHMQ_API int32_t shmq_tag_hash(const char *utf8, size_t bytes);
  * time passes SHMQ_UNIT_DELAY_BASE + delay; the append writes store time + delay. */
 #define SHMQ_UNIT_DELAY_BASE INT64_MIN
 #define SHMQ_UNIT_DELAY_MS_MAX (INT64_C(1) << 40)
-#define SHMQ_STAMP_AGE_MS 1 /* an append is stamped with the wall clock of when it begins, or at most this much before */
+#define SHMQ_STAMP_AGE_MS 1 /* an append is stamped with the clock of when it begins, or at most this much before; clock.c */
 #define SHMQ_HOLE_TOPIC "RMQ_SYS_SHMQ_HOLE" /* filler left by an evicted claim, sysFlag rollback: no reader dispatches it */
 
 struct shmq_spec {             /* what to store; pointers are borrowed for the call */
@@ -669,8 +668,13 @@ struct shmq_format_options {
     const char *broker_name;
     const char *store_path;
     uint32_t frame_ready;       /* frames whose memory is reserved already */
+    uint64_t clock_stands_ms;   /* 0: the broker's clock is the host's; else it stands there, for tests */
 };
 SHMQ_API enum shmq_status shmq_store_format(void *control, void *readers, const struct shmq_format_options *options);
+/* The broker's clock, ms since the epoch: the host's, ahead of it, or one that stands. Tests move it; clock.c. */
+#define SHMQ_CLOCK_STANDS (UINT64_C(1) << 63)
+SHMQ_API uint64_t shmq_clock_ms(const struct shmq_store *store);
+SHMQ_API void shmq_clock_advance(struct shmq_store *store, uint64_t milliseconds);
 /* Attach to mapped segments. The store owns the mappings only if `own_maps`. */
 SHMQ_API enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size_t control_bytes, void *units,
                                    size_t units_bytes, void *readers, size_t readers_bytes, bool writable,

@@ -30,6 +30,7 @@ _CHOICES = {
     "log_format": ("text", "json"),
     "tls_mode": ("disabled", "permissive", "enforcing"),
     "role": ("master", "sync-master", "slave"),
+    "clock": ("host", "movable", "frozen"),
 }
 
 # name: (least, most); most keeps every product of the segment layout far from overflow
@@ -51,6 +52,7 @@ _RANGES = {
     "in_sync_min": (1, 2),
     "tcp_connections_max": (0, 65536),
     "address_connections_max": (0, 65536),
+    "clock_ms": (0, 1 << 45),
 }
 COMMAND_LINE = "command line"  # where a setting comes from
 _PORT_MAX = 65535
@@ -108,7 +110,8 @@ class Options:
             back.
         disk_force_percent: use of the disk at which files go that have not expired, as when_full says.
         when_full: "refuse": none; "delete-consumed": those that every group has consumed; "delete-oldest": the oldest.
-        movable_clock: let local clients move the broker's clock ahead; for tests.
+        clock: for tests; "movable": local clients may move the broker's clock ahead; "frozen": nothing else moves it.
+        clock_ms: where a frozen one stands at first, in ms since the epoch; 0 is the time of the start.
         disk_refuse_percent: use of the disk above which nothing is stored; 100 switches that off.
         listen: HOST:PORT of the broker's main TCP port; the VIP port is two below. Port 0: any, and no VIP port.
         nameserver_listen: HOST:PORT of the embedded name server.
@@ -165,7 +168,8 @@ class Options:
     unit_memory_bytes: int = 64 << 20
     populate_bytes: int = 16 << 20
     log_format: str = "text"
-    movable_clock: bool = False
+    clock: str = "host"
+    clock_ms: int = 0
     tcp: bool = True
     listen: str = "127.0.0.1:10911"
     nameserver_listen: str = "127.0.0.1:9876"

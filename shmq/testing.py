@@ -30,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from shmq.client.client_id import pid_of as pid_of
 from shmq.errors import BrokerNotRunning, UsageError
@@ -72,16 +72,28 @@ class Broker:
     Args:
         name: of the broker; a slave has its master's. Else one that no other has.
         tcp: serve RocketMQ's clients too, on free ports of loopback; see `name_server` and `broker_address`.
+        clock: "movable" runs, and `advance` moves it ahead; "frozen" stands until `advance` moves it, so that nothing
+            is due because a machine was slow; "host" is the host's.
         settings: those of the daemon, as in its options: auto_create, default_queues, flush, segments, file_bytes, …
             They are added to `SMALL`, which keeps a test at a few dozen MiB; with small=False to those of `shmq serve`.
     """
 
-    def __init__(self, *, timeout: float = START_TIMEOUT, tcp: bool = False, name: str = "", **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        timeout: float = START_TIMEOUT,
+        tcp: bool = False,
+        name: str = "",
+        clock: Literal["movable", "frozen", "host"] = "movable",
+        **settings: Any,
+    ) -> None:
         self.name = name or f"test-{os.getpid()}-{next(_serial)}"
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
         self._timeout = timeout
         is_small = settings.pop("small", True)
-        network = {"movable_clock": True, "tcp": tcp, "listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0"}
+        network = {"clock": clock, "tcp": tcp, "listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0"}
+        if clock == "frozen":
+            settings.setdefault("clock_ms", int(time.time() * 1000))
         self._settings = {**network, **(SMALL if is_small else {}), **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self._observer: Connection | None = None
@@ -199,6 +211,10 @@ class Broker:
         return connect(self.url, **arguments)
 
     # -- looking
+    def time(self) -> float:
+        """Return the time on its clock, in seconds since the epoch."""
+        return self._watch()._local().wire.now_ms() / 1000
+
     def expect(self, topic: str, n: int = 1, timeout: float | None = None) -> list[Message]:
         """Return the next `n` messages of a topic, by whomever they were sent; each message is returned once.
 
@@ -246,12 +262,21 @@ class Broker:
     def advance(self, seconds: float) -> None:
         """Move the clocks ahead by which things come later: the broker's, and those of this process' connections.
 
-        Delays of messages, of `nack` and `Retry`, invisible times and the client's own intervals pass at once, and what
-        the broker stores from then on says so. Other processes and waits inside a `receive` are not moved.
+        Delays of messages, of `nack` and `Retry`, invisible times, checks of transactions, the age at which files go
+        and the client's own intervals pass at once, and what any process stores from then on says so. What has come due
+        is in its topic when this returns, unless there is very much of it.
+
+        With `clock="frozen"` nothing else makes these times pass; a restart goes on where the clock stood. Real time
+        goes on for who is alive or connected, waits inside a `receive`, flushes, and what a member keeps to itself:
+        ordered messages and those that are given back for a second or less. Limits of TCP connections that are no
+        member's, such as that of a silent one, pass with the frozen clock.
         """
         for connection in self._local():
             connection._local().poppers.settle()  # what was acknowledged before counts
-        self._watch()._local().wire.control.advance_clock(seconds)
+        wire = self._watch()._local().wire
+        wire.control.advance_clock(seconds)
+        if self._settings["clock"] == "frozen":
+            self._settings["clock_ms"] = wire.now_ms()
         for connection in self._local():
             connection._clock.advance(seconds)
             connection._timetable.clock_moved()

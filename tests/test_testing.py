@@ -218,6 +218,63 @@ def test_advance_delivers_what_waits_for_its_time(shmq_broker: Broker) -> None:
         assert shmq_broker.expect("orders", timeout=60)[0].body == b"an hour"
 
 
+def test_a_frozen_clock_stands_in_every_process_until_it_is_advanced(
+    shmq_broker_factory: Callable[..., Broker],
+) -> None:
+    broker = shmq_broker_factory(clock="frozen", clock_ms=1_800_000_000_000)
+    with broker.connect() as mq:
+        assert mq.send("orders", b"now").store_ms == 1_800_000_000_000
+        mq.send("orders", b"level 3", delay_level=3)
+        mq.send("orders", b"soon", delay=60)
+        broker.expect("orders", timeout=60)
+        with mq.pull_consumer("orders") as consumer:
+            consumer.poll(10, wait=60)
+            broker.advance(9.999)
+            assert consumer.poll(10) == []
+            broker.advance(0.001)
+            assert [message.store_ms for message in consumer.poll(10)] == [1_800_000_010_000]
+            broker.advance(49.999)
+            assert consumer.poll(10) == []
+            broker.advance(0.002)
+            assert [message.body for message in consumer.poll(10)] == [b"soon"]
+        assert broker.time() == 1_800_000_060.001
+        program = f"import shmq; print(shmq.connect({broker.url!r}).send('orders', b'x').store_ms)"
+        other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        assert other.stdout.split() == ["1800000060001"], other.stderr
+
+
+def test_a_frozen_clock_goes_on_where_it_stood_after_kill_and_restart(
+    shmq_broker_factory: Callable[..., Broker],
+) -> None:
+    broker = shmq_broker_factory(clock="frozen")
+    broker.advance(3600)
+    stood = broker.time()
+    broker.kill_daemon()
+    broker.start()
+    assert broker.time() == stood
+    broker.restart()
+    assert broker.time() == stood
+
+
+def test_what_waits_for_a_lease_a_retry_or_a_check_waits_for_the_frozen_clock(
+    shmq_broker_factory: Callable[..., Broker],
+) -> None:
+    broker = shmq_broker_factory(clock="frozen")
+    asked: list[bytes] = []
+    with broker.connect() as mq:
+        mq.transaction_checker("shop")(lambda message: asked.append(message.body) or shmq.COMMIT)
+        half = mq.producer(group="shop").transaction("paid", b"half")
+        mq.send("orders", b"x")
+        with mq.simple_consumer("orders", group="billing", invisible=30) as consumer:
+            assert [message.attempt for message in consumer.receive(wait=60)] == [1]
+            broker.advance(29.999)
+            assert consumer.receive() == []
+            broker.advance(0.001)
+            assert [message.attempt for message in consumer.receive(wait=60)] == [2]
+        assert broker.expect("paid", timeout=60)[0].body == b"half"
+        assert asked == [b"half"] and half is not None, "its producer lives, and says nothing"
+
+
 @pytest.mark.slow
 def test_brokers_compile_their_modules_once_where_python_writes_no_byte_code(tmp_path: Path) -> None:
     program = """if True:

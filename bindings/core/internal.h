@@ -170,8 +170,8 @@ enum shmq_status shmq_room_enter(struct shmq_store *store, struct shmq_commit *c
 enum shmq_status shmq_room_frames(struct shmq_store *store, const struct shmq_commit *commit); /* lock held */
 /* Lock held, and the next file is there: end the file of the log end with a BLANK. */
 void shmq_roll(struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t end);
-/* append.c */
-uint64_t shmq_now_ms_cached(struct shmq_store *store); /* wall clock, at most a quarter of a millisecond old */
+/* clock.c */
+uint64_t shmq_now_ms_cached(struct shmq_store *store); /* the broker's clock, at most a quarter of a millisecond old */
 
 /* wake.c */
 static inline uint64_t shmq_watched_bit(uint32_t queue)

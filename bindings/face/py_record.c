@@ -26,24 +26,6 @@ static PyObject *core_tag_hash(PyObject *module, PyObject *tag)
     return text ? PyLong_FromLong(shmq_tag_hash(text, (size_t)bytes)) : NULL;
 }
 
-static PyObject *core_wall_ms(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    return PyLong_FromUnsignedLongLong(shmq_io_posix.wall_ms());
-}
-
-static PyObject *core_wall_advance(PyObject *module, PyObject *milliseconds)
-{
-    (void)module;
-    unsigned long number = PyLong_AsUnsignedLong(milliseconds);
-    if (number == (unsigned long)-1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    shmq_wall_advance(number);
-    Py_RETURN_NONE;
-}
-
 static PyObject *core_process_start(PyObject *module, PyObject *pid)
 {
     (void)module;
@@ -230,8 +212,6 @@ PyMethodDef record_functions[] = {
      "Java's String.hashCode, which RocketMQ stores in the unit of a tagged message."},
     {"process_start", core_process_start, METH_O,
      "Field 22 of /proc/pid/stat, or 0 when there is no such process or it is a zombie."},
-    {"wall_ms", core_wall_ms, METH_NOARGS, "The clock that stamps records: ms since the epoch."},
-    {"wall_advance", core_wall_advance, METH_O, "Move that clock of this process ahead by milliseconds; for tests."},
     {"layout_bytes", (PyCFunction)(void (*)(void))core_layout_bytes, METH_VARARGS | METH_KEYWORDS,
      "Sizes of the control, units and readers segments."},
     {"record_encode", (PyCFunction)(void (*)(void))core_record_encode, METH_VARARGS | METH_KEYWORDS,

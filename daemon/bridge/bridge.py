@@ -17,7 +17,6 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.connection import BridgeConnection, Budget
@@ -33,7 +32,7 @@ from shmq.daemon.bridge.route_waits import Registration, RouteWaits
 from shmq.daemon.bridge.send_path import Held, Origin, SendPath, Served
 from shmq.daemon.bridge.send_wait import SENDS, too_late
 from shmq.daemon.bridge.sockets.peer import peer_of
-from shmq.daemon.bridge.sockets.reception import Reception, is_loopback_address
+from shmq.daemon.bridge.sockets.reception import Arrival, Door, Reception, is_loopback_address
 from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
@@ -50,20 +49,12 @@ from shmq.shm.counters import LooseCounters
 EventLog = Callable[..., None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Door:
-    """One listening socket; the caller of `listen` keeps and closes it."""
-
-    socket: socket.socket
-    refused: frozenset[int]
-
-    @property
-    def is_local(self) -> bool:
-        return self.socket.family == socket.AF_UNIX
-
-
 class Bridge:
-    """Connections and the one logic behind them; lives inside one event loop."""
+    """Connections and the one logic behind them; lives inside one event loop.
+
+    Args:
+        standing_clock: seconds on the broker's clock where that stands, for tests: limits of connections pass by it.
+    """
 
     def __init__(
         self,
@@ -76,6 +67,7 @@ class Bridge:
         pulls: PullPath | None = None,
         upstreams: Upstreams | None = None,
         figures: BridgeFigures | None = None,
+        standing_clock: Callable[[], float] | None = None,
     ) -> None:
         self.limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
@@ -93,8 +85,8 @@ class Bridge:
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
         self._connection_id = 0
-        self._accepting: dict[int, tuple[BridgeConnection, asyncio.Task[None]]] = {}
-        self._doors: list[_Door] = []
+        self._arrivals: dict[int, Arrival] = {}
+        self._doors: list[Door] = []
         self._is_closed = False
         self.busy_poll = BusyPoll()
         self._wake: asyncio.TimerHandle | None = None
@@ -102,10 +94,8 @@ class Bridge:
         self._storing = NextTurn(self.arrived)
         self._settling = Settling()
         self._route_waits: RouteWaits | None = None
-
-    def now(self) -> float:
-        """Seconds on a clock that never goes back."""
-        return time.monotonic()
+        self.now = standing_clock or time.monotonic
+        self.spares_members = standing_clock is not None
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -118,11 +108,11 @@ class Bridge:
         Args:
             refused: request codes that are answered as unknown to connections of this socket.
         """
-        door = _Door(listener, frozenset(refused))
+        door = Door(listener, frozenset(refused))
         self._doors.append(door)
         asyncio.get_running_loop().add_reader(listener, self._accept, door)
 
-    def _accept(self, door: _Door) -> None:
+    def _accept(self, door: Door) -> None:
         for _ in range(self.limits.accepts_per_turn):
             try:
                 accepted, address = door.socket.accept()
@@ -135,16 +125,16 @@ class Bridge:
                 return
             self._take(door, accepted, address)
 
-    def _pause_accepting(self, door: _Door) -> None:
+    def _pause_accepting(self, door: Door) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(door.socket)
         loop.call_later(self.limits.tick_interval, self._resume_accepting, door)
 
-    def _resume_accepting(self, door: _Door) -> None:
+    def _resume_accepting(self, door: Door) -> None:
         if not self._is_closed:
             asyncio.get_running_loop().add_reader(door.socket, self._accept, door)
 
-    def _take(self, door: _Door, accepted: socket.socket, address: object) -> None:
+    def _take(self, door: Door, accepted: socket.socket, address: object) -> None:
         self._connection_id += 1
         host = None if door.is_local else address_of(address).host
         reason = self._reception.take(self._connection_id, host)
@@ -167,11 +157,12 @@ class Bridge:
         silence = limits.first_frame_timeout
         if not door.is_local and self._may_be_silent(address_of(address).host):
             silence = limits.tcp_idle_timeout
-        task = asyncio.get_running_loop().create_task(
-            self._reception.open(accepted, lambda: connection, is_local=door.is_local, silence=silence)
-        )
-        self._accepting[connection.connection_id] = connection, task
-        task.add_done_callback(lambda _: self._accepted(task, connection))
+        arrival = Arrival(connection, until=self.now() + silence)
+        self._arrivals[connection.connection_id] = arrival
+        speaks = lambda: arrival.grant(self.now() + limits.first_frame_timeout)  # noqa: E731
+        opening = self._reception.open(accepted, lambda: connection, is_local=door.is_local, speaks=speaks)
+        arrival.task = task = asyncio.get_running_loop().create_task(opening)
+        task.add_done_callback(lambda _: self._arrived(task, connection))
 
     def _make_room(self, host: str) -> bool:
         """Close a TCP connection that nobody knows; False when there is none.
@@ -179,10 +170,10 @@ class Bridge:
         The one that is silent for longest, and before it one that has never spoken.
         """
         is_crowded, latest = self._reception.is_crowded(host), self.now() - self.limits.idle_kept
-        accepting = [connection for connection, _ in self._accepting.values()]
+        arriving = [arrival.connection for arrival in self._arrivals.values()]
         silent = [
             connection
-            for connection in [*accepting, *self._connections.values()]
+            for connection in [*arriving, *self._connections.values()]
             if connection.remote is not None
             if connection.idle_since < latest and not self._is_known(connection)
             if not is_crowded or connection.remote.host == host
@@ -191,8 +182,8 @@ class Bridge:
             return False
         oldest = min(silent, key=lambda connection: (connection.has_spoken, connection.idle_since))
         self._reception.leave(oldest.connection_id)
-        if oldest.connection_id in self._accepting:
-            self._accepting[oldest.connection_id][1].cancel()  # its first byte would say whether it speaks TLS
+        if oldest.connection_id in self._arrivals:
+            self._arrivals[oldest.connection_id].cancel()  # its first byte would say whether it speaks TLS
             return True
         oldest.abort(f"silent for {self.now() - oldest.idle_since:.0f} s, and its place was needed")
         return True
@@ -206,7 +197,7 @@ class Bridge:
     def _turned_away(self, host: str | None, reason: str) -> None:
         self.log("connection.refused", about=host or "", remote=host or "local", reason=reason)
 
-    def _connection_of(self, door: _Door, accepted: socket.socket, address: object, refusal: str) -> BridgeConnection:
+    def _connection_of(self, door: Door, accepted: socket.socket, address: object, refusal: str) -> BridgeConnection:
         if door.is_local:
             return BridgeConnection(self, self._connection_id, peer_of(accepted), refused=door.refused, refusal=refusal)
         prepare_accepted(accepted)
@@ -227,8 +218,8 @@ class Bridge:
         """Whether a peer may open a connection long before it needs it, as some of RocketMQ's clients do."""
         return self.security.admission.rules is None or is_loopback_address(host)
 
-    def _accepted(self, task: asyncio.Task[None], connection: BridgeConnection) -> None:
-        self._accepting.pop(connection.connection_id, None)
+    def _arrived(self, task: asyncio.Task[None], connection: BridgeConnection) -> None:
+        self._arrivals.pop(connection.connection_id, None)
         if task.cancelled() or (error := task.exception()) is None:
             return
         self._reception.leave(connection.connection_id)
@@ -333,7 +324,7 @@ class Bridge:
     def hold(self, connection: BridgeConnection, held: Held, data: bytes) -> None:
         """Keep answers until the disk has what they acknowledge."""
         is_first = self._held.wanted_end is None
-        self._held.hold(connection, held, self.now(), code=code_of(data), began_ns=time.monotonic_ns())
+        self._held.hold(connection, held, time.monotonic(), code=code_of(data), began_ns=time.monotonic_ns())
         if is_first and self._want is not None:
             self._want(held.end)
 
@@ -444,7 +435,7 @@ class Bridge:
 
     def wait_for_routes(self, registration: Registration) -> None:
         """Let answers to changes of topics wait from now on until this has told the name servers."""
-        self._route_waits = RouteWaits(registration, self.now, self._reply)
+        self._route_waits = RouteWaits(registration, time.monotonic, self._reply)
 
     # -- time
 
@@ -456,9 +447,13 @@ class Bridge:
         now = self.now()
         for connection in list(self._connections.values()):
             connection.check_time(now)
+        for connection_id, arrival in self._arrivals.items():
+            if now > arrival.until and arrival.cancel():
+                self._reception.leave(connection_id)
+                self._turned_away(arrival.host, "it took too long to say whether it speaks TLS, or to agree on it")
         if self._route_waits is not None:
             self._route_waits.look()
-        if late := self._held.take_late(now):
+        if late := self._held.take_late(time.monotonic()):
             self._release(late, self._outcome(late[-1].held.end))
         self._guarded("a tick", lambda: self._logic.tick(self._now_ms()))
 
@@ -488,8 +483,8 @@ class Bridge:
         self._is_closed = True
         for turn in (self._waking, self._storing, self._settling):
             turn.close()
-        for _, task in self._accepting.values():
-            task.cancel()
+        for arrival in self._arrivals.values():
+            arrival.cancel()
         if self._wake is not None:
             self._wake.cancel()
         for connection in list(self._connections.values()):

@@ -108,6 +108,7 @@ async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, t
         sends=around.sends,
         pulls=PullPath(around.store, broker.plans, around.security.admission),
         figures=around.figures,
+        standing_clock=around.tables.standing_clock,
     )
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:

@@ -143,7 +143,7 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         delay_levels=options.delay_levels,
         timer_max_delay_seconds=options.timer_max_delay_seconds,
         retention_hours=options.retention_hours,
-        movable_clock=options.movable_clock,
+        movable_clock=options.clock != "host",
         uses_tls=options.tls_mode != "disabled",
         cluster=options.cluster,
         store_identity=store_identity(instance),

@@ -79,6 +79,7 @@ async def _serve(around: Surroundings, tether: Tether) -> int:
         pulls=PullPath(around.store, logic.plans, around.security.admission),
         upstreams=upstreams,
         figures=around.figures,
+        standing_clock=around.tables.standing_clock,
     )
     link = GroupLink(around.place.socket_path, groups, around.settings, renewed=upstreams.tell_again)
     with contextlib.ExitStack() as open_things:

@@ -150,7 +150,7 @@ class Broker(Dispatch):
         self._rows = Rows(storage, settings, levels)
         self._count(transactions)
         return [
-            ClockRequests(tables, settings, self._pops.clock_moved),
+            ClockRequests(tables, settings, self.tick),
             self._figures,
             TransactionRequests(transactions, check_back, settings),
             transactions,

@@ -57,7 +57,11 @@ class DiskRoom(NamedTuple):
 
 
 class Clock(Protocol):
-    """The clock that stamps records."""
+    """The broker's clock, by which messages come and go.
+
+    Tests move it, and may let it stand. Who is connected, who waits for an answer and how soon something that failed is
+    tried again go by the time that comes in with each call, which always runs.
+    """
 
     @property
     def clock_ms(self) -> int:
@@ -67,11 +71,14 @@ class Clock(Protocol):
     def stamp_ms(self) -> int:
         """The least an append that begins now is stamped with: what is due by then is not delivered early.
 
-        It is a little behind `clock_ms`, because appends do not look at the clock each time.
+        It is a little behind `clock_ms`, because appends do not look at the clock each time; not where it stands.
         """
 
+    def steady_ms(self, now_ms: int) -> int:
+        """Return the moment `now_ms` on a clock that tests move as the broker's and that nobody else sets."""
+
     def advance_clock(self, milliseconds: int) -> None:
-        """Move that clock ahead, for this process."""
+        """Move the clock ahead, for every process of this broker."""
 
 
 class Topics(Protocol):

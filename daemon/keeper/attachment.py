@@ -250,6 +250,7 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
         flush_sync=options.flush_sync,
         confirms=options.confirms,
         trusts_reads=options.trusts_reads,
+        clock_stands_ms=(options.clock_ms or int(time.time() * 1000)) if options.clock == "frozen" else 0,
     )
     log("segments.created", generation=f"{instance.generation:016x}", kind=instance.kind, bytes=instance.segment_bytes)
     try:

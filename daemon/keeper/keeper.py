@@ -101,7 +101,7 @@ class Keeper:
         if self._attached.report is None:
             self._take_over()
         self._space.round(time.monotonic())
-        self._retention.round(time.monotonic(), time.time(), has_room=self._space.has_room)
+        self._retention.round(time.monotonic(), self._store.clock_ms / 1000, has_room=self._space.has_room)
         self._units.round()
         self._frames.round()
         self._catalog.save_tables()
@@ -140,7 +140,7 @@ class Keeper:
         busy = log_end != self._seen_end
         self._seen_end = log_end
         self._space.round(now)
-        self._retention.round(now, time.time(), has_room=self._space.has_room)
+        self._retention.round(now, self._store.clock_ms / 1000, has_room=self._space.has_room)
         self._dead_queues.round()
         more = self._units.round()
         self._figures.dispatched(now, log_end, is_complete=not more)

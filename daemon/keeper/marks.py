@@ -17,7 +17,6 @@ that was written before the log below its mark was flushed is written again afte
 
 import os
 import threading
-import time
 from dataclasses import dataclass, field
 
 from shmq.daemon.event_log import EventLog
@@ -123,7 +122,7 @@ class MarkKeeper:
 
     def begin(self) -> None:
         """Note a position if the mark or the checkpoint is behind; harmless while one is under way."""
-        now_ms = int(time.time() * 1000)  # before the log end is read: what came up to then lies below it
+        now_ms = self._store.clock_ms  # before the log end is read: what came up to then lies below it
         log_end = self._store.log_end
         is_told = self._files.mark.current.dispatched >= log_end and self._told_end == self._store.durable_end
         if self.is_syncing or (is_told and not self._files.consumequeue.is_dirty):

@@ -22,7 +22,7 @@ def replying(
 
     async def run(message: Message) -> None:
         link = connection()
-        if is_expired(message._sync, same_clock=not link.is_remote):
+        if is_expired(message._sync, link._live().wire.now_ms(), same_clock=not link.is_remote):
             report(message, "came after its requester had given up")
             return
         body = finished(await function(message))

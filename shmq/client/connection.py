@@ -370,7 +370,7 @@ class Connection(Looking):
         @edge
         def decorate(function: ReplierT) -> ReplierT:
             reply = functools.partial(_reply, self._live)
-            listen(replying(function, reply, same_clock=not self.is_remote))
+            listen(replying(function, reply, lambda: self._live().wire.now_ms(), same_clock=not self.is_remote))
             return function
 
         return decorate

@@ -94,6 +94,9 @@ class Wire(Protocol):
     def alive(self) -> bool:
         """Whether somebody answers requests right now."""
 
+    def now_ms(self) -> int:
+        """Return the broker's time, as well as it is known here, in ms since the epoch."""
+
     def brokers(self, topic: str | None = None) -> list[str]:
         """Return the names of the brokers that have a topic, sorted; [] when it does not exist.
 

@@ -116,8 +116,6 @@ try:
         records_read,
         tag_hash,
         unit_sizes,
-        wall_advance,
-        wall_ms,
     )
 except ImportError as error:
     raise ImportError(_why_unusable()) from error
@@ -209,8 +207,6 @@ __all__ = [
     "records_read",
     "tag_hash",
     "unit_sizes",
-    "wall_advance",
-    "wall_ms",
 ]
 
 # enum shmq_read_only_reason: the number in the segment, and the words of every message about it.

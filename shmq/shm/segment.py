@@ -84,6 +84,7 @@ def create_segments(
     flush_sync: bool = False,
     confirms: bool = False,
     trusts_reads: bool = False,
+    clock_stands_ms: int = 0,
     store_host: bytes = _DEFAULT_STORE_HOST,
     generation: int | None = None,
 ) -> tuple[Instance, Store]:
@@ -94,6 +95,7 @@ def create_segments(
     Args:
         flush_sync: nothing is acknowledged or visible before it is on disk.
         confirms: nor before replicas have confirmed it.
+        clock_stands_ms: where the broker's clock stands, for tests; 0: it is the host's.
         generation: the random number that names it; None draws one.
 
     Raises:
@@ -121,6 +123,7 @@ def create_segments(
         "generation": drawn,
         "ack_rule": ACK_CONFIRMED if confirms else ACK_DURABLE if flush_sync else ACK_END,
         "trusts_reads": trusts_reads,
+        "clock_stands_ms": clock_stands_ms,
         "store_host": store_host,
         "broker_name": broker_name,
         "store_path": str(store_path),

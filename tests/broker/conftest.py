@@ -41,6 +41,7 @@ class MemoryTables:
         self.taken: dict[int, int] = {}
         self.clock = 1_700_000_000_000
         self.stamp_age_ms = 0  # how old the clock of an append may be
+        self.ahead_ms = 0
         self._groups = itertools.count()
         self._version = 0
 
@@ -166,6 +167,10 @@ class MemoryTables:
 
     def advance_clock(self, milliseconds: int) -> None:
         self.clock += milliseconds
+        self.ahead_ms += milliseconds
+
+    def steady_ms(self, now_ms: int) -> int:
+        return now_ms + self.ahead_ms
 
     def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
         bounds = self.queue_bounds(queue)

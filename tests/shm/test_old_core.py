@@ -94,7 +94,7 @@ def test_the_doctor_names_an_old_core_and_what_to_type(tmp_path: Path) -> None:
 
 def test_a_program_whose_core_lacks_a_name_is_told_what_to_type(tmp_path: Path) -> None:
     environment = checkout(tmp_path)
-    text = "import shmq.bindings._core as core\ndel core.wall_ms\nimport shmq.shm.core"
+    text = "import shmq.bindings._core as core\ndel core.tag_hash\nimport shmq.shm.core"
     done = run(environment, "-c", text)
     assert f"built of other sources than those in {tmp_path}" in done.stderr, done
     assert done.stderr.rstrip().endswith("pip install -e . in the checkout")

@@ -60,19 +60,11 @@ static int posix_file_bytes(int fd, uint64_t *bytes)
     return 0;
 }
 
-static _Atomic uint64_t wall_ahead_ms; /* of this process; tests move it */
-
-void shmq_wall_advance(uint64_t milliseconds)
-{
-    atomic_fetch_add_explicit(&wall_ahead_ms, milliseconds, memory_order_relaxed);
-}
-
 static uint64_t posix_wall_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t ms = (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
-    return ms + atomic_load_explicit(&wall_ahead_ms, memory_order_relaxed);
+    return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
 }
 
 static uint64_t posix_monotonic_ns(void)

@@ -7,31 +7,11 @@
  * The body is read once: the copy into the private buffer, the body's CRC and the record's CRC come from that one pass
  * (record.c). The deadline 0 never blocks, so that a caller from Python keeps the GIL until it has to wait.
  *
- * The clock is read every quarter of a millisecond: reading it costs as much as copying a record, a fifth of an append.
- * Store times have millisecond resolution and never decrease along the log.
+ * Store times (clock.c) have millisecond resolution and never decrease along the log.
  */
 #include <stdlib.h>
 
 #include "core/log/commit.h"
-
-/* A quarter of a millisecond at 2 GHz, less on faster clocks: how old a cached wall clock may be. SHMQ_STAMP_AGE_MS holds
- * as long as a counter makes 500 million ticks a second. */
-#define CLOCK_TICKS_MAX UINT64_C(500000)
-
-/* The cycle counter only judges how old the cached time is; it is never converted. */
-uint64_t shmq_now_ms_cached(struct shmq_store *store)
-{
-#if defined(__x86_64__)
-    uint64_t ticks = __builtin_ia32_rdtsc();
-    if (ticks - store->clock_ticks >= CLOCK_TICKS_MAX) {
-        store->clock_ms = store->io->wall_ms();
-        store->clock_ticks = ticks;
-    }
-    return store->clock_ms;
-#else
-    return store->io->wall_ms();
-#endif
-}
 
 /* With many queues in use every word of a queue is a cache miss; asked for before the record is encoded, they arrive
  * while it is. The hint may be stale: it is only an address to look at. */

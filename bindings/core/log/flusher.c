@@ -40,7 +40,7 @@ static void count(struct shmq_flusher *flusher, uint64_t took_ns)
 
 static enum shmq_status flush_counted(struct shmq_store *store, struct shmq_flusher *flusher, uint64_t now_ns)
 {
-    const uint64_t began_ms = store->io->wall_ms();
+    const uint64_t began_ms = shmq_clock_ms(store);
     enum shmq_status status = shmq_flush(store, NULL);
     if (status == SHMQ_OK) {
         const int reason = errno;

@@ -98,7 +98,7 @@ enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_h
                                  .count = 1,
                                  .units = shmq_is_queued(spec->sys_flag),
                                  .tag_hashes = &tag_hash,
-                                 .now_ms = store->io->wall_ms(),
+                                 .now_ms = shmq_clock_ms(store),
                                  .mapping = handle->mapping,
                                  .log_position = handle->log_position};
     for (bool grown = false;;) {

@@ -136,7 +136,7 @@ void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
     atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
     /* Whoever takes the queue over and sees the offset also sees what we did before acknowledging. */
     (void)shmq_offset_commit(entry, cursor->queue, cursor->committed + 1);
-    atomic_store_explicit(&entry->updated_ms, reader->store->io->wall_ms(), memory_order_relaxed);
+    atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(reader->store), memory_order_relaxed);
 }
 
 static inline bool bit_take(struct shmq_cursor *cursor, uint64_t offset)

@@ -129,6 +129,8 @@ enum shmq_status shmq_store_format(void *control, void *readers, const struct sh
     head->sizes = options->sizes;
     head->ack_rule = options->ack_rule;
     head->trusts_reads = options->trusts_reads;
+    atomic_store_explicit(&head->clock, options->clock_stands_ms ? SHMQ_CLOCK_STANDS | options->clock_stands_ms : 0,
+                          memory_order_relaxed);
     memcpy(head->store_host, options->store_host, sizeof head->store_host);
     snprintf(head->libc, sizeof head->libc, "glibc %s", gnu_get_libc_version());
     boot_id(head->boot_id);

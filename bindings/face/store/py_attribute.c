@@ -72,6 +72,22 @@ static PyObject *get_safe_end(PyStore *self, void *closure)
     return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_safe_end(&self->core)) : NULL;
 }
 
+static PyObject *get_clock_ms(PyStore *self, void *closure)
+{
+    (void)closure;
+    return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_clock_ms(&self->core)) : NULL;
+}
+
+static PyObject *get_clock_ahead_ms(PyStore *self, void *closure)
+{
+    (void)closure;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    const uint64_t word = atomic_load_explicit(&self->core.head->clock, memory_order_relaxed);
+    return word & SHMQ_CLOCK_STANDS ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(word);
+}
+
 static PyObject *get_writable(PyStore *self, void *closure)
 {
     (void)closure;
@@ -117,6 +133,8 @@ static PyObject *get_head(PyStore *self, void *closure)
 PyGetSetDef store_getset[] = {
     {"head", (getter)get_head, NULL, "Copy of struct shmq_head, its sizes beside the other fields.", NULL},
     {"writable", (getter)get_writable, NULL, "Whether this process may append.", NULL},
+    {"clock_ms", (getter)get_clock_ms, NULL, "The broker's clock, which stamps records: ms since the epoch.", NULL},
+    {"clock_ahead_ms", (getter)get_clock_ahead_ms, NULL, "How far it is ahead of the host's; None where it stands.", NULL},
     {"client_slot", (getter)get_client_slot, NULL, "Our client slot, -1 before use_client().", NULL},
     {"described_end", (getter)get_described_end, NULL, "No record from here to the log's end has properties.", NULL},
     {"log_end", (getter)get_log_end, NULL, "Commit point of every append.", NULL},

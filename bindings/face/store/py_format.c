@@ -72,6 +72,11 @@ static bool format_sizes(struct core_state *state, PyObject *format, struct shmq
         return false;
     }
     options->trusts_reads = number != 0;
+    number = 0;
+    if (!format_number(state, format, "clock_stands_ms", false, INT64_MAX, &number)) {
+        return false;
+    }
+    options->clock_stands_ms = number;
     return true;
 }
 

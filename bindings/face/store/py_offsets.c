@@ -151,7 +151,7 @@ static PyObject *members_offset_get(PyStore *self, PyObject *value)
 void offset_commit(PyStore *self, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset)
 {
     if (shmq_offset_commit(entry, queue, queue_offset + 1)) {
-        atomic_store_explicit(&entry->updated_ms, self->core.io->wall_ms(), memory_order_release);
+        atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(&self->core), memory_order_release);
     }
 }
 
@@ -322,7 +322,7 @@ static PyObject *members_offset_lose(PyStorePart *part, PyObject *args)
     }
     uint64_t lost = (atomic_load_explicit(&entry->lost, memory_order_relaxed) >> 32) + count;
     lost = lost < UINT32_MAX ? lost : UINT32_MAX;
-    seconds = seconds ? seconds : self->core.io->wall_ms() / 1000;
+    seconds = seconds ? seconds : shmq_clock_ms(&self->core) / 1000;
     atomic_store_explicit(&entry->lost, lost << 32 | (seconds & UINT32_MAX), memory_order_relaxed);
     Py_RETURN_NONE;
 }

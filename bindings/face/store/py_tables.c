@@ -253,6 +253,16 @@ static PyObject *tables_set_store_host(PyStorePart *part, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *tables_clock_advance(PyStorePart *part, PyObject *milliseconds)
+{
+    unsigned long number = PyLong_AsUnsignedLong(milliseconds);
+    if ((number == (unsigned long)-1 && PyErr_Occurred()) || !store_check(part->store)) {
+        return NULL;
+    }
+    shmq_clock_advance(&part->store->core, number);
+    Py_RETURN_NONE;
+}
+
 PyMethodDef table_methods[] = {
     {"topic_find", (PyCFunction)tables_topic_find, METH_O, "Topic index, -1 when there is none."},
     {"topic", (PyCFunction)tables_topic, METH_VARARGS, "One topic entry as a dict."},
@@ -267,6 +277,7 @@ PyMethodDef table_methods[] = {
 PyMethodDef broker_topic_methods[] = {
     {"set_store_host", (PyCFunction)tables_set_store_host, METH_VARARGS,
      "Where records say they are stored, from the next producer on."},
+    {"clock_advance", (PyCFunction)tables_clock_advance, METH_O, "Move the broker's clock ahead by milliseconds; for tests."},
     {"topic_put", (PyCFunction)(void (*)(void))tables_topic_put, METH_VARARGS | METH_KEYWORDS,
      "Create or change a topic; returns its index."},
     {"topic_set_flush", (PyCFunction)tables_topic_set_flush, METH_VARARGS,

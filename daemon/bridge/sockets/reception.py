@@ -1,7 +1,7 @@
 """From an accepted socket to a connection: who finds a place, and whether in plain or encrypted.
 
-`Reception` enforces the connection limits, in all and for each address, and closes a connection that is not set up in
-time (a TLS handshake that hangs).
+`Reception` enforces the connection limits, in all and for each address. What it opens is an `Arrival` until then; the
+bridge cancels one that takes too long (a TLS handshake that hangs).
 
     control socket    a place of `connections_max`; TCP never takes one of them
     TCP               a place of `tcp_connections_max`, and one of its own address
@@ -15,11 +15,48 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from shmq.daemon.bridge.connection import BridgeConnection
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.tls import ServerTls
 
 _LOCAL = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One listening socket, and the request codes that are unknown behind it; the caller of `listen` closes it."""
+
+    socket: socket.socket
+    refused: frozenset[int]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether processes of this host come in here, over the control socket."""
+        return self.socket.family == socket.AF_UNIX
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A connection that is accepted and not open yet, and until when it may be so."""
+
+    connection: BridgeConnection
+    until: float
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def host(self) -> str | None:
+        """Where it comes from; None of a local process."""
+        return self.connection.remote.host if self.connection.remote else None
+
+    def grant(self, until: float) -> None:
+        """Let it take until then."""
+        self.until = until
+
+    def cancel(self) -> bool:
+        """Close it; False when it is open, or has failed, already."""
+        return self.task is not None and self.task.cancel()
 
 
 class Reception:
@@ -72,27 +109,31 @@ class Reception:
                 del self._taken[host]
 
     async def open(
-        self, accepted: socket.socket, protocol: Callable[[], asyncio.Protocol], *, is_local: bool, silence: float
+        self,
+        accepted: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        *,
+        is_local: bool,
+        speaks: Callable[[], None],
     ) -> None:
         """Put a protocol on an accepted socket, behind TLS if the peer begins so; the socket is closed on failure.
 
         Args:
-            silence: seconds until the first byte has to be there, where it tells TLS from plain.
+            speaks: called when the first byte is there, where it tells TLS from plain.
 
         Raises:
-            OSError, TimeoutError: the peer left, was too slow, or does not speak what is wanted here.
+            OSError: the peer left, or does not speak what is wanted here.
         """
         loop = asyncio.get_running_loop()
-        timeout = self._limits.first_frame_timeout
         try:
             context = None
             if self._tls is not None and not is_local:
-                async with asyncio.timeout(silence):
-                    context = await self._tls.context_for(accepted)
+                context = await self._tls.context_for(accepted)
+                speaks()
             if context is None:
                 await loop.connect_accepted_socket(protocol, accepted)
             else:
-                await loop.connect_accepted_socket(protocol, accepted, ssl=context, ssl_handshake_timeout=timeout)
+                await loop.connect_accepted_socket(protocol, accepted, ssl=context)
         except BaseException:
             accepted.close()
             raise

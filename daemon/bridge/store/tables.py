@@ -8,7 +8,7 @@ stands for it here says of which of the entry's queues.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import SegmentFull, ShmqError, StoreError
 from shmq.shm.access import Access
-from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_start, wall_advance, wall_ms
+from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_start
 from shmq.shm.instance import Instance
 from shmq.shm.unit import Unit, tag_codes_of, units_of
 
@@ -61,6 +61,7 @@ class StoreTables:
         self.queue_numbers = figures.queue_numbers
         self.offset_counts = figures.offset_counts
         self.client_drop = tables.client_drop
+        self.advance_clock = tables.clock_advance
 
     @property
     def version(self) -> int:
@@ -68,14 +69,20 @@ class StoreTables:
 
     @property
     def clock_ms(self) -> int:
-        return wall_ms()
+        return self._store.clock_ms
 
     @property
     def stamp_ms(self) -> int:
-        return wall_ms() - STAMP_AGE_MS
+        return self._store.clock_ms - (0 if self._store.clock_ahead_ms is None else STAMP_AGE_MS)
 
-    def advance_clock(self, milliseconds: int) -> None:
-        wall_advance(milliseconds)
+    @property
+    def standing_clock(self) -> Callable[[], float] | None:
+        """What tells the seconds on the broker's clock where that stands, for tests."""
+        return (lambda: self._store.clock_ms / 1000) if self._store.clock_ahead_ms is None else None
+
+    def steady_ms(self, now_ms: int) -> int:
+        ahead_ms = self._store.clock_ahead_ms
+        return self._store.clock_ms if ahead_ms is None else now_ms + ahead_ms
 
     def topic(self, name: str) -> Topic | None:
         # Read before the topic: a change in between makes what is kept too new, never too old.

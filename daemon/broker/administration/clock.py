@@ -1,12 +1,16 @@
 """Moving the broker's clock ahead: ADVANCE_CLOCK, for tests that cannot wait two hours.
 
-The request exists only where the broker was started with a movable clock, and only on the control socket; time never
-goes back.
+The request exists only where the broker was started with a clock that may be moved, and only on the control socket;
+time never goes back. The clock lies in shared memory (`bindings/core/log/clock.c`), so one move reaches the bridges,
+the keeper and every client that has attached. It is the clock of messages: their stamps, delays, invisible times,
+retries, checks of transactions and their age. What goes on in real time is who is alive and connected, waits for an
+answer, and the pause before something that failed is tried again; where the clock stands, limits of connections count
+on it too.
 """
 
 from collections.abc import Callable, Sequence
 
-from shmq.daemon.broker.effects import Effect, Wake
+from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import INT32_MAX, number_of
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
@@ -18,13 +22,13 @@ class ClockRequests(Part):
     """Serves ADVANCE_CLOCK.
 
     Args:
-        moved: is told by how much and when, for times that are counted on a clock that nobody sets.
+        look: looks at the clock for everybody, so that what has come due is there when the request is answered.
     """
 
-    def __init__(self, tables: Clock, settings: BrokerSettings, moved: Callable[[int, int], Sequence[Effect]]) -> None:
+    def __init__(self, tables: Clock, settings: BrokerSettings, look: Callable[[int], Sequence[Effect]]) -> None:
         self._tables = tables
         self._settings = settings
-        self._moved = moved
+        self._look = look
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
@@ -33,4 +37,4 @@ class ClockRequests(Part):
     def _advance(self, call: Call) -> Answer:
         milliseconds = number_of(call.ext, "milliseconds", most=INT32_MAX)
         self._tables.advance_clock(milliseconds)
-        return Answer(effects=(*self._moved(milliseconds, call.now_ms), Wake(0)))
+        return Answer(effects=self._look(call.now_ms))

@@ -134,13 +134,6 @@ class Checkpoints:
         found.due_ms = due_ms
         self._push(found)
 
-    def hasten(self, milliseconds: int) -> None:
-        """Let so much of every invisible time be over."""
-        self._due.clear()
-        for found in self:
-            found.due_ms -= milliseconds
-            self._push(found)
-
     def _push(self, found: Checkpoint) -> None:
         self._count += 1
         heapq.heappush(self._due, (found.due_ms, self._count, found.key))

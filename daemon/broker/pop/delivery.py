@@ -127,7 +127,7 @@ class Delivery:
         if slot is not None and self._tables.offset_owned(slot):
             return False
         key = QueueKey(header.group, topic.name, queue_id)
-        if header.is_ordered and self._state.ordered.is_blocked(key, header.attempt, now_ms):
+        if header.is_ordered and self._state.is_blocked(key, header.attempt, now_ms):
             return False
         return self._state.checkpoints.in_flight(key) < self._settings.popped_per_queue_max
 

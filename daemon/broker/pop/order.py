@@ -75,11 +75,6 @@ class OrderedPops:
         """Forget a queue: nothing of it is out."""
         self._by_queue.pop(queue, None)
 
-    def hasten(self, milliseconds: int) -> None:
-        """Let so much of the time of every ordered pop be over."""
-        for found in self:
-            found.free_at_ms -= milliseconds
-
     def is_blocked(self, queue: QueueKey, attempt: str, now_ms: int) -> bool:
         """Say whether a queue may not be popped now."""
         found = self._by_queue.get(queue)

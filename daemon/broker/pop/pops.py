@@ -246,16 +246,12 @@ class Pops(Part):
 
     def _wake(self, now_ms: int) -> Sequence[Effect]:
         """Ask to be woken for what comes again before the next tick."""
-        due_ms = self._state.checkpoints.next_due_ms
-        if due_ms is None or due_ms >= now_ms + _TICK_MS:
-            return []
-        return self._alarm.set_by(now_ms, due_ms)
-
-    def clock_moved(self, milliseconds: int, now_ms: int) -> Sequence[Effect]:
-        """A test has moved the clock ahead: so much of every invisible time is over."""
-        self._state.checkpoints.hasten(milliseconds)
-        self._state.ordered.hasten(milliseconds)
-        return self._wake(now_ms)
+        due_ms, retry_ms = self._state.checkpoints.next_due_ms, self._revival.retry_at_ms
+        waits_ms = [due_ms - self._tables.steady_ms(now_ms)] if due_ms is not None else []
+        if retry_ms is not None:
+            waits_ms.append(retry_ms - now_ms)
+        wait_ms = min(waits_ms, default=_TICK_MS)
+        return self._alarm.set_by(now_ms, now_ms + wait_ms) if wait_ms < _TICK_MS else []
 
     def due_soon(self, now_ms: int) -> Sequence[Effect]:
         """Somebody made a message visible again: see to it in time."""

@@ -34,6 +34,7 @@ COPY_MARK = "POP_COPY"
 
 _COPIES_PER_RUN = 200  # the event loop serves others in between
 _BYTES_PER_RUN = 4 << 20
+_NEVER_MS = 1 << 62
 _SEARCHED = 1024  # records at the end of a queue that may be copies of what was due when a broker was killed
 
 
@@ -46,20 +47,24 @@ class Revival:
         self._groups = groups
         self._state = state
         self._marks: dict[int, set[str]] = {}  # queue -> copies found at its end
+        self._failed: list[tuple[int, Checkpoint]] = []  # to be tried again at these times
 
     def run(self, now_ms: int) -> tuple[list[Effect], set[str], bool]:
         """Copy what is due; return too whose messages came again, and whether there is more to do at once."""
         effects: list[Effect] = []
         queues: dict[int, None] = {}
         groups: set[str] = set()
+        steady_ms = self._tables.steady_ms(now_ms)
+        self._retry(now_ms, steady_ms)
         copies = copied_bytes = 0
-        while (found := self._state.checkpoints.due(now_ms)) is not None:
+        while (found := self._state.checkpoints.due(steady_ms)) is not None:
             if copies >= _COPIES_PER_RUN or copied_bytes >= _BYTES_PER_RUN:
                 break
             try:
                 count, size = self._revive(found, now_ms, queues, effects)
             except ShmqError as error:
-                self._state.checkpoints.postpone(found, now_ms + retry_ms(error))
+                self._state.checkpoints.postpone(found, _NEVER_MS)
+                self._failed.append((now_ms + retry_ms(error), found))
                 effects.append(Report(f"messages popped by {found.key.group} do not come again yet: {error}"))
                 continue
             copies, copied_bytes = copies + count, copied_bytes + size
@@ -67,6 +72,19 @@ class Revival:
         if queues:
             effects += self._arrived(tuple(queues), now_ms)
         return effects, groups, found is not None
+
+    @property
+    def retry_at_ms(self) -> int | None:
+        """When what failed is tried again: what is in its way passes in real time, whatever the broker's clock does."""
+        return min((at_ms for at_ms, _ in self._failed), default=None)
+
+    def _retry(self, now_ms: int, steady_ms: int) -> None:
+        failed, self._failed = self._failed, []
+        for at_ms, found in failed:
+            if at_ms <= now_ms:
+                self._state.checkpoints.postpone(found, steady_ms)
+            else:
+                self._failed.append((at_ms, found))
 
     def _revive(
         self, found: Checkpoint, now_ms: int, queues: dict[int, None], effects: list[Effect]

@@ -112,6 +112,10 @@ class PopState:
         """Return what all groups were told."""
         return (mode.record for mode in self._modes.values())
 
+    def is_blocked(self, queue: QueueKey, attempt: str, now_ms: int) -> bool:
+        """Say whether a queue may not be popped in order now."""
+        return self.ordered.is_blocked(queue, attempt, self._tables.steady_ms(now_ms))
+
     @property
     def end(self) -> int:
         """The log position behind everything that was written here: durable once the disk has come so far."""
@@ -148,6 +152,7 @@ class PopState:
 
     def _take(self, written: Written, now_ms: int) -> None:
         place, record = written
+        now_ms = self._tables.steady_ms(now_ms)
         if isinstance(record, AckRecord):
             self._last.clear()
             self.checkpoints.settle(record.key, record.aol or (record.ao,))
@@ -177,9 +182,10 @@ class PopState:
 
     def tidy(self, now_ms: int) -> None:
         """Write again what is needed and lies far back, and note what is needed no longer."""
-        if now_ms < self._tidy_at_ms:
+        steady_ms = self._tables.steady_ms(now_ms)
+        if steady_ms < self._tidy_at_ms:
             return
-        self._forget_ordered(now_ms)
+        self._forget_ordered(steady_ms)
         oldest: dict[int, Checkpoint | OrderedPop | _Mode] = {}
         count = 0
         for kept in self._kept():
@@ -187,8 +193,8 @@ class PopState:
             known = oldest.get(kept.place.queue_id)
             if known is None or kept.place < known.place:
                 oldest[kept.place.queue_id] = kept
-        self._tidy_at_ms = now_ms + _TIDY_MS + count // _TIDY_SHARE
-        if any(self._is_far_back(kept, count, now_ms) for kept in oldest.values()):
+        self._tidy_at_ms = steady_ms + _TIDY_MS + count // _TIDY_SHARE
+        if any(self._is_far_back(kept, count, steady_ms) for kept in oldest.values()):
             carried = sorted(self._kept(), key=lambda kept: kept.place)[:_CARRIED_AT_ONCE]
             self.write([kept.record for kept in carried], now_ms)
             return  # the next look finds out what is the oldest now

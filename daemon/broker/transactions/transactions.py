@@ -118,6 +118,7 @@ class Transactions(Part):
             self._tables, self._log, self.halves, learn=self._position_of, settle=self._settle_committed
         )
         self._alarm = Alarm()
+        self._retry_at_ms = 0
 
     # -- time
 
@@ -135,7 +136,7 @@ class Transactions(Part):
             return []
         if not self.ready(now_ms):
             return [self._alarm.set(now_ms, 1)]
-        old_end = self.halves.old_end(now_ms, self._settings.transaction_timeout_ms)
+        old_end = self.halves.old_end(self._tables.steady_ms(now_ms), self._settings.transaction_timeout_ms)
         for offset in [offset for offset in self.halves.open if offset < old_end and offset not in self._known]:
             self.learn(offset, now_ms)
         effects = self._act(now_ms)
@@ -168,7 +169,7 @@ class Transactions(Part):
         left_ms = max(0, min(wait_ms, record.store_ms + wait_ms - self._tables.clock_ms))
         first = number_in(record, transaction.FIRST_HALF, offset)
         names = (first,) if first != offset else ()
-        half = OpenHalf(offset, names, checks, now_ms + left_ms, record.log_position)
+        half = OpenHalf(offset, names, checks, self._tables.steady_ms(now_ms) + left_ms, record.log_position)
         self._remember(half)
         return half
 
@@ -178,7 +179,8 @@ class Transactions(Part):
         if position is None:
             return None
         position = min(position, self._tables.facts().log_end)  # it is fenced, and the unit may say anything
-        half = OpenHalf(offset, (), _UNREAD, now_ms + self._settings.transaction_timeout_ms, position)
+        due_ms = self._tables.steady_ms(now_ms) + self._settings.transaction_timeout_ms
+        half = OpenHalf(offset, (), _UNREAD, due_ms, position)
         self._remember(half)
         return half
 
@@ -196,12 +198,15 @@ class Transactions(Part):
 
     def _due_now(self, now_ms: int) -> list[OpenHalf]:
         due: list[OpenHalf] = []
-        while self._due and self._due[0][0] <= now_ms and len(due) < _ACTS_PER_RUN:
+        while self._is_due(now_ms) and len(due) < _ACTS_PER_RUN:
             due_ms, offset = heapq.heappop(self._due)
             half = self._known.get(offset)
             if half is not None and half.due_ms == due_ms and offset in self.halves.open:
                 due.append(half)
         return due
+
+    def _is_due(self, now_ms: int) -> bool:
+        return now_ms >= self._retry_at_ms and bool(self._due) and self._due[0][0] <= self._tables.steady_ms(now_ms)
 
     def _act(self, now_ms: int) -> list[Effect]:
         due = self._due_now(now_ms)
@@ -217,9 +222,9 @@ class Transactions(Part):
         except ShmqError as error:
             effects.append(Report(f"{len(due)} open transactions are looked at again later: {error}"))
             for half in due:
-                half.due_ms = now_ms + retry_ms(error)
                 heapq.heappush(self._due, (half.due_ms, half.offset))
-        if self._due and self._due[0][0] <= now_ms:
+            self._retry_at_ms = now_ms + retry_ms(error)  # in real time, whatever the broker's clock does
+        if self._is_due(now_ms):
             effects.append(self._alarm.set(now_ms, 1))
         return effects
 
@@ -264,7 +269,7 @@ class Transactions(Part):
         assert self.halves.half_topic is not None
         stored = self._append([Entry(self.halves.half_topic, transaction.QUEUE_ID, copy)], half)[0]
         self.halves.opened(stored.queue_offset)
-        due_ms = now_ms + self._settings.transaction_interval_ms
+        due_ms = self._tables.steady_ms(now_ms) + self._settings.transaction_interval_ms
         names = (*half.names, half.offset)
         self._remember(OpenHalf(stored.queue_offset, names, checks, due_ms, stored.log_position))
         return stored

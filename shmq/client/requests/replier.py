@@ -51,14 +51,18 @@ class Home(NamedTuple):
 
 
 def replying(
-    function: Callable[[Any], Any], reply: Callable[[Message, Any], bool], *, same_clock: bool
+    function: Callable[[Any], Any],
+    reply: Callable[[Message, Any], bool],
+    now_ms: Callable[[], int],
+    *,
+    same_clock: bool,
 ) -> Callable[[Any], None]:
     """Return the listener that answers requests with what a function returns; `reply` brings it to the requester."""
 
     check_function(function)
 
     def run(message: Any) -> None:
-        if is_expired(message, same_clock=same_clock):
+        if is_expired(message, now_ms(), same_clock=same_clock):
             report(message, "came after its requester had given up")
             return
         body = finished(function(message))
@@ -122,12 +126,12 @@ def is_request(message: Message) -> bool:
     return wire.REPLY_TO in properties and wire.CORRELATION_ID in properties
 
 
-def is_expired(message: Message, *, same_clock: bool) -> bool:
+def is_expired(message: Message, now_ms: int, *, same_clock: bool) -> bool:
     """Whether the requester has given up; between hosts only when clocks that differ cannot be the reason."""
     text = message.properties.get(wire.TTL, "")
     if not (text.isascii() and text.isdecimal() and len(text) <= 12) or not is_request(message):
         return False
-    return time.time() * 1000 > message.store_ms + int(text) + (0 if same_clock else CLOCK_SKEW_MS)
+    return now_ms > message.store_ms + int(text) + (0 if same_clock else CLOCK_SKEW_MS)
 
 
 def reply_properties(message: Message) -> dict[str, str]:

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -294,7 +293,7 @@ class DelayedSend:
         """
         if DELAY in found:
             return self._send_by_level(keep, topic, body, found, arguments)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._store.clock_ms
         if DELAY_MS in found:
             deliver_ms = now_ms + 1 + int(found[DELAY_MS])  # the millisecond that has begun does not count
         else:

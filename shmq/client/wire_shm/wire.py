@@ -101,6 +101,10 @@ class ShmWire:
         """Return what reads the message at a log position; None while the broker that answers has another log."""
         return self.store.message_at if self.is_current else None
 
+    def now_ms(self) -> int:
+        """Return the time on the broker's clock in ms since the epoch."""
+        return self.store.clock_ms
+
     # -- requests
     def brokers(self, topic: str | None = None) -> list[str]:
         """Return the broker's name if it has a topic."""

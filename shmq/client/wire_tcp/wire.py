@@ -83,7 +83,7 @@ class TcpWire:
         return bool(self.network.connected())
 
     def now_ms(self) -> int:
-        """Return the time of the wall clock in ms since the epoch."""
+        """Return the time of this host's wall clock in ms since the epoch."""
         return round(time.time() * 1000)
 
     # -- requests

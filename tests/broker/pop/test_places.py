@@ -76,6 +76,6 @@ def test_who_does_not_map_the_log_gets_records_whatever_it_asks_for(client: PopC
 def test_a_clock_that_is_moved_ahead_ends_invisible_times(client: PopClient) -> None:
     client.put(b"a")
     client.popped()
-    client.take_in(list(client.broker._pops.clock_moved(INVISIBLE_MS, client.now_ms)))
-    client.run(client.now_ms + 2000)
+    client.tables.advance_clock(INVISIBLE_MS)
+    client.take_in(client.broker.tick(client.now_ms))
     assert [message.body for message in client.popped()] == [b"a"]
