@@ -75,7 +75,11 @@ class LiveBridge:
         self.children: list[subprocess.Popen[str]] = []
         self.clients: list[ControlClient] = []
         self.instance, self.store = create_segments(
-            "test", store_path=self.options.store_path, sizes=SIZES, flush_sync=self.options.flush_sync
+            "test",
+            store_path=self.options.store_path,
+            sizes=SIZES,
+            flush_sync=self.options.flush_sync,
+            clock_stands_ms=1_800_000_000_000 if self.options.clock == "frozen" else 0,
         )
         write_instance(self.place.instance_path, self.instance, mode=access_rights().read_mode, gid=access_rights().gid)
 
@@ -115,6 +119,11 @@ class LiveBridge:
         client = ControlClient.connect(self.place, client_id=name, role=role, timeout=timeout)
         self.clients.append(client)
         return client
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock, which has to be a frozen one, by which limits of connections pass."""
+        with contextlib.closing(self.connect(f"clock-{time.monotonic_ns()}")) as client:
+            client.advance_clock(seconds)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -26,9 +26,7 @@ from tests.bridge.quiet_logic import QuietLogic
 from tests.interop.peers.wire import encode
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.timed
-
-QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
+QUICK = {"tick_interval": 0.02}
 
 
 def test_a_tcp_peer_is_served_what_is_rocketmqs_and_nothing_private() -> None:
@@ -72,34 +70,40 @@ def test_a_send_above_the_frame_limit_is_answered_as_illegal_and_its_connection_
 
 def test_an_idle_tcp_peer_is_closed_and_one_that_talks_is_not() -> None:
     with (
-        running(tcp=True, limits=QUICK | {"tcp_idle_timeout": 0.3}) as bridge,
+        running(tcp=True, clock="frozen", limits=QUICK) as bridge,
         raw_peer(bridge, tcp=True) as busy,
         raw_peer(bridge, tcp=True) as idle,
     ):
         assert idle.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
-        idle.socket.settimeout(0.02)
-        is_closed = False
-        while not is_closed:
+        for _ in range(2):
+            bridge.advance(100)
             assert busy.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
-            with contextlib.suppress(TimeoutError):
-                is_closed = idle.take() is None
+        assert idle.take() is None
         assert busy.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
 
 
 def test_a_tcp_peer_may_be_silent_before_its_first_byte_and_not_within_a_frame() -> None:
     """Stock clients open connections that they need much later."""
-    with running(tcp=True, limits=QUICK) as bridge, raw_peer(bridge, tcp=True) as silent:
+    with running(tcp=True, clock="frozen", limits=QUICK) as bridge, raw_peer(bridge, tcp=True) as silent:
         with raw_peer(bridge, tcp=True) as slow:  # it came later, and is cut for what it began
-            slow.send(encode_command(Command(code=9999))[:10])
+            assert slow.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
+            slow.send(encode_command(Command(code=9999)) + encode_command(Command(code=9999))[:10])
+            assert slow.take() is not None  # what came with it was read
+            bridge.advance(10)
             assert slow.take() is None
         assert silent.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
 
 
 def test_a_tcp_peer_that_never_speaks_is_closed_in_the_end() -> None:
-    limits = QUICK | {"tcp_idle_timeout": 0.3}
-    with running(tcp=True, limits=limits) as bridge, raw_peer(bridge, tcp=True) as silent:
+    with (
+        running(tcp=True, clock="frozen", limits=QUICK) as bridge,
+        raw_peer(bridge, tcp=True) as silent,
+        raw_peer(bridge, tcp=True) as later,
+    ):
+        assert later.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED  # so the one before is accepted, too
+        bridge.advance(121)
         assert silent.take() is None
-        assert "idle for 0.3 s" in bridge.end()[1]
+        assert "idle for 120 s" in bridge.end()[1]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +134,10 @@ def encode_json_frame(code: int, fields: dict[str, str]) -> bytes:
 
 
 def test_a_slow_tcp_peer_is_cut_off() -> None:
-    with running(tcp=True, limits=QUICK) as bridge, raw_peer(bridge, tcp=True) as slow:
-        slow.send(encode_command(Command(code=9999))[:10])
+    with running(tcp=True, clock="frozen", limits=QUICK) as bridge, raw_peer(bridge, tcp=True) as slow:
+        slow.send(encode_command(Command(code=9999)) + encode_command(Command(code=9999))[:10])
+        assert slow.take() is not None
+        bridge.advance(10)
         assert slow.take() is None
 
 
