@@ -1,5 +1,6 @@
 """Take, work, settle, with an invisible time."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,12 +8,24 @@ import pytest
 
 import shmq
 from shmq.client.pop.reader import PopReader
-from shmq.testing import SharedBroker
+from shmq.testing import Broker, SharedBroker
 
-pytestmark = pytest.mark.timed
+_serial = itertools.count(1)
 
 Eventually = Callable[..., Any]
 Advance = Callable[[float], None]
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[Broker]:
+    """The broker of this file: nothing but `advance` moves its clock."""
+    with Broker(clock="frozen") as broker:
+        yield broker
+
+
+@pytest.fixture
+def shmq_shared_broker(frozen: Broker) -> SharedBroker:
+    return SharedBroker(frozen, f"{next(_serial)}")
 
 
 @pytest.fixture
