@@ -45,7 +45,7 @@ UNIT_BYTES: Final[int]
 RETRY_QUEUE_BASE: Final[int]
 """Queue ids from here on are a retry topic's, as `Reader.assign` takes and messages show them."""
 STAMP_AGE_MS: Final[int]
-"""How far the clock that an append is stamped with may be behind `Store.clock_ms` of when it begins, unless it stands."""
+"""How far the clock that stamps an append may be behind `Store.clock_ms` of when it begins, unless it stands."""
 UNIT_DELAY_BASE: Final[int]
 """A tag code of UNIT_DELAY_BASE + n becomes store time + n milliseconds in the unit."""
 FRAME_UNITS: Final[int]
