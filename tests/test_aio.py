@@ -389,6 +389,32 @@ def test_ordered_listeners_keep_the_order_of_each_queue(shmq_shared_broker: Shar
     run(main())
 
 
+def test_an_ordered_message_that_takes_long_holds_up_its_own_queue_alone(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            await mq.admin.create_topic(topic, queues=2)
+            other_is_done = asyncio.Event()
+            seen: dict[int, list[int]] = {0: [], 1: []}
+
+            @mq.listener(topic, group=group, threads=2, ordered=True)
+            async def apply(message: shmq.aio.Message) -> None:
+                if message.queue_id == 0 and message.offset == 0:
+                    await other_is_done.wait()
+                seen[message.queue_id].append(int(message.body))
+
+            for queue_id in seen:
+                await mq.send_batch(topic, [b"%d" % number for number in range(200)], queue_id=queue_id)
+            await mq.start()
+            await eventually_async(lambda: len(seen[1]) == 200)
+            other_is_done.set()
+            await eventually_async(lambda: len(seen[0]) == 200)
+            assert seen == {0: list(range(200)), 1: list(range(200))}
+
+    run(main())
+
+
 def test_cancelling_run_drains_the_running_calls(shmq_shared_broker: SharedBroker) -> None:
     topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
 

@@ -27,6 +27,20 @@ def test_ordered_one_message_of_a_queue_is_in_flight(message: Make) -> None:
     assert lanes.take() is second
 
 
+def test_messages_behind_one_that_runs_are_nothing_that_a_free_worker_could_take(message: Make) -> None:
+    lanes = Lanes(ordered=True)
+    first = message(0, 0)
+    for each in (first, *(message(0, offset) for offset in range(1, 100))):
+        lanes.offer(each)
+    assert lanes.waiting_count == 100
+    assert lanes.take() is first
+    assert lanes.waiting_count == 0
+    lanes.offer(message(1, 0))
+    assert lanes.waiting_count == 1
+    lanes.finish(first, consumed=True)
+    assert lanes.waiting_count == 100
+
+
 def test_a_message_given_back_blocks_its_queue_until_it_returns(message: Make) -> None:
     lanes = Lanes(ordered=True)
     first, second = message(0, 0), message(0, 1)

@@ -83,6 +83,30 @@ def test_an_ordered_listener_tries_again_here_and_skips_nothing(
         assert retry not in local.admin.topics or local.browse(retry) == [], "it was tried again here"
 
 
+def test_an_ordered_message_that_takes_long_holds_up_its_own_queue_alone(
+    mq: shmq.Connection, topic: str, named: Named, eventually: Eventually
+) -> None:
+    """However many messages wait behind it."""
+    others_are_done = threading.Event()
+    seen: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(QUEUES)}
+
+    @mq.listener(topic, group=named("billing"), ordered=True, threads=2)
+    def handle(message: shmq.Message) -> None:
+        if message.queue_id == 0 and message.offset == 0:
+            assert others_are_done.wait(120)
+        seen[message.queue_id].append(message.body)
+
+    bodies = [b"%d" % number for number in range(200)]
+    for queue_id in range(QUEUES):
+        mq.send_batch(topic, bodies, queue_id=queue_id)
+    mq.start()
+    eventually(lambda: all(len(seen[queue_id]) == len(bodies) for queue_id in range(1, QUEUES)), lambda: f"{seen}", 60)
+    others_are_done.set()
+    eventually(lambda: len(seen[0]) == len(bodies))
+    mq.stop()
+    assert all(each == bodies for each in seen.values())
+
+
 def test_an_ordered_message_that_fails_too_often_makes_room_as_a_dead_letter(
     mq: shmq.Connection, named: Named, eventually: Eventually
 ) -> None:

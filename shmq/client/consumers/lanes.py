@@ -9,7 +9,8 @@ Messages are offered, taken and finished; the caller holds a lock.
 
 Invariants:
     (1) ordered: no message of a queue is taken before all earlier ones offered are finished as consumed;
-    (2) a lane holds little more than LISTENER_BACKLOG messages: its queue is paused, the others go on;
+    (2) a lane holds little more than LISTENER_BACKLOG messages: its queue is paused, the others go on, however long one
+        of its messages takes;
     (3) without order a queue is paused while too much of it is taken and not settled (`options.is_full`);
     (4) a forgotten queue leaves nothing behind; finishing one of its messages later has no effect.
 """
@@ -56,10 +57,14 @@ class Lanes:
 
     @property
     def waiting_count(self) -> int:
-        """Messages offered and not taken, without those of blocked lanes."""
+        """Messages offered and not taken that free workers could take one after the other.
+
+        Those behind a message that runs or is given back are none of them: however many they are, the workers that have
+        nothing to do need messages of other queues.
+        """
         if not self._ordered:
             return len(self._line)
-        return sum(len(lane.waiting) for lane in self._lanes.values() if lane.blocked_at is None)
+        return sum(len(lane.waiting) for lane in self._lanes.values() if lane.is_ready)
 
     def waiting_in(self, queue_id: int) -> int:
         """Messages of one queue that wait."""

@@ -102,6 +102,7 @@ class Listener:
         self._threads: list[threading.Thread] = []
         self._consumer: PushConsumer | None = None
         self._stopping = False
+        self._waits_for_room = False
         self._on_failure: Callable[[], None] = _nothing
 
     def start(self, on_failure: Callable[[], None]) -> None:
@@ -171,7 +172,9 @@ class Listener:
         while not self._stopping:
             with self._changed:
                 while (room := limit - self._lanes.waiting_count) <= 0 and not self._stopping:
+                    self._waits_for_room = True
                     self._changed.wait()
+                self._waits_for_room = False
             if self._stopping:
                 return
             messages = consumer._poll_once(room, options.ITERATION_SLICE)
@@ -192,6 +195,8 @@ class Listener:
                     self._changed.wait()
                 if self._stopping or message is None:
                     return
+                if self._waits_for_room:  # those behind this message take no room of others any more
+                    self._changed.notify_all()
             consumed = self._run(message)
             with self._changed:
                 self._lanes.finish(message, consumed=consumed)
