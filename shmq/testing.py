@@ -271,13 +271,14 @@ class Broker:
         ordered messages and those that are given back for a second or less. Limits of TCP connections that are no
         member's, such as that of a silent one, pass with the frozen clock.
         """
-        for connection in self._local():
-            connection._local().poppers.settle()  # what was acknowledged before counts
+        connections = self._connections()
+        for connection in connections:
+            connection._live().readers.settle()  # what was acknowledged before counts
         wire = self._watch()._local().wire
         wire.control.advance_clock(seconds)
         if self._settings["clock"] == "frozen":
             self._settings["clock_ms"] = wire.now_ms()
-        for connection in self._local():
+        for connection in connections:
             connection._clock.advance(seconds)
             connection._timetable.clock_moved()
 
@@ -367,10 +368,16 @@ class Broker:
             return read_instance(self.place.instance_path)
         return None
 
-    def _local(self) -> list[Link]:
+    def _connections(self) -> list[Link]:
+        """Those of this process, over shared memory and TCP."""
         from shmq.client.link import live_connections
+        from shmq.shm.addresses import read_addresses
 
-        return [link for link in live_connections() if not link.closed and link.place == self.place]
+        here = {self.url, f"rocketmq://{read_addresses(self.place.addresses_path).get('nameserver')}"}
+        return [link for link in live_connections() if not link.closed and link.place.url.partition("?")[0] in here]
+
+    def _local(self) -> list[Link]:
+        return [link for link in self._connections() if not link.is_remote]
 
     def _watch(self) -> Connection:
         if self._observer is None:

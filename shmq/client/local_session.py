@@ -38,8 +38,7 @@ class LocalSession:
         wire.control.leader = self.leader
         self.queues = ShmQueues(wire)
         self.members = ShmGroups(wire, self.queues, self.leader.introduce)
-        self.poppers = Poppers(wire, self.queues, wire.message_at)
-        self.readers = PoppingReaders(self.members, self.poppers)
+        self.readers = PoppingReaders(self.members, Poppers(wire, self.queues, wire.message_at))
         self.sends = ShmSends(wire, self.queues, self.leader)
         self.search = Search(wire, self.queues, self.readers.pull_reader, lambda at: wire.store.message_at(at))
         self._transactions: LocalTransactions | None = None

@@ -155,6 +155,7 @@ class PoppingReaders:
         self.why_unassigned: Callable[[ConsumerSpec, Any], str] = wired.why_unassigned
         self.hand_over: Callable[[ConsumerSpec, Message], Handed | None] = wired.hand_over
         self.pull_reader: Callable[..., MessageReader] = wired.pull_reader
+        self.settle = poppers.settle
 
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> MessageReader:
         """Return the reader of a consumer."""
