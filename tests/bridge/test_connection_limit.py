@@ -13,8 +13,6 @@ from shmq.protocol.failure import error_of
 from shmq.protocol.header import encode_command
 from tests.bridge.live_bridge import LiveBridge, RawPeer, running, wait_until
 
-pytestmark = pytest.mark.timed
-
 PLACES = 8
 LIMITS = {"loopback_connections_max": PLACES, "refused_connections_max": 2, "idle_kept": 0.05}
 

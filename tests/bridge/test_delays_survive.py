@@ -16,8 +16,6 @@ from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, RawPeer, wait_until
 
-pytestmark = pytest.mark.timed
-
 COUNT = 400
 KILLS = 3
 
@@ -116,6 +114,7 @@ def test_killed_at_any_time_every_timed_message_is_delivered_when_due(kill: Call
         assert not {body: times for body, times in seen.items() if min(times) < due[body] - 0.0005}
 
 
+@pytest.mark.slow
 def test_timed_messages_survive_an_orderly_restart_without_a_second_copy() -> None:
     with Broker() as broker:
         with broker.connect() as mq:

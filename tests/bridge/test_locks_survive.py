@@ -20,8 +20,6 @@ from tests.bridge.cluster import Cluster
 from tests.bridge.live_bridge import RawPeer, wait_until
 from tests.deadline import eventually
 
-pytestmark = pytest.mark.timed
-
 ROLES = ("bridge", "bridge-1")
 QUEUES = 4
 
@@ -121,6 +119,7 @@ class Witness:
         return list(dict.fromkeys(self.seen.get(queue, ())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", ["remote", "local"])
 def test_order_holds_while_members_come_and_bridges_are_killed(broker: Broker, cluster: Cluster, second: str) -> None:
     """Two ordered listeners, the second of which comes when the first is at work; the primary is killed twice."""
@@ -135,11 +134,11 @@ def test_order_holds_while_members_come_and_bridges_are_killed(broker: Broker, c
         for number, member in enumerate(members):
             member.listener(topic, group=group, ordered=True)(witness.handler(number, 0.02))
         members[0].start()
-        eventually(lambda: len(witness.seen) == QUEUES, "the first is at work", 30)
+        eventually(lambda: len(witness.seen) == QUEUES, "the first is at work")
         members[1].start()
         for _ in range(2):
             cluster.kill("bridge")
-        eventually(lambda: all(len(witness.first_times(queue)) == count for queue in range(QUEUES)), "all is done", 90)
+        eventually(lambda: all(len(witness.first_times(queue)) == count for queue in range(QUEUES)), "all is done")
         for member in members:
             member.stop()
     assert not witness.overlaps, "one queue was handled by both at once"

@@ -14,8 +14,6 @@ from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, RawPeer, wait_until
 
-pytestmark = pytest.mark.timed
-
 KILLS = 3
 PRODUCERS = 4
 ACKNOWLEDGED_BETWEEN = 200
@@ -53,6 +51,7 @@ class Producer(threading.Thread):
         return reply.code == Response.SUCCESS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bridges", [1, 3])
 def test_a_killed_bridge_comes_back_on_its_ports_and_nothing_acknowledged_is_lost(bridges: int) -> None:
     roles = ["bridge", *(f"bridge-{number}" for number in range(1, bridges))]
@@ -103,7 +102,7 @@ def test_a_held_pull_ends_with_its_bridge_and_the_next_bridge_holds_the_next_one
             "maxMsgNums": "32",
             "sysFlag": "6",
             "commitOffset": "0",
-            "suspendTimeoutMillis": "15000",
+            "suspendTimeoutMillis": "60000",
             "subVersion": "0",
             "subscription": "*",
         }

@@ -1,5 +1,6 @@
 """Listeners: what the end of a call means, threads, order, stopping."""
 
+import itertools
 import logging
 import os
 import signal
@@ -11,11 +12,23 @@ import pytest
 
 import shmq
 from shmq.client import options
-from shmq.testing import SharedBroker
-
-pytestmark = pytest.mark.timed
+from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]
+Advance = Callable[[float], None]
+_serial = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[Broker]:
+    """The broker of this file: nothing but `advance` moves its clock."""
+    with Broker(clock="frozen") as broker:
+        yield broker
+
+
+@pytest.fixture
+def shmq_shared_broker(frozen: Broker) -> SharedBroker:
+    return SharedBroker(frozen, f"{next(_serial)}")
 
 
 @pytest.fixture
@@ -34,9 +47,10 @@ def group(shmq_shared_broker: SharedBroker) -> str:
     return shmq_shared_broker.named("billing")
 
 
-def advance(mq: shmq.Connection, seconds: float) -> None:
-    mq._clock.advance(seconds)
-    mq._timetable.clock_moved()
+@pytest.fixture
+def advance(frozen: Broker) -> Callable[[float], None]:
+    """Move the broker's clock, by which messages come again."""
+    return frozen.advance
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -66,7 +80,13 @@ def test_a_decorated_function_is_still_the_function(mq: shmq.Connection, topic: 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_exception_is_logged_once_with_its_traceback_and_the_message_comes_again(
-    mq: shmq.Connection, topic: str, group: str, threads: int, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    mq: shmq.Connection,
+    topic: str,
+    group: str,
+    threads: int,
+    eventually: Eventually,
+    advance: Advance,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     attempts: list[int] = []
 
@@ -80,8 +100,7 @@ def test_an_exception_is_logged_once_with_its_traceback_and_the_message_comes_ag
         mq.start()
         receipt = mq.send(topic, b"x")
         eventually(lambda: "no stock" in caplog.text)
-        advance(mq, options.retry_delay(1))
-        eventually(lambda: attempts == [1, 2])
+        eventually(lambda: advance(options.retry_delay(1)) or attempts == [1, 2])  # given back a moment later
     told = [record for record in caplog.records if receipt.message_id in record.getMessage()]
     assert [record.exc_info and record.exc_info[0] for record in told] == [ZeroDivisionError]
     eventually(lambda: mq.admin.groups[group].lag.total == 0)
@@ -119,7 +138,7 @@ def test_reject_goes_to_the_dead_letters_with_its_reason(
 
 
 def test_actions_of_people_who_come_from_java_are_understood(
-    mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+    mq: shmq.Connection, topic: str, group: str, eventually: Eventually, advance: Advance
 ) -> None:
     attempts: list[int] = []
 
@@ -131,7 +150,7 @@ def test_actions_of_people_who_come_from_java_are_understood(
     mq.start()
     mq.send(topic, b"x")
     eventually(lambda: attempts == [1])
-    eventually(lambda: advance(mq, options.retry_delay(1)) or attempts == [1, 2])
+    eventually(lambda: advance(options.retry_delay(1)) or attempts == [1, 2])
     eventually(lambda: mq.admin.groups[group].lag.total == 0)
 
 
@@ -156,7 +175,7 @@ def test_ordered_messages_of_one_group_are_handled_one_by_one_while_other_queues
 ) -> None:
     running: dict[int, int] = {}
     most = 0
-    together = threading.Event()
+    both = threading.Barrier(2)
     seen: dict[int, list[int]] = {}
 
     @mq.listener(topic, group=group, threads=4, ordered=True)
@@ -164,9 +183,8 @@ def test_ordered_messages_of_one_group_are_handled_one_by_one_while_other_queues
         nonlocal most
         running[message.queue_id] = running.get(message.queue_id, 0) + 1
         most = max(most, running[message.queue_id])
-        if sum(running.values()) > 1:
-            together.set()
-        together.wait(0.001)
+        if message.offset == 0:
+            both.wait(60)
         seen.setdefault(message.queue_id, []).append(int(message.body))
         running[message.queue_id] -= 1
 
@@ -176,11 +194,10 @@ def test_ordered_messages_of_one_group_are_handled_one_by_one_while_other_queues
     eventually(lambda: sum(map(len, seen.values())) == 200)
     assert seen == {0: list(range(0, 200, 2)), 1: list(range(1, 200, 2))}
     assert most == 1
-    assert together.is_set()
 
 
 def test_ordered_a_failing_message_holds_its_queue_and_no_other(
-    mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+    mq: shmq.Connection, topic: str, group: str, eventually: Eventually, advance: Advance
 ) -> None:
     seen: list[tuple[int, bytes, int]] = []
 
@@ -196,9 +213,9 @@ def test_ordered_a_failing_message_holds_its_queue_and_no_other(
     mq.start()
     eventually(lambda: (1, b"other", 1) in seen and (0, b"0", 1) in seen)
     assert [entry for entry in seen if entry[0] == 0] == [(0, b"0", 1)]
-    advance(mq, 60)
+    advance(60)
     eventually(lambda: (0, b"0", 2) in seen)
-    advance(mq, 60)
+    advance(60)
     eventually(lambda: len(seen) == 43)
     ours = [(body, attempt) for queue, body, attempt in seen if queue == 0]
     assert ours == [(b"0", 1), (b"0", 2), (b"0", 3), *((b"%d" % number, 1) for number in range(1, 40))]
@@ -302,6 +319,9 @@ def test_messages_taken_ahead_are_given_back_on_stop(
     assert entered.wait(60)
     stopper = threading.Thread(target=mq.stop)
     stopper.start()
+    assert mq._listeners is not None
+    (listener,) = mq._listeners._listeners
+    eventually(lambda: listener._stopping, "the stop has begun")
     leave.set()
     stopper.join(60)
     lag = mq.admin.groups[group].lag.total

@@ -1,7 +1,6 @@
 """Take, work, settle: the same through shared memory and over TCP; on both ways the broker hides messages."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,20 +8,27 @@ import pytest
 import shmq
 from shmq.client.pop.reader import PopReader
 from shmq.errors import LeaseExpired
-from tests.conformance.conftest import PATIENCE
-
-pytestmark = pytest.mark.timed
+from shmq.testing import Broker
+from tests.deadline import attempts, eventually
 
 Named = Callable[[str], str]
 
 
-def take(consumer: Any, count: int, wait: float = 10.0) -> list[Any]:
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """The broker of this file: nothing but `advance` moves the clock by which messages are hidden."""
+    with Broker(tcp=True, clock="frozen", timeout=90.0) as broker:
+        yield broker
+
+
+def take(consumer: Any, count: int) -> list[Any]:
     """Receive until so many have come."""
     found: list[Any] = []
-    deadline = time.monotonic() + wait
-    while len(found) < count and time.monotonic() < deadline:
+    for _ in attempts(pause=0.0):
         found += consumer.receive(max=count - len(found), wait=0.5)
-    return found
+        if len(found) == count:
+            return found
+    raise AssertionError(f"{len(found)} of {count} messages came")
 
 
 @pytest.fixture
@@ -37,8 +43,8 @@ def test_the_broker_hides_messages_unless_the_process_is_to(mq: shmq.Connection,
         assert isinstance(consumer._reader, PopReader)
     with mq.simple_consumer(topic, group=named("other"), hidden_by="process", invisible=1) as consumer:
         assert not isinstance(consumer._reader, PopReader)
-        assert {message.attempt for message in take(consumer, 5, PATIENCE)} == {1}
-        again = take(consumer, 5, PATIENCE)
+        assert {message.attempt for message in take(consumer, 5)} == {1}
+        again = take(consumer, 5)
         assert {message.attempt for message in again} == {2}
         for message in again:
             message.ack()
@@ -78,26 +84,35 @@ def test_a_wait_ends_with_the_first_message(mq: shmq.Connection, named: Named) -
         pending.result(60)
 
 
-def test_what_is_not_settled_comes_again_with_an_attempt_more(mq: shmq.Connection, topic: str, named: Named) -> None:
-    with mq.simple_consumer(topic, group=named("group"), invisible=1) as consumer:
-        first = take(consumer, 5)
-        for message in first[1:]:
-            message.ack()
-        (again,) = take(consumer, 1)
-        assert (again.body, again.attempt, again.topic) == (first[0].body, 2, topic)
-        again.ack()
-        assert consumer.receive(wait=1.5) == []
-
-
-def test_what_is_given_back_comes_again_after_its_time(mq: shmq.Connection, topic: str, named: Named) -> None:
+def test_what_is_not_settled_comes_again_with_an_attempt_more(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named
+) -> None:
     with mq.simple_consumer(topic, group=named("group"), invisible=60) as consumer:
         first = take(consumer, 5)
         for message in first[1:]:
             message.ack()
-        began = time.monotonic()
-        first[0].nack(after=0.5)
+        broker.advance(59)
+        assert consumer.receive(wait=0.05) == [], "it is early"
+        broker.advance(1.001)
         (again,) = take(consumer, 1)
-        assert time.monotonic() - began >= 0.5
+        assert (again.body, again.attempt, again.topic) == (first[0].body, 2, topic)
+        again.ack()
+        broker.advance(61)
+        assert consumer.receive(wait=0.3) == []
+
+
+def test_what_is_given_back_comes_again_after_its_time(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named
+) -> None:
+    with mq.simple_consumer(topic, group=named("group"), invisible=60) as consumer:
+        first = take(consumer, 5)
+        for message in first[1:]:
+            message.ack()
+        first[0].nack(after=30)
+        broker.advance(29)
+        assert consumer.receive(wait=0.05) == [], "it is early"
+        broker.advance(1.001)
+        (again,) = take(consumer, 1)
         assert (again.body, again.attempt) == (first[0].body, 2)
         again.ack()
 
@@ -113,14 +128,19 @@ def test_what_a_broker_cannot_hide_so_long_is_refused_and_stays_in_hand(mq: shmq
         message.ack()
 
 
-def test_an_extended_message_is_hidden_as_long_and_still_settled(mq: shmq.Connection, topic: str, named: Named) -> None:
-    with mq.simple_consumer(topic, group=named("group"), invisible=1) as consumer:
+def test_an_extended_message_is_hidden_as_long_and_still_settled(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named
+) -> None:
+    with mq.simple_consumer(topic, group=named("group"), invisible=60) as consumer:
         messages = take(consumer, 5)
         for message in messages:
-            message.extend(30)
-        assert consumer.receive(wait=1.5) == []
+            message.extend(600)
+        broker.advance(500)
+        assert consumer.receive(wait=0.3) == []
         for message in messages:
             message.ack()
+        broker.advance(500)
+        assert consumer.receive(wait=0.3) == []
 
 
 def test_members_share_messages_and_none_is_seen_twice(
@@ -131,8 +151,9 @@ def test_members_share_messages_and_none_is_seen_twice(
     with mq.simple_consumer(topic, group=group) as one, other.simple_consumer(topic, group=group) as two:
         mq.send_batch(topic, [b"more-%d" % number for number in range(20)])
         found: list[bytes] = []
-        deadline = time.monotonic() + PATIENCE
-        while len(found) < 25 and time.monotonic() < deadline:
+        for _ in attempts(pause=0.0):
+            if len(found) == 25:
+                break
             for consumer in (one, two):
                 for message in consumer.receive(max=4, wait=0.2):
                     found.append(message.body)
@@ -160,10 +181,8 @@ def test_what_fails_too_often_is_a_dead_letter(mq: shmq.Connection, topic: str, 
         first.nack(after=0)
         (again,) = take(consumer, 1)
         again.nack(after=0)
-        assert consumer.receive(wait=0.5) == []
-        deadline = time.monotonic() + 10
-        while not (letters := mq.admin.dlq(group)) and time.monotonic() < deadline:
-            consumer.receive(wait=0.05)
+        assert consumer.receive(wait=0.3) == []
+        letters = eventually(lambda: mq.admin.dlq(group) or consumer.receive(wait=0.05))
         assert [letter.body for letter in letters] == [first.body]
 
 
@@ -189,24 +208,29 @@ def test_an_invisible_time_that_is_not_possible_is_refused(mq: shmq.Connection, 
         mq.simple_consumer(named("orders"), group=named("group"), invisible=invisible)
 
 
-def test_extending_too_late_is_an_error_as_others_may_have_the_message(mq: shmq.Connection, named: Named) -> None:
+def test_extending_too_late_is_an_error_as_others_may_have_the_message(
+    broker: Broker, mq: shmq.Connection, named: Named
+) -> None:
     topic = named("orders")
     mq.send_batch(topic, [b"x"] * 2)
-    with mq.simple_consumer(topic, group=named("group"), invisible=0.3) as consumer:
+    with mq.simple_consumer(topic, group=named("group"), invisible=60) as consumer:
         messages = take(consumer, 2)
+        broker.advance(60.001)
         take(consumer, 2)
         with pytest.raises(LeaseExpired, match="is over"):
             messages[0].extend(10)
 
 
-def test_a_message_that_came_too_often_while_nobody_looked_is_a_dead_letter(mq: shmq.Connection, named: Named) -> None:
+def test_a_message_that_came_too_often_while_nobody_looked_is_a_dead_letter(
+    broker: Broker, mq: shmq.Connection, named: Named
+) -> None:
     topic, group = named("orders"), named("group")
     mq.send(topic, b"poison")
-    with mq.simple_consumer(topic, group=group, invisible=0.3, attempts_max=2) as consumer:
-        assert [message.attempt for message in (*take(consumer, 1), *take(consumer, 1))] == [1, 2]
-        deadline = time.monotonic() + PATIENCE
-        while not (letters := list(mq.admin.dlq(group))) and time.monotonic() < deadline:
-            assert consumer.receive(wait=0.2) == []
+    with mq.simple_consumer(topic, group=group, invisible=60, attempts_max=2) as consumer:
+        for attempt in (1, 2):
+            assert [message.attempt for message in take(consumer, 1)] == [attempt]
+            broker.advance(60.001)
+        letters = eventually(lambda: consumer.receive(wait=0.05) or mq.admin.dlq(group))
         assert [letter.body for letter in letters] == [b"poison"]
 
 

@@ -14,15 +14,13 @@ import shmq.aio
 from shmq.client.producers.keywords import delay_properties, take_special, time_properties
 from shmq.testing import Broker
 from shmq.timing import DELAY_MS, DELIVER_MS, TIMER_TOPIC, RecallHandle
-
-pytestmark = pytest.mark.timed
-
-LATE_MS = 5000  # nothing is judged by how long it took; this only ends a wait for what never comes
+from tests.deadline import eventually
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(tcp=True) as running:
+    """The broker of this file: nothing but `advance` moves its clock."""
+    with Broker(tcp=True, clock="frozen") as running:
         with running.connect() as mq:
             mq.admin.create_topic("orders", queues=4)
         yield running
@@ -38,32 +36,40 @@ def mq(broker: Broker, request: pytest.FixtureRequest) -> Iterator[shmq.Connecti
 def taken(broker: Broker, *wanted: bytes) -> dict[bytes, shmq.Message]:
     """Wait until these bodies have come; others may be between them."""
     found: dict[bytes, shmq.Message] = {}
-    deadline = time.monotonic() + 30
-    while not set(wanted) <= found.keys():
-        assert time.monotonic() < deadline, f"{found.keys()} came"
+
+    def have_come() -> bool:
+        nonlocal found
         with broker.connect() as reader, reader.pull_consumer("orders") as consumer:
             found = {bytes(message.body): message for message in consumer.poll(10_000, wait=0.05)}
+        return set(wanted) <= found.keys()
+
+    eventually(have_come, lambda: f"{wanted} come; {found.keys()} came")
     return found
 
 
-DELAYS: list[tuple[str, Callable[[], Any]]] = [
-    ("delay", lambda: 0.25),
-    ("delay", lambda: timedelta(milliseconds=250)),
-    ("deliver_at", lambda: datetime.now(UTC) + timedelta(milliseconds=250)),
-    ("deliver_at", lambda: (datetime.now(timezone(timedelta(hours=5))) + timedelta(milliseconds=250)).isoformat()),
-    ("deliver_at", lambda: (datetime.now() + timedelta(milliseconds=250)).isoformat()),
-    ("deliver_at", lambda: time.time() + 0.25),
+DELAY = timedelta(milliseconds=250)
+DELAYS: list[tuple[str, Callable[[float], Any]]] = [
+    ("delay", lambda now: 0.25),
+    ("delay", lambda now: DELAY),
+    ("deliver_at", lambda now: datetime.fromtimestamp(now, UTC) + DELAY),
+    ("deliver_at", lambda now: (datetime.fromtimestamp(now, timezone(timedelta(hours=5))) + DELAY).isoformat()),
+    ("deliver_at", lambda now: (datetime.fromtimestamp(now) + DELAY).isoformat()),
+    ("deliver_at", lambda now: now + 0.25),
 ]
 
 
 @pytest.mark.parametrize(("keyword", "value"), DELAYS)
 def test_a_message_comes_when_it_was_asked_for_and_not_before(
-    broker: Broker, mq: shmq.Connection, keyword: str, value: Callable[[], Any]
+    broker: Broker, mq: shmq.Connection, keyword: str, value: Callable[[float], Any]
 ) -> None:
     body = b"%d" % time.time_ns()
-    asked = time.time()
-    receipt = mq.send("orders", body, tag="t", key="k", properties={"a": "b"}, queue_id=2, **{keyword: value()})
+    asked = broker.time()
+    receipt = mq.send("orders", body, tag="t", key="k", properties={"a": "b"}, queue_id=2, **{keyword: value(asked)})
     assert (receipt.topic, receipt.queue_id) == ("orders", 2)
+    mq.send("orders", body + b" before", delay=0.2)
+    broker.advance(0.245)
+    assert body not in taken(broker, body + b" before")
+    broker.advance(0.01)
     message = taken(broker, body)[body]
     assert message.store_ms / 1000 >= asked + 0.249
     assert (message.queue_id, message.tag, message.key) == (2, "t", "k")
@@ -83,6 +89,7 @@ def test_asyncio_takes_the_same_arguments(broker: Broker) -> None:
             assert receipt.topic == "orders"
 
     asyncio.run(main())
+    broker.advance(1)
     found = taken(broker, b"aio", b"aio last")
     assert b"aio never" not in found
 
@@ -93,6 +100,7 @@ def test_a_recalled_message_never_comes(broker: Broker, mq: shmq.Connection) -> 
     drop = mq.send("orders", mark + b"drop", delay=1.0)
     mq.recall(drop)
     mq.send("orders", mark + b"last", delay=1.3)
+    broker.advance(2)
     found = taken(broker, mark + b"keep", mark + b"last")
     assert mark + b"drop" not in found
     for receipt in (keep, drop):
