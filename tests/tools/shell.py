@@ -1,5 +1,7 @@
 """Runs the real `shmq` command in a process of its own, as a shell would."""
 
+import atexit
+import functools
 import json
 import os
 import signal
@@ -12,6 +14,7 @@ import pytest
 
 from shmq.tools import start
 from tests.deadline import eventually
+from tests.tools.forked_commands import ForkedCommands
 from tests.tools.json_schema import check
 
 TIMEOUT = 240.0  # ends a command that hangs; on a host with forty busy threads two processors are slow
@@ -27,11 +30,22 @@ class Result(NamedTuple):
     err: str
 
 
+@functools.cache
+def _commands() -> ForkedCommands:
+    commands = ForkedCommands()
+    atexit.register(commands.close)
+    return commands
+
+
 class Shell:
-    """Commands against one broker; `environment` replaces every SHMQ_ variable of the caller's."""
+    """Commands against one broker; `environment` replaces every SHMQ_ variable of the caller's but the patience."""
 
     def __init__(self, url: str | None = None, **environment: str) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SHMQ_")}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name == "SHMQ_TEST_PATIENCE" or not name.startswith("SHMQ_")
+        }
         for name in ("NO_COLOR", "FORCE_COLOR"):
             kept.pop(name, None)
         kept["SHMQ_CONFIG_DIR"] = "/nonexistent"  # the contexts of whoever runs the tests are not meant
@@ -44,13 +58,8 @@ class Shell:
 
     def run(self, *words: str, stdin: bytes = b"") -> Result:
         """Run a command to its end."""
-        with self.start(*words) as process:
-            try:
-                out, err = process.communicate(stdin, TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        return Result(process.returncode, out, err.decode())
+        status, out, err = _commands().run(words, stdin, environment=self.environment, timeout=TIMEOUT)
+        return Result(status, out, err.decode())
 
     def ok(self, *words: str, stdin: bytes = b"") -> bytes:
         """Run a command that has to succeed; return its stdout."""
