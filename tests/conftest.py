@@ -22,6 +22,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests.interop.guests import Guests, unit_of
 from tests.interop.peers.process import die_with_parent
 
 pytest_plugins = ("tests.suites", "tests.shm.private_memory")
@@ -42,8 +43,6 @@ def pytest_sessionstart() -> None:
         importlib.import_module(module.name)
 
 
-TOGETHER: Final = ("tests/spark/", "tests/install/")
-"""Folders whose files share what takes long to start."""
 APART: Final = ("tests/crash/broker/", "tests/crash/disk/", "tests/crash/mutants/")
 """Folders whose tests take long and share nothing: each goes to whoever is free."""
 LONGEST_FIRST: Final = ("tests/spark/", "tests/interop/", "tests/crash/", "tests/conformance/", "tests/keeper/")
@@ -61,9 +60,7 @@ class _Spread(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(APART):
-            return nodeid
-        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+        return nodeid if nodeid.startswith(APART) else unit_of(nodeid)
 
     def remove_node(self, node: WorkerController) -> str | None:
         workload = self.assigned_work.pop(node)
@@ -147,5 +144,6 @@ def pytest_configure(config: pytest.Config) -> None:
     _hear_signals()
     if hasattr(config, "workerinput"):
         die_with_parent()  # a run that is killed leaves no process that goes on with its tests
+    config.pluginmanager.register(Guests())
     config.stash[_repeated] = []
     config.pluginmanager.register(_Repetitions(config.stash[_repeated]))

@@ -226,3 +226,58 @@ def test_long_tests_of_some_folders_go_to_whoever_is_free(project: Project) -> N
     status, said = project.run("", "--all", "-n", "2")
     assert status == 0 and "2 passed" in said
     assert "[gw0] " in said and "[gw1] " in said
+
+
+GUESTS = """
+import pytest
+
+@pytest.fixture(scope="session")
+def stock_5():
+    print("[stock_5 starts]")
+    yield
+    print("[stock_5 ends]")
+
+@pytest.fixture(scope="session")
+def made(stock_5):
+    yield
+    print("[made ends]")
+
+@pytest.fixture(scope="session")
+def other():
+    yield
+    print("[other ends]")
+
+@pytest.fixture
+def target(request):
+    request.getfixturevalue(request.param.replace("-", "_"))
+"""
+USERS = {
+    "a": "def test_guest(made, other): pass\ndef test_none(): pass",
+    "b": "import pytest\ndef test_none(): pass\n"
+    "@pytest.mark.parametrize('target', ['stock-5'], indirect=True)\ndef test_guest(target): pass",
+    "c": "def test_none(): pass",
+    "d": "def test_guest(stock_5): pass",
+    "e": "def test_none(stock_5): pass",
+}
+"""Files of tests/interop in their order; the last is of another folder and has a `stock_5` of its own."""
+
+
+def test_a_guest_ends_when_the_next_file_of_its_process_does_not_use_it(project: Project) -> None:
+    folder = project.root / "tests/interop"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(GUESTS)
+    (project.root / "tests/other").mkdir()
+    (project.root / "tests/other/conftest.py").write_text(GUESTS.replace("stock_5 ", "namesake "))
+    for name, program in USERS.items():
+        place = project.root / "tests/other" if name == "e" else folder
+        (place / f"test_{name}.py").write_text(program)
+    status, said = project.run("def test_none(): pass", "--all", "-s")
+    assert status == 0 and "8 passed" in said
+    events = re.findall(r"\[\w+ (?:starts|ends)\]|test_[a-z]+\.py::test_\w+", said)
+    assert events == [
+        *("test_a.py::test_guest", "[stock_5 starts]", "test_a.py::test_none"),
+        *("test_b.py::test_none", "test_b.py::test_guest", "[made ends]", "[stock_5 ends]"),
+        "test_c.py::test_none",
+        *("test_d.py::test_guest", "[stock_5 starts]", "[stock_5 ends]"),
+        *("test_e.py::test_none", "[namesake starts]", "test_it.py::test_none", "[namesake ends]", "[other ends]"),
+    ]
