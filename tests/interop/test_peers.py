@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.deadline import eventually
+from tests.interop.peers import programs, registry
 from tests.interop.peers.cache import DIRECTORY_VARIABLE, REQUIRE_VARIABLE, PeerMissing, entry, program, run
+from tests.interop.peers.fetch import PEERS
 from tests.interop.peers.process import Child
 from tests.interop.peers.wire import Wire
 from tests.interop.target import Target
@@ -38,6 +40,12 @@ def test_a_build_that_fails_leaves_nothing_and_is_tried_again() -> None:
     with pytest.raises(PeerMissing, match="no registry"):
         entry("thing", fail)
     assert entry("thing", lambda scratch: (scratch / "file").touch()).joinpath("file").exists()
+
+
+def test_every_peer_of_the_tests_is_fetched_beforehand() -> None:
+    started = {name for name in programs.CLIENTS if not name.startswith("java-")}
+    assert PEERS.keys() == started | {*registry.SERVERS.values(), *registry.CLIENTS.values()}
+    assert "python -m tests.interop.peers.fetch" in (Path(__file__).parents[2] / ".ci/run").read_text()
 
 
 def test_a_missing_program_is_named_with_its_package() -> None:
