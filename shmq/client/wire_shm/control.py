@@ -53,11 +53,13 @@ class ControlClient(ControlChannel):
         ext: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = None,
+        *,
+        is_sent_once: bool = False,
     ) -> Command:
         """Ask the broker, or the leader on another host what only that may do, and return the answer."""
         if self.leader is not None and self.leader.takes(code):
             return self.leader.request(code, ext, body, timeout)
-        return super().request(code, ext, body, timeout)
+        return super().request(code, ext, body, timeout, is_sent_once=is_sent_once)
 
     def _register_again(self) -> ShmqError | None:
         beat = self._heartbeat
@@ -135,8 +137,12 @@ class ControlClient(ControlChannel):
         return decode_body(reply.body, _SlotsBody).slots
 
     def advance_clock(self, seconds: float) -> None:
-        """Move the broker's clock ahead, where it was started to allow that."""
-        self.request(Request.ADVANCE_CLOCK, {"milliseconds": str(round(seconds * 1000))})
+        """Move the broker's clock ahead, where it was started to allow that. Sent twice it would move twice as far.
+
+        Raises:
+            BrokerNotRunning: the broker ended meanwhile; its clock may have been moved.
+        """
+        self.request(Request.ADVANCE_CLOCK, {"milliseconds": str(round(seconds * 1000))}, is_sent_once=True)
 
     @property
     def default_queues(self) -> int:
