@@ -5,14 +5,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.tables.rows import every_row
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 WAITING = {"deadline.py"}
 """The one file that pauses between two looks at a condition."""
-RECORDING = TESTS / "golden/clients"
-"""Programs that record what other clients send; they are run by hand, and no test waits for them."""
 
 PAUSE = re.compile(r"\b(?:time|asyncio)\.sleep\((?!0\))")
 IMPORTED = re.compile(r"^\s*from (?:time|asyncio) import .*\bsleep\b")
@@ -31,13 +29,13 @@ def test_no_test_pauses_where_it_could_wait_for_a_state() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line}"
         for path in sorted(TESTS.rglob("*.py"))
-        if path.name not in WAITING and path != Path(__file__) and RECORDING not in path.parents
+        if path.name not in WAITING and path != Path(__file__)
         for number, line in pauses(path.read_text())
     ]
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "is_one"),
     [
         ("time.sleep(0.1)", True),

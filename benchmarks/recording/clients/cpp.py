@@ -1,4 +1,4 @@
-"""Sends and receives with the C++ client inside PyPI's rocketmq; run by record.py with the name server's address."""
+"""Sends and receives with the C++ client inside PyPI's rocketmq; run by recorder.py with the name server's address."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-// Sends and receives with npm's ali-ons; run by record.py with the name server's address.
+// Sends and receives with npm's ali-ons; run by recorder.py with the name server's address.
 const { Producer, Consumer, Message } = require('ali-ons');
 const httpclient = require('urllib'); // it asks for one, and does not use it
 const quiet = { info() {}, warn: console.error, error: console.error, debug() {} };

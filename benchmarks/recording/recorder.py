@@ -1,7 +1,7 @@
-"""Captures the frames of this directory anew: `python -m tests.golden.record [client …]` in the root of the tree.
+"""Captures the frames of tests/golden anew: `python -m benchmarks.recording.recorder [client …]` in the tree's root.
 
-Owns which clients are driven through what. It does not know sockets (tap.py) or files (frames.py). It needs Java, Go,
-Node and the registries, as tests/interop does, and takes minutes; the tests read what it left.
+Owns which clients are driven through what. It does not know sockets (tap.py) or files (tests/golden/frames.py). It
+needs Java, Go, Node and the registries, as tests/interop does, and takes minutes; the tests read what it left.
 
 The longest frame of each (client, header encoding, request code) is kept, and of each code it was answered with.
 """
@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from benchmarks.recording.tap import Seen, Tap
 from shmq.protocol.codes import Request
 from tests.deadline import eventually
 from tests.golden import frames
-from tests.golden.tap import Seen, Tap
 from tests.interop.peers.java import ClientError, JavaClient
 from tests.interop.peers.registry import python_of_cpp_client
 from tests.interop.peers.stock import StockBroker
@@ -187,7 +187,7 @@ def record(name: str) -> int:
     count = 0
     server = {"4": "stock 4.9.7 name server and broker", "5": "stock 5.3.3 name server and broker"}[line]
     for kind, way, data in kept(list(tap.seen)):
-        notes = {"captured": f"tests/golden/record.py {name}, between {what} and a {server}", "direction": way}
+        notes = {"captured": f"benchmarks.recording.recorder {name}, between {what} and a {server}", "direction": way}
         frames.write(f"{name}-{kind}", notes, data)
         count += 1
     return count
