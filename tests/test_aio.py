@@ -18,6 +18,7 @@ from shmq.client import options
 from shmq.protocol.codes import Request
 from shmq.testing import Broker, SharedBroker
 from tests.deadline import attempts, eventually_async
+from tests.tables.rows import every_row
 
 TWINS = ["Connection", "Producer", "Subscription", "SimpleConsumer", "PullConsumer", "Topic", "Message", "Slot"]
 TWINS += ["Admin", "Group", "DeadLetter", "Transaction"]
@@ -41,7 +42,7 @@ def run(main: Coroutine[Any, Any, Any]) -> None:
     asyncio.run(bounded())
 
 
-@pytest.mark.parametrize("name", TWINS)
+@every_row("name", TWINS)
 def test_twins_have_the_same_names(name: str) -> None:
     sync, twin = getattr(shmq, name), getattr(shmq.aio, name)
     # What an object is given in __init__ is not in dir() of its class.
@@ -52,7 +53,7 @@ def test_twins_have_the_same_names(name: str) -> None:
     assert names_of(sync) - given == names_of(twin) - given - fetched
 
 
-@pytest.mark.parametrize("name", TWINS)
+@every_row("name", TWINS)
 def test_twins_take_the_same_arguments(name: str) -> None:
     sync, twin = getattr(shmq, name), getattr(shmq.aio, name)
     for method in sorted(names_of(sync) & names_of(twin)):
@@ -66,7 +67,7 @@ def test_twins_take_the_same_arguments(name: str) -> None:
             assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), method
 
 
-@pytest.mark.parametrize("name", ["subscribe", "simple_consumer", "pull_consumer", "producer", "listener", "replier"])
+@every_row("name", ["subscribe", "simple_consumer", "pull_consumer", "producer", "listener", "replier"])
 def test_a_twin_checks_and_shows_the_parameters_of_the_sync_method(name: str) -> None:
     sync, twin = inspect.signature(getattr(shmq.Connection, name)), getattr(shmq.aio.Connection, name)
     assert inspect.signature(twin).parameters == sync.parameters

@@ -4,6 +4,7 @@ import pytest
 
 from shmq.delay_levels import DelayLevels
 from shmq.errors import UsageError
+from tests.tables.rows import every_row
 
 
 def test_the_default_levels_are_rocketmqs() -> None:
@@ -13,7 +14,7 @@ def test_the_default_levels_are_rocketmqs() -> None:
     assert seconds == [1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200]
 
 
-@pytest.mark.parametrize(("wanted", "level"), [(-1, 0), (0, 0), (1, 1), (18, 18), (19, 18), (1 << 31, 18)])
+@every_row(("wanted", "level"), [(-1, 0), (0, 0), (1, 1), (18, 18), (19, 18), (1 << 31, 18)])
 def test_a_wanted_level_is_bounded_by_those_there_are(wanted: int, level: int) -> None:
     assert DelayLevels().level_of(wanted) == level
 
@@ -27,9 +28,7 @@ def test_a_queue_beyond_the_levels_waits_a_second_as_in_rocketmq() -> None:
     assert DelayLevels("5s").due_ms(7, 1000) == 2000
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1", "s", "1x", "-1s", "1s 2", "1.5s", "\u0661s", "9999999999d", " ".join(["1s"] * 65)]
-)
+@every_row("text", ["", "1", "s", "1x", "-1s", "1s 2", "1.5s", "\u0661s", "9999999999d", " ".join(["1s"] * 65)])
 def test_a_text_that_names_no_delays_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         DelayLevels(text)

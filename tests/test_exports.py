@@ -12,6 +12,7 @@ import shmq
 import shmq.aio
 from shmq import errors
 from shmq.shm import core
+from tests.tables.rows import every_row
 
 HEAVY = ("asyncio", "psutil", "rich", "numpy", "click", "msgspec", "logging", "inspect", "concurrent.futures", "pytest")
 
@@ -91,7 +92,7 @@ def test_the_hot_methods_are_documented_where_they_are_looked_for() -> None:
         assert inspect.getdoc(getattr(shmq.Connection, name))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "name", "parameters"),
     [
         ("Producer", "send", "topic body tag key keys properties message_group queue_id flag timeout delay_level"),

@@ -24,6 +24,7 @@ from shmq.message import (
     retry_topic,
 )
 from shmq.shm import core
+from tests.tables.rows import every_row
 
 TOPIC_RULE = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 ALPHABET = string.ascii_letters + string.digits + "%|_-"
@@ -49,7 +50,7 @@ def test_names_are_bounded_at_their_exact_length() -> None:
         check_group("g" * (GROUP_BYTES_MAX + 1))
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "a\n", "ärger", "a\x00", "\ud800"])
+@every_row("name", ["", "a b", "a/b", "..", "a\n", "ärger", "a\x00", "\ud800"])
 def test_a_wrong_name_names_its_wrong_character(name: str) -> None:
     with pytest.raises(InvalidName) as caught:
         check_group(name)
@@ -92,9 +93,7 @@ def test_parsing_skips_what_rocketmq_skips(text: str, properties: dict[str, str]
     assert parse_properties(text) == properties
 
 
-@pytest.mark.parametrize(
-    "properties", [{"": "v"}, {"k": ""}, {"k\x01": "v"}, {"k": "v\x02"}, {"k": 1}, {"k": "\ud800"}]
-)
+@every_row("properties", [{"": "v"}, {"k": ""}, {"k\x01": "v"}, {"k": "v\x02"}, {"k": 1}, {"k": "\ud800"}])
 def test_properties_the_text_cannot_carry_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         encode_properties(properties)
@@ -126,7 +125,7 @@ def test_topics_of_the_broker_are_known() -> None:
     assert dead_letter_topic("g") == "%DLQ%g"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("typed", "meant"),
     [
         ("ordres", ["orders"]),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from shmq.progress import Backlog
+from tests.tables.rows import every_row
 
 OFFSETS = some.integers(0, 1 << 60)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("backlog", "waiting", "lag", "in_flight", "ready", "lost"),
     [
         (Backlog(40, 0, 100), 60, 60, 0, 60, 0),

@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.tables.rows import every_row
 
 ROOT = Path(__file__).resolve().parent.parent
 TREES = ("daemon", "shmq/protocol", "shmq/store", "shmq/shm")
@@ -59,7 +59,7 @@ def test_the_exceptions_are_still_ones() -> None:
         assert not (ROOT / name).exists() or set(findings((ROOT / name).read_text())) <= {"subprocess", "os.fork"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "source",
     [
         "import subprocess", "from subprocess import run", "import pickle as p", "from multiprocessing import Process",

@@ -4,14 +4,13 @@ import configparser
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.suites import PLACES, SUITES, suite_of
+from tests.tables.rows import every_row
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("nodeid", "marks", "suite"),
     [
         ("tests/client/test_push.py::test_it", set(), "gate"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, STORE_HOST, LiveStore, raises_status
+from tests.tables.rows import every_row
 
 IPV4 = bytes((10, 1, 2, 3)) + struct.pack(">I", 40_000)
 IPV6 = bytes(range(1, 17)) + struct.pack(">I", 40_001)
@@ -43,8 +44,8 @@ def user_text(properties: bytes) -> bytes:
 # ---- one record --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", [IPV4, IPV6])
-@pytest.mark.parametrize("size", [0, 100, 20_000, 300_000])
+@every_row("host", [IPV4, IPV6])
+@every_row("size", [0, 100, 20_000, 300_000])
 def test_every_field_is_stored_as_given(host: bytes, size: int) -> None:
     with LiveStore() as live:
         live.topic()
@@ -97,8 +98,8 @@ def test_the_unit_says_the_tag_or_what_the_caller_says_instead() -> None:
         assert unit_tag(live, queue, offset) == 0
 
 
-@pytest.mark.parametrize("sys_flag", [4, 12, 4 | 1])
-@pytest.mark.parametrize("size", [10, 50_000])
+@every_row("sys_flag", [4, 12, 4 | 1])
+@every_row("size", [10, 50_000])
 def test_prepared_and_rolled_back_messages_belong_to_no_queue(sys_flag: int, size: int) -> None:
     with LiveStore() as live:
         queue, *_ = live.topic()
@@ -132,7 +133,7 @@ def test_any_queue_the_topic_has_may_be_named_whatever_its_permission() -> None:
             producer.append("other", b"x", queue_id=0)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("options", "status", "text"),
     [
         ({"born_host": b"123"}, _core.BAD_ARGUMENT, "3 bytes"),
@@ -238,7 +239,7 @@ def test_a_record_crc_in_a_batch_is_left_out() -> None:
 GOOD = message(b"body", b"K\1v")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("batch", "text"),
     [
         (b"", "no record"),
@@ -283,7 +284,7 @@ def text_bytes(live: LiveStore, log_position: int) -> int:
     return len(stored(live, log_position)["properties"][:-20].removesuffix(b"\2"))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("records", "kind"),
     [
         ([(b"x", b"")], TypeError),

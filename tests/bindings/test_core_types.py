@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, SIZES, STORE_HOST, LiveStore, raises_status, until
+from tests.tables.rows import every_row
 
 STUB = Path(__file__).resolve().parents[2] / "bindings" / "_core.pyi"
 CLASSES = ["Store", "Receipt", "Producer", "Sender", "Slot", "Message", "Reader"]
@@ -47,14 +48,14 @@ def test_the_module_has_exactly_the_names_of_the_stub() -> None:
     assert binary == stub_names(ast.parse(STUB.read_text()).body)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@every_row("name", CLASSES)
 def test_each_class_has_exactly_the_names_of_the_stub(name: str) -> None:
     kind = getattr(_core, name)
     binary = {entry for entry in vars(kind) if not entry.startswith("__") or entry in SPECIAL}
     assert binary == stub_names(stub_class(name).body) - {"__init__"}
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@every_row("name", CLASSES)
 def test_no_class_can_be_subclassed_or_changed(name: str) -> None:
     kind = getattr(_core, name)
     with pytest.raises(TypeError):

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bindings.c_core import load_core, run_sanitized
+from tests.tables.rows import every_row
 
 SOURCES = ("record/crc.c", "record/crc_x86.c")
 ENGINES = ("portable", "pclmul", "vpclmul")
@@ -203,7 +204,7 @@ def tag_hash(data: bytes) -> int:
     return int(_core.shmq_tag_hash(data, len(data)))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [("", 0), ("a", 97), ("TagA", 2598919), ("TagB", 2598920), ("hello", 99162322), ("polygenelubricants", -(1 << 31))],
 )
@@ -216,7 +217,7 @@ def test_tag_hash_is_javas_over_utf16_units(text: str) -> None:
     assert tag_hash(text.encode()) == java_hash(text)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "decoded"),
     [
         (b"\x80", "�"),

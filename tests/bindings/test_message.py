@@ -15,6 +15,7 @@ import pytest
 
 from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, STORE_HOST, LiveStore, raises_status
+from tests.tables.rows import every_row
 
 
 def place(live: LiveStore, body: bytes, **fields: Any) -> _core.Message:
@@ -78,7 +79,7 @@ def test_a_message_without_options_says_none() -> None:
         assert (message.properties, message.body, len(message.view)) == ({}, b"", 0)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         (b"a\1b", {"a": "b"}),
@@ -234,8 +235,8 @@ def test_the_value_is_the_codecs_and_made_once() -> None:
             _ = plain.value
 
 
-@pytest.mark.parametrize("kind", [0, 3])
-@pytest.mark.parametrize("size", [0, 5000, _core.BODY_BYTES_MAX])
+@every_row("kind", [0, 3])
+@every_row("size", [0, 5000, _core.BODY_BYTES_MAX])
 def test_a_zlib_body_is_inflated(kind: int, size: int) -> None:
     with LiveStore() as live:
         body = (os.urandom(50) * (size // 50 + 1))[:size]

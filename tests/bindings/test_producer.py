@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, LiveStore, raises_status
+from tests.tables.rows import every_row
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
 BODIES = st.builds(
@@ -175,8 +176,8 @@ def test_everything_sent_reads_back(messages: list[tuple[bytes, str | None, list
             assert message.verify()
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-@pytest.mark.parametrize("size", [0, 1, 256, 16_384, 70_000])
+@every_row("kind", [bytes, bytearray, memoryview])
+@every_row("size", [0, 1, 256, 16_384, 70_000])
 def test_any_buffer_is_a_body(kind: Callable[[bytes], Any], size: int) -> None:
     with LiveStore() as live:
         live.topic()
@@ -216,7 +217,7 @@ def test_ready_made_property_text_is_stored_as_it_is() -> None:
         assert live.reader(tags=["fruit"]).lag() == 2
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("options", "status", "text"),
     [
         ({"tag": ""}, _core.BAD_ARGUMENT, "empty"),
@@ -247,7 +248,7 @@ def test_what_cannot_be_stored_is_refused_with_a_reason(options: dict[str, Any],
         assert live.store.log_end == 0
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("args", "options", "text"),
     [
         (("orders", "text"), {}, r"did you mean body=text\.encode\(\)\?"),

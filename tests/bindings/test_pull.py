@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, SIZES, LiveStore, raises_status, until
+from tests.tables.rows import every_row
 
 ALL = (1000, 1 << 30, None)  # count_max, bytes_max, tags
 HASHES = {tag: _core.tag_hash(tag) for tag in ("a", "b", "c")}
@@ -138,7 +139,7 @@ def test_a_tag_is_what_the_unit_says_with_all_its_bits() -> None:
         assert live.log.pull(queue, 0, 1000, 1 << 30, ())[:2] == (5, 0)
 
 
-@pytest.mark.parametrize("code", [1 << 40, -(1 << 40), (1 << 63) - 1, -(1 << 62), 1 << 31, -(1 << 31) - 1])
+@every_row("code", [1 << 40, -(1 << 40), (1 << 63) - 1, -(1 << 62), 1 << 31, -(1 << 31) - 1])
 def test_a_unit_whose_hash_no_tag_has_hides_no_record(code: int) -> None:
     with LiveStore() as live:
         queue, *_ = live.topic()
@@ -261,7 +262,7 @@ def test_a_scribbled_unit_is_damage_not_a_crash() -> None:
                 assert error.args[0] == _core.CORRUPT
 
 
-@pytest.mark.parametrize(
+@every_row(
     "args",
     [
         (-1, 0, 1, 1, None),

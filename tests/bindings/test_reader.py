@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, LiveStore, raises_status, until
+from tests.tables.rows import every_row
 
 
 def drain(reader: _core.Reader, count: int = 500) -> list[_core.Message]:
@@ -648,7 +649,7 @@ def overwrite(live: LiveStore, position: int, data: bytes) -> None:
         file.write(data)
 
 
-@pytest.mark.parametrize("damage", ["size", "magic", "queue_offset", "position", "blank", "body_size"])
+@every_row("damage", ["size", "magic", "queue_offset", "position", "blank", "body_size"])
 def test_a_damaged_record_is_never_delivered_and_stepped_over_once(damage: str) -> None:
     with LiveStore() as live:
         live.topic(queues=1)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bindings.c_core import load_core, run_sanitized
+from tests.tables.rows import every_row
 
 SOURCES = ("record/record.c", "record/crc.c", "record/crc_x86.c")
 OK, EMPTY, CORRUPT = 0, 11, 12
@@ -229,20 +230,24 @@ def test_the_checksum_is_right_on_both_sides_of_where_the_table_of_multipliers_e
         assert verified(c_encode(wanted, host=host)), body_bytes
 
 
-@pytest.mark.parametrize(
+def written_digits(raw: int) -> bytes:
+    record = ctypes.create_string_buffer(108)
+    patch = Patch(record_bytes=108, crc_raw=raw ^ START, shift=0x80000000)
+    _core.shmq_record_patch(record, ctypes.byref(patch), 0, 0, 0)
+    return record.raw[97:107]
+
+
+@every_row(
     "raw",
     [0, 9, 10, 99, 9_999, 10_000, 12_345_678, 99_999_999, 100_000_000, 2_147_483_647, 1_999_999_999, 2_000_000_010],
 )
 def test_digits_are_written_least_significant_first_and_zero_padded(raw: int) -> None:
-    record = ctypes.create_string_buffer(108)
-    patch = Patch(record_bytes=108, crc_raw=raw ^ START, shift=0x80000000)
-    _core.shmq_record_patch(record, ctypes.byref(patch), 0, 0, 0)
-    assert record.raw[97:107] == f"{raw:010d}"[::-1].encode()
+    assert written_digits(raw) == f"{raw:010d}"[::-1].encode()
 
 
 @given(st.integers(0, 0x7FFFFFFF))
 def test_digits_of_any_number(raw: int) -> None:
-    test_digits_are_written_least_significant_first_and_zero_padded(raw)
+    assert written_digits(raw) == f"{raw:010d}"[::-1].encode()
 
 
 def test_a_second_patch_replaces_the_first() -> None:
@@ -287,10 +292,10 @@ def test_a_spec_that_cannot_be_stored_has_no_size_and_writes_nothing() -> None:
     assert verified(c_encode(Stored(properties=b"p" * 32_746, body=bytes(4 << 20))))
 
 
-@pytest.mark.parametrize("born_v6", [False, True])
-@pytest.mark.parametrize("store_v6", [False, True])
-@pytest.mark.parametrize("with_crc", [False, True])
-@pytest.mark.parametrize("topic", [b"t", b"t" * 127, b"t" * 128, b"t" * 300])
+@every_row("born_v6", [False, True])
+@every_row("store_v6", [False, True])
+@every_row("with_crc", [False, True])
+@every_row("topic", [b"t", b"t" * 127, b"t" * 128, b"t" * 300])
 def test_records_of_other_brokers_are_read(born_v6: bool, store_v6: bool, with_crc: bool, topic: bytes) -> None:
     hosts = (bytes(range(20)) if born_v6 else HOST, bytes(range(20, 40)) if store_v6 else STORE_HOST)
     wanted = Stored(topic=topic, properties=b"K\x01v", sys_flag=16 * born_v6 + 32 * store_v6)
@@ -351,8 +356,8 @@ def test_a_truncated_record_is_corrupt(wanted: Stored, data: st.DataObject) -> N
     assert decode(record[: data.draw(st.integers(0, len(record) - 1))])[0] == CORRUPT
 
 
-@pytest.mark.parametrize("difference", [-1, 1, 12, 1 << 20])
-@pytest.mark.parametrize("field", ["total", "body", "topic", "properties"])
+@every_row("difference", [-1, 1, 12, 1 << 20])
+@every_row("field", ["total", "body", "topic", "properties"])
 def test_a_length_that_contradicts_the_others_is_corrupt(field: str, difference: int) -> None:
     wanted = Stored(properties=b"K\x01v")
     data = bytearray(python_encode(wanted) + bytes(64))
@@ -377,7 +382,7 @@ def find(properties: bytes, key: bytes) -> bytes | None:
     return ctypes.string_at(address, size.value) if address else None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("properties", "key", "value"),
     [
         (b"", b"TAGS", None),

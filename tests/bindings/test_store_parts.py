@@ -6,6 +6,7 @@ import pytest
 
 from shmq.bindings import _core
 from tests.bindings.live_store import LiveStore, raises_status
+from tests.tables.rows import every_row
 
 READING = (_core.ColumnReader, _core.StoreFigures)
 CHANGING = (_core.KeeperStore, _core.BrokerTables, _core.BrokerLog, _core.ReplicaStore)
@@ -28,7 +29,7 @@ def use(part: object) -> None:
             part.scan(0, 0, 1)
 
 
-@pytest.mark.parametrize("kind", [*READING, *CHANGING])
+@every_row("kind", [*READING, *CHANGING])
 def test_a_part_is_closed_when_its_store_is(kind: type) -> None:
     with LiveStore() as live:
         live.topic()
@@ -42,7 +43,7 @@ def test_a_part_is_closed_when_its_store_is(kind: type) -> None:
             kind(store)
 
 
-@pytest.mark.parametrize("kind", [*READING, *CHANGING])
+@every_row("kind", [*READING, *CHANGING])
 def test_a_part_keeps_the_segments_mapped(kind: type) -> None:
     with LiveStore() as live:
         live.topic()
@@ -57,14 +58,14 @@ def test_a_part_that_only_reads_is_made_of_a_store_that_is_observed(kind: type) 
         use(kind(live.attach(writable=False, observing=True)))
 
 
-@pytest.mark.parametrize("kind", CHANGING)
-@pytest.mark.parametrize("observing", [False, True])
+@every_row("kind", CHANGING)
+@every_row("observing", [False, True])
 def test_a_part_that_changes_the_segments_refuses_a_store_that_is_mapped_read_only(kind: type, observing: bool) -> None:
     with LiveStore() as live, raises_status(_core.READ_ONLY, "mapped the store read-only"):
         kind(live.attach(writable=False, observing=observing))
 
 
-@pytest.mark.parametrize("kind", [*READING, *CHANGING])
+@every_row("kind", [*READING, *CHANGING])
 def test_a_part_is_made_of_a_store_and_nothing_else(kind: type) -> None:
     for wrong in ((), (None,), (object(),)):
         with pytest.raises(TypeError):

@@ -24,6 +24,7 @@ from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.access import Access
 from shmq.shm.core import BrokerLog, KeeperStore, record_decode, record_verify
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
+from tests.tables.rows import every_row
 
 SIZES = SegmentSizes(
     file_bytes=64 << 20, topic_max=256, queue_max=4096, frame_max=2048, client_max=8, group_max=256, offset_max=64
@@ -189,9 +190,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 # ---- what is taken, and what is not ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("code", [10, 310])
-@pytest.mark.parametrize(
+@every_row("codec", list(Codec))
+@every_row("code", [10, 310])
+@every_row(
     "change",
     [
         {},
@@ -233,9 +234,9 @@ def batch(*records: tuple[bytes, bytes]) -> bytes:
     )
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("marked", [{"m": "true"}, {"m": "false"}])
-@pytest.mark.parametrize(
+@every_row("codec", list(Codec))
+@every_row("marked", [{"m": "true"}, {"m": "false"}])
+@every_row(
     "records",
     [
         [(b"x", b"")],
@@ -255,7 +256,7 @@ def test_batches_take_the_short_way(
     assert pair.compare(oneway.frame())
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("change", "body"),
     [
         ({}, b""),
@@ -282,9 +283,9 @@ def test_what_the_cpp_and_the_node_client_write_takes_it_too(pair: Pair) -> None
     assert pair.compare(Request(PLAIN | {"k": "0", "m": "0"}).frame())
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("code", [10, 310])
-@pytest.mark.parametrize(
+@every_row("codec", list(Codec))
+@every_row("code", [10, 310])
+@every_row(
     "change",
     [
         {"ext": {"b": "%RETRY%group"}},
@@ -328,14 +329,14 @@ def test_everything_else_is_left_to_the_broker(pair: Pair, codec: Codec, code: i
     assert not pair.compare(Request(codec=codec, code=code, **options).frame())
 
 
-@pytest.mark.parametrize("name", "abcdefgh")
-@pytest.mark.parametrize("code", [10, 310])
+@every_row("name", "abcdefgh")
+@every_row("code", [10, 310])
 def test_a_missing_field_is_left_to_the_broker(pair: Pair, name: str, code: int) -> None:
     ext = {key: value for key, value in PLAIN.items() if key != name}
     assert not pair.compare(Request(ext, code=code).frame())
 
 
-@pytest.mark.parametrize(
+@every_row(
     "edit",
     [
         lambda text: text.replace(b'"code":310', b'"code": 310'),
@@ -499,7 +500,7 @@ def test_a_log_that_refuses_is_left_to_the_broker(pair: Pair) -> None:
     assert pair.compare(frame)
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@every_row("codec", list(Codec))
 def test_an_answer_is_cut_where_the_send_decides(codec: Codec) -> None:
     pieces = answer_pieces(codec)
     assert sum(isinstance(piece, int) for piece in pieces) == (4 if codec == Codec.JSON else 5)

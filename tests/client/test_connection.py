@@ -20,6 +20,7 @@ from shmq.client.spec import parse_tags
 from shmq.message import CONNECTION_NAME_BYTES_MAX
 from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker, SharedBroker
+from tests.tables.rows import every_row
 
 Eventually = Callable[..., Any]
 
@@ -226,7 +227,7 @@ def test_sending_into_a_generation_that_was_given_up_is_an_error_to_try_again(ev
         assert caught.value.retryable
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("given", "parsed"),
     [
         (None, ()),
@@ -270,7 +271,7 @@ def test_a_name_ends_the_client_id_and_hides_nothing_of_it(name: str) -> None:
     assert len(client_id) <= 255
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("client_id", "pid", "name"),
     [
         ("host@812#1-ff", 812, ""),

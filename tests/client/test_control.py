@@ -43,6 +43,7 @@ from shmq.shm.liveness import pid_namespace
 from shmq.shm.place import Place
 from shmq.shm.segment import open_store
 from tests.bridge.live_bridge import LiveBridge, running, wait_until
+from tests.tables.rows import every_row
 
 DEADLINE = 60.0  # ends a test that hangs
 WAITED = 0.2  # for what never comes
@@ -538,7 +539,7 @@ class ScriptedBroker(threading.Thread):
 USELESS_INSTANCE = b'{"instance":{},"clientSlot":0,"autoCreate":true,"defaultQueues":1,"waitDurable":true}'
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("answer", "error"),
     [
         (lambda request: None, RequestTimeout),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from shmq.client.consumers.kept_offsets import KeptOffsets, offsets_directory, open_kept_offsets
+from tests.tables.rows import every_row
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ def test_living_members_have_files_of_their_own() -> None:
     three.close()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"0": -1}', '{"0": "5"}', '{"0": true}', '{"0": 1e99}', "\xff"])
+@every_row("text", ["", "{", "[]", '{"0": -1}', '{"0": "5"}', '{"0": true}', '{"0": 1e99}', "\xff"])
 def test_a_damaged_file_counts_as_none(text: str) -> None:
     first = opened()
     first.path.write_bytes(text.encode("latin-1"))

@@ -6,11 +6,12 @@ import pytest
 
 from shmq.client.position import BEGIN, END, Kind, Position, parse_position, parse_time
 from shmq.errors import UsageError
+from tests.tables.rows import every_row
 
 NOW_MS = 1_800_000_000_000
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "position"),
     [
         ("begin", BEGIN),
@@ -36,9 +37,7 @@ def test_each_form_means_one_place(text: str | int | datetime, position: Positio
     assert parse_position(text, now_ms=NOW_MS) == position
 
 
-@pytest.mark.parametrize(
-    "text", ["", "yesterday", "-2", "-2y", "-h", "--1h", "-1e30d", -1, True, "2026-13-01", b"end", 1.5]
-)
+@every_row("text", ["", "yesterday", "-2", "-2y", "-h", "--1h", "-1e30d", -1, True, "2026-13-01", b"end", 1.5])
 def test_anything_else_is_refused_with_the_forms_in_the_hint(text: object) -> None:
     with pytest.raises(UsageError) as caught:
         parse_position(text, now_ms=NOW_MS)  # type: ignore[arg-type]

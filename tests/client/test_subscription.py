@@ -47,12 +47,6 @@ def test_the_readme_example_works_unchanged(mq: shmq.Connection, topic: str, gro
     assert seen == [("order-42", "fruit", b"42 apples", receipt.queue_id, receipt.offset)]
 
 
-def test_a_new_group_begins_with_the_first_message(mq: shmq.Connection, topic: str, group: str) -> None:
-    mq.send(topic, b"earlier")
-    with mq.subscribe(topic, group=group) as subscription:
-        assert [message.body for message in subscription.receive(wait=60)] == [b"earlier"]
-
-
 def test_a_new_group_may_begin_with_the_next_message(mq: shmq.Connection, topic: str, group: str) -> None:
     mq.send(topic, b"earlier")
     with mq.subscribe(topic, group=group, start="last") as subscription:

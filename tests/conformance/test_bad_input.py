@@ -81,6 +81,9 @@ def test_no_property_name_has_a_control_character(mq: shmq.Connection, topic: st
         for character in CONTROL:
             with pytest.raises(shmq.UsageError):
                 send(topic, b"x", properties={f"a{character}b": "1"})
+        for character in "\x01\x02":  # they end a name and a value
+            with pytest.raises(shmq.UsageError):
+                send(topic, b"x", properties={"name": f"a{character}b"})
     assert mq.browse(topic) == []
     mq.send(topic, b"x", properties={"größe": "two\nlines", "a\u00a0b": "1"})
     assert mq.browse(topic)[0].properties["größe"] == "two\nlines", "a value may hold them"

@@ -8,8 +8,9 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
-from tests.conformance.conftest import Named, url_of
+from tests.conformance.conftest import QUEUES, Named, url_of
 from tests.deadline import eventually
+from tests.tables.rows import every_row
 
 BEFORE, DAMAGED, BEHIND = b"before", b"the one that is damaged", b"behind"
 GOOD = [BEFORE, BEHIND]
@@ -138,14 +139,17 @@ DOORS = [
 PLACES = {"body": BODY_AT + 3, "header": 20, "magic": 5, "properties": BODY_AT + len(DAMAGED) + 30}
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("door", DOORS)
+@every_row("place", PLACES)
+@every_row("door", DOORS)
 def test_no_door_hands_out_damage_and_everything_behind_it_comes(
-    broker: Broker, mq: shmq.Connection, topic: str, named: Named, door: Callable[..., list[bytes]], place: str
+    broker: Broker, mq: shmq.Connection, named: Named, door: Callable[..., list[bytes]], place: str
 ) -> None:
+    row = f"{door.__name__}-{place}"
+    topic = named(f"orders-{row}")
+    mq.admin.create_topic(topic, queues=QUEUES)
     receipts = sent(mq, topic)
     flip(broker, receipts[1].log_position + PLACES[place])
-    assert door(mq, topic, named("readers"), receipts) == GOOD
+    assert door(mq, topic, named(f"readers-{row}"), receipts) == GOOD
 
 
 def test_a_group_goes_on_behind_damage_and_is_told_once(

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.testing import Broker
-from tests.conformance.conftest import QUEUES, TRANSPORTS, url_of
+from tests.conformance.conftest import QUEUES
 
 Eventually = Callable[..., Any]
-LONG = b"shared memory " * 1000
 
 
 def test_a_batch_is_stored_in_one_queue_in_its_order(mq: shmq.Connection, topic: str) -> None:
@@ -43,20 +41,6 @@ def test_a_one_way_send_arrives_without_a_receipt(mq: shmq.Connection, topic: st
     found = eventually(lambda: len(found := mq.browse(topic)) == 8 and found)
     assert {message.queue_id for message in found} == set(range(QUEUES))
     assert {(message.tag, message.key) for message in found} == {("t", "k")}
-
-
-@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
-def test_a_packed_body_is_whole_for_readers_of_both_ways(
-    broker: Broker, mq: shmq.Connection, topic: str, kind: str
-) -> None:
-    if kind != "zlib":
-        pytest.importorskip({"lz4": "lz4.frame", "zstd": "zstandard"}[kind])
-    with mq.producer(compression=kind) as producer:
-        producer.send(topic, LONG, key="k")
-    for way in TRANSPORTS:
-        with shmq.connect(url_of(broker, way)) as reader:
-            (message,) = reader.browse(topic)
-            assert message.body == LONG and message.size < len(LONG) and message.verify()
 
 
 def test_sends_in_the_background_give_receipts(mq: shmq.Connection, topic: str) -> None:

@@ -7,11 +7,12 @@ import pytest
 
 import shmq
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
+from tests.tables.rows import every_row
 
 EIGHT = TopicQueues(8, 8, {0: 5, 3: 2, 6: 1})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("now", "wish", "change"),
     [
         (EIGHT, {"queues": 2}, QueueChange(7, 2, kept=3)),

@@ -60,7 +60,7 @@ def test_a_commit_shows_one_copy_and_nothing_is_seen_before(mq: shmq.Connection,
     with mq.producer(group=group) as producer:
         with producer.transaction(topic, b"paid", tag="t", key="o-1", properties={"region": "eu"}) as tx:
             assert bodies(mq, topic) == [] and tx.state is shmq.UNKNOWN
-        assert tx.state is shmq.COMMIT
+        assert tx.state is shmq.COMMIT and tx.receipt is not None
     (message,) = mq.browse(topic)
     assert (message.body, message.tag, message.key, message.message_id) == (b"paid", "t", "o-1", tx.id)
     assert message.properties["region"] == "eu"
@@ -68,8 +68,9 @@ def test_a_commit_shows_one_copy_and_nothing_is_seen_before(mq: shmq.Connection,
 
 def test_an_exception_rolls_back_and_nothing_is_ever_seen(mq: shmq.Connection, topic: str, group: str) -> None:
     with mq.producer(group=group) as producer:
-        with pytest.raises(ZeroDivisionError), producer.transaction(topic, b"never"):
+        with pytest.raises(ZeroDivisionError), producer.transaction(topic, b"never") as tx:
             raise ZeroDivisionError
+        assert tx.state is shmq.ROLLBACK
         with producer.transaction(topic, b"second"):
             pass
     assert bodies(mq, topic) == [b"second"]
@@ -77,11 +78,14 @@ def test_an_exception_rolls_back_and_nothing_is_ever_seen(mq: shmq.Connection, t
 
 def test_a_transaction_ends_once(mq: shmq.Connection, topic: str, group: str) -> None:
     with mq.producer(group=group) as producer:
-        tx = producer.transaction(topic, b"paid")
-        tx.commit()
-        for again in (tx.commit, tx.rollback):
-            with pytest.raises(shmq.TransactionError, match="committed already"):
-                again()
+        with producer.transaction(topic, b"paid") as committed:
+            committed.commit()
+        with producer.transaction(topic, b"never") as rolled_back:
+            rolled_back.rollback()
+        for tx, how in ((committed, "committed"), (rolled_back, "rolled back")):
+            for again in (tx.commit, tx.rollback):
+                with pytest.raises(shmq.TransactionError, match=f"{how} already"):
+                    again()
     assert bodies(mq, topic) == [b"paid"]
 
 

@@ -19,6 +19,7 @@ from tests.bindings.c_core import BINDINGS, run_sanitized
 from tests.filter import java_rules
 from tests.filter.core_filter import SOURCES, Loaded, core, text_of
 from tests.seed import SEED
+from tests.tables.rows import every_row
 
 WORDS = (
     *("a", "b", "A", "TAGS", "5", "5L", "0", "6.5", "1e2", "3000000000", "'5'", "'x'", "''", "'a''b'", "TRUE", "false"),
@@ -219,7 +220,7 @@ def mutated(source: random.Random, program: bytes) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("change", "reason"),
     [
         (lambda data: b"", "does not begin"),
@@ -242,7 +243,7 @@ def assembled(code: bytes, depth: int = 4) -> bytes:
     return struct.pack("<IHHII", 0x014C5153, 1, depth, len(names), len(code)) + names + code
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("code", "reason"),
     [
         (b"", "other than one"),

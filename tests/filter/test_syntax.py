@@ -13,6 +13,7 @@ from shmq.errors import FilterSyntaxError
 from shmq.filter.compiler import DEPTH_MAX
 from shmq.filter.program import NAMES_MAX
 from shmq.filter.sql import CHARACTERS_MAX, sql_filter, sql_program, with_tags
+from tests.tables.rows import every_row
 
 # The expression, the faulty part between «», a word of the reason or the hint.
 WRONG = [
@@ -69,7 +70,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("marked", "words"), WRONG, ids=lambda value: ascii(value)[:40])
+@every_row(("marked", "words"), WRONG, ids=lambda value: ascii(value)[:40])
 def test_the_place_and_the_reason_are_named(marked: str, words: str) -> None:
     start = marked.index("«")
     end = marked.index("»") - 1
@@ -113,7 +114,7 @@ def test_an_error_of_another_host_keeps_its_words() -> None:
     assert str(error) == "a = = 1 is none (character 5)" and error.offset is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("expression", "words"),
     [
         ("a = '" + "x" * CHARACTERS_MAX + "'", f"{CHARACTERS_MAX} at most"),

@@ -10,6 +10,7 @@ from shmq.errors import FilterSyntaxError
 from shmq.filter.sql import sql_program
 from tests.filter import java_rules
 from tests.filter.core_filter import Loaded, text_of
+from tests.tables.rows import every_row
 
 RELATIONS = ("=", "<>", "<", "<=", ">", ">=")
 # One of each kind of operand, and each kind of text a property can hold for it.
@@ -44,7 +45,7 @@ def compared(expression: str, cases: list[dict[str, str]] = CASES) -> bool:
     return True
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@every_row("relation", RELATIONS)
 def test_each_relation_of_each_two_operands(relation: str) -> None:
     accepted = sum(compared(f"{left} {relation} {right}") for left, right in product(OPERANDS, OPERANDS))
     assert 100 < accepted < len(OPERANDS) ** 2
@@ -55,8 +56,8 @@ def test_each_suffix_of_each_operand(form: str) -> None:
     assert sum(compared(f"{operand} {form}") for operand in OPERANDS)
 
 
-@pytest.mark.parametrize("negated", ["", "NOT "])
-@pytest.mark.parametrize("word", ["CONTAINS", "STARTSWITH", "ENDSWITH"])
+@every_row("negated", ["", "NOT "])
+@every_row("word", ["CONTAINS", "STARTSWITH", "ENDSWITH"])
 def test_parts_of_each_operand(word: str, negated: str) -> None:
     for operand, text in product(OPERANDS, ("5", "x", "", "ru", "true", "E")):
         assert compared(f"{operand} {negated}{word} '{text}'")
@@ -83,7 +84,7 @@ def test_ranges_of_all_bounds(negated: str) -> None:
 LEAVES = {"FALSE": 0, "TRUE": 1, "(missing = 1)": 2, "(a = 1)": 3, "a": 0, "missing": 2, "NOT a": 1}
 
 
-@pytest.mark.parametrize("words", list(product(("AND", "OR"), repeat=3)))
+@every_row("words", list(product(("AND", "OR"), repeat=3)))
 def test_junctions_of_all_truths(words: tuple[str, ...]) -> None:
     case = [{"a": "text"}]
     for leaves in product(LEAVES, repeat=2):
@@ -111,7 +112,7 @@ def test_and_is_kleenes_table() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("expression", "properties", "matches"),
     [
         ("region = 'eu' AND qty BETWEEN 1 AND 10", {"region": "eu", "qty": "10"}, True),

@@ -3,18 +3,17 @@
 import json
 from typing import Any
 
-import pytest
-
 from shmq.protocol.codes import Codec, Language, Request
 from shmq.protocol.command import Command
 from shmq.protocol.frame import encode_frame
 from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.protocol.request_table import REQUESTS, RequestClass, check_fields
 from tests.golden.frames import Captured, read_all
+from tests.tables.rows import every_row
 
 FRAMES = read_all()
 REQUESTS_SEEN = [frame for frame in FRAMES if not frame.is_reply]
-every_frame = pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: frame.name)
+every_frame = every_row("frame", FRAMES, ids=lambda frame: frame.name)
 CLIENTS = {"java4", "java4-binary", "java5", "java5-binary", "go", "cpp", "node"}
 
 
@@ -85,7 +84,7 @@ def test_a_frame_cut_at_every_byte_waits_for_the_rest(frame: Captured) -> None:
     assert decoder.take() == decoded(frame.data)
 
 
-@pytest.mark.parametrize("frame", REQUESTS_SEEN, ids=lambda frame: frame.name)
+@every_row("frame", REQUESTS_SEEN, ids=lambda frame: frame.name)
 def test_every_request_of_a_stock_peer_fits_the_table(frame: Captured) -> None:
     command = decoded(frame.data)
     spec = REQUESTS[command.code]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from shmq.daemon.ha.in_sync import (
     BEHIND_BYTES_MAX,
     BEHIND_MS_MAX,
@@ -15,6 +13,7 @@ from shmq.daemon.ha.in_sync import (
     State,
     Verdict,
 )
+from tests.tables.rows import every_row
 
 
 class World:
@@ -129,8 +128,8 @@ def test_the_slowest_member_says_how_far_and_a_learner_nothing() -> None:
     assert world.verdict == Verdict(50, 1, False)
 
 
-@pytest.mark.parametrize("in_sync_min", [1, 2])
-@pytest.mark.parametrize("seed", range(200))
+@every_row("in_sync_min", [1, 2])
+@every_row("seed", range(200))
 def test_no_counted_replica_ever_lacks_what_is_confirmed(seed: int, in_sync_min: int) -> None:
     choice = random.Random(seed)
     world, disks = World(in_sync_min), {}

@@ -32,6 +32,7 @@ from shmq.daemon.ha.stream import (
     pack_welcome,
 )
 from shmq.store.lineage.epochs import Epoch
+from tests.tables.rows import every_row
 
 FILE_BYTES = 1000
 _SIZE = Struct(">I")
@@ -223,7 +224,7 @@ def test_a_master_is_silent_before_the_first_report_and_sends_heartbeats_after_i
     assert leader.next_shipment(span, HEARTBEAT_MS + 1) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("reports", "why"),
     [
         ((101,), "the slave has the log up to 101"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shmq.daemon.ha.meeting import Side, State, judge, read_side, side_bytes
 from shmq.errors import ProtocolError
 from shmq.store.lineage.epochs import Epoch
+from tests.tables.rows import every_row
 
 ZERO, ONE, TWO = Epoch(0, 0), Epoch(1, 4000), Epoch(2, 8000)
 
@@ -21,7 +22,7 @@ def side(end: int, *epochs: Epoch, **facts: Any) -> Side:
     return Side(end=end, epochs=epochs or (ZERO,), **known)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("slave", "master", "state", "cut"),
     [
         (side(500), side(900), State.FOLLOWING, None),

@@ -19,6 +19,7 @@ from shmq.errors import BrokerNotRunning, UsageError
 from shmq.shm.addresses import read_addresses
 from shmq.testing import Broker
 from tests.deadline import eventually
+from tests.tables.rows import every_row
 
 FILE_BYTES = 4 << 20
 
@@ -136,7 +137,7 @@ def test_a_broker_without_the_option_has_no_such_process() -> None:
         assert "replication" not in quiet.processes and not quiet.place.ha_path.exists()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("host", "allowed"),
     [
         ("127.0.0.1", True),

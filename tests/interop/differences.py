@@ -3,7 +3,7 @@
 It does not know the requests (script_client.py, script_admin.py).
 
     DELIBERATE   step -> why we want it otherwise; an entry whose difference has gone fails the test
-    PENDING      step -> what is missing; a strict xfail
+    PENDING      step -> what is missing; the answer has to differ until it is not
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from tests.interop.exchange import Outcome, Step, differences, play
 from tests.interop.script_admin import ADMIN_SCRIPT
 from tests.interop.script_client import CLIENT_SCRIPT
 from tests.interop.target import Target, start_ours
+from tests.tables.rows import every_row
 
 SCRIPT = [*CLIENT_SCRIPT, *ADMIN_SCRIPT]
 NAMES = {step.name for step in SCRIPT}
@@ -27,18 +28,15 @@ def our_outcomes() -> Iterator[dict[str, Outcome]]:
         yield play(target, SCRIPT)
 
 
-def _parameter(step: Step) -> object:
-    marks = [pytest.mark.xfail(reason=PENDING[step.name], strict=True)] if step.name in PENDING else []
-    return pytest.param(step, id=step.name.replace(" ", "-"), marks=marks)
-
-
-@pytest.mark.parametrize("step", [_parameter(step) for step in SCRIPT])
+@every_row("step", SCRIPT, ids=lambda step: step.name)
 def test_shmq_answers_as_a_stock_broker_does(
     step: Step, stock_outcomes: dict[str, Outcome], our_outcomes: dict[str, Outcome]
 ) -> None:
     found = differences(stock_outcomes[step.name], our_outcomes[step.name])
     if step.name in DELIBERATE:
         assert found, f"no longer different, so take it off the list: {DELIBERATE[step.name]}"
+    elif step.name in PENDING:
+        assert found, f"no longer missing, so take it off the list: {PENDING[step.name]}"
     else:
         assert not found, f"code {step.code}: " + "; ".join(found)
 

@@ -20,6 +20,7 @@ from shmq.errors import ProtocolError
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from tests.nameserver.desk import registration_body, topic_config
+from tests.tables.rows import every_row
 
 SETTINGS = NameServerSettings()
 FIELDS = {
@@ -168,7 +169,7 @@ def test_any_damage_to_a_compressed_body_gives_a_claim_or_a_protocol_error(data:
         claim_of(zlib.compress(bytes(plain[:cut])), compressed="true")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "value"),
     [
         ("brokerAddr", "10.0.0.1"),
@@ -195,7 +196,7 @@ def test_what_would_break_a_route_is_refused(name: str, value: str) -> None:
         claim_of(b"", **{name: value})
 
 
-@pytest.mark.parametrize("address", ["h:1", "10.0.0.1:65535", "[::1]:10911", "::1:10911", "fe80::1%e0:1", "a-b.c_d:2"])
+@every_row("address", ["h:1", "10.0.0.1:65535", "[::1]:10911", "::1:10911", "fe80::1%e0:1", "a-b.c_d:2"])
 def test_every_form_of_address_that_brokers_use_is_taken(address: str) -> None:
     assert check_address("brokerAddr", address) == address
 

@@ -7,13 +7,14 @@ import pytest
 from shmq.errors import UsageError
 from shmq.protocol.allocation import allocate_by_consistent_hash, allocate_in_circle, strategy_of
 from shmq.protocol.dialect import MessageQueue
+from tests.tables.rows import every_row
 
 QUEUES = [MessageQueue("broker-a", number, "T") for number in range(8)]
 MEMBERS = ["c", "a", "b", "b"]
 
 
-@pytest.mark.parametrize("name", ["average", "circle", "consistent_hash"])
-@pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
+@every_row("name", ["average", "circle", "consistent_hash"])
+@every_row("count", [1, 2, 3, 8, 9])
 def test_all_shares_together_are_all_queues_once(name: str, count: int) -> None:
     allocate, members = strategy_of(name), [f"member-{number}" for number in range(count)]
     shares: list[Any] = [queue for member in members for queue in allocate(members, member, QUEUES)]
@@ -51,7 +52,7 @@ def test_configured_queues_are_read_whoever_is_there() -> None:
     assert [queue.queueId for queue in strategy_of("config:0,3,99")(MEMBERS, "a", QUEUES)] == [0, 3]
 
 
-@pytest.mark.parametrize("text", ["", "random", "machine_room", "config:x", "average:1", "config:"])
+@every_row("text", ["", "random", "machine_room", "config:x", "average:1", "config:"])
 def test_a_rule_that_does_not_exist_is_refused_with_the_list(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         strategy_of(text)

@@ -21,6 +21,7 @@ from shmq.protocol.body import (
     topic_kind,
 )
 from shmq.protocol.codes import TopicKind
+from tests.tables.rows import every_row
 
 # §8.1 of the reference, compact as a Java client writes it.
 JAVA_HEARTBEAT = (
@@ -66,7 +67,7 @@ def test_a_body_in_the_dialect_is_read() -> None:
     assert decode_body(b"{consumerIdList:['a','b']}", ConsumerList) == ConsumerList(["a", "b"])
 
 
-@pytest.mark.parametrize(
+@every_row(
     "body",
     [
         b"",

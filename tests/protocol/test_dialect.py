@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.dialect import DEPTH_MAX, MessageQueue, dumps, loads
+from tests.tables.rows import every_row
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -46,7 +47,7 @@ def test_queue_keys_are_written_as_objects_in_rocketmqs_order() -> None:
     assert loads(golden) == body
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "value"),
     [
         (b"{0:15,1:7}", {0: 15, 1: 7}),
@@ -63,7 +64,7 @@ def test_the_dialect_is_read(text: bytes, value: object) -> None:
     assert loads(text) == value
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         b"",
@@ -116,7 +117,7 @@ def test_any_bytes_give_a_value_or_a_protocol_error(data: bytes) -> None:
         return
 
 
-@pytest.mark.parametrize("value", [{(1, 2): 3}, {True: 1}, {1.5: 2}, object(), float("nan"), [float("inf")], "\ud800"])
+@every_row("value", [{(1, 2): 3}, {True: 1}, {1.5: 2}, object(), float("nan"), [float("inf")], "\ud800"])
 def test_what_the_dialect_cannot_carry_is_refused(value: object) -> None:
     with pytest.raises(UsageError):
         dumps(value)

@@ -1,13 +1,12 @@
 """Errors cross the wire as what they are."""
 
-import pytest
-
 from shmq import errors
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import REMARK_CHARACTERS_MAX, error_of, failure_reply
 from shmq.protocol.header import CommandDecoder, encode_command
+from tests.tables.rows import every_row
 
 REQUEST = Command(code=17, opaque=5)
 
@@ -22,7 +21,7 @@ def over_the_wire(error: ShmqError) -> ShmqError:
     return received
 
 
-@pytest.mark.parametrize(
+@every_row(
     "error",
     [
         errors.TopicNotFound("topic x does not exist", hint="did you mean y?"),
@@ -64,7 +63,7 @@ def test_a_rocketmq_brokers_reply_becomes_the_type_its_code_names() -> None:
     assert isinstance(other, RemoteError) and other.code == 29
 
 
-@pytest.mark.parametrize("name", ["object", "Exception", "SystemExit", "CorruptionError", "__class__", ""])
+@every_row("name", ["object", "Exception", "SystemExit", "CorruptionError", "__class__", ""])
 def test_the_wire_cannot_name_an_arbitrary_type(name: str) -> None:
     error = error_of(Command(code=1, flag=1, ext={"shmqError": name}, remark="r"))
     assert type(error) is RemoteError

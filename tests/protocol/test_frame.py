@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.codes import Codec
 from shmq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, Frame, FrameDecoder, encode_frame
+from tests.tables.rows import every_row
 
 FRAMES = st.builds(
     Frame, st.sampled_from(Codec), st.binary(min_size=1, max_size=200), st.binary(max_size=300), st.just(0)
@@ -88,7 +89,7 @@ def test_any_bytes_give_frames_or_a_protocol_error(data: bytes) -> None:
 LENGTHS = [-(2**31), -2, -1, 0, 3, FRAME_BYTES_MAX + 1, 2**31 - 1]
 
 
-@pytest.mark.parametrize("frame_bytes", LENGTHS)
+@every_row("frame_bytes", LENGTHS)
 def test_a_lying_frame_length_is_refused_at_its_prefix(frame_bytes: int) -> None:
     decoder = FrameDecoder()
     decoder.feed(struct.pack(">iI", frame_bytes, 2))
@@ -97,7 +98,7 @@ def test_a_lying_frame_length_is_refused_at_its_prefix(frame_bytes: int) -> None
     assert decoder.buffered_bytes == 0
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("frame_bytes", "header_bytes"),
     [(4, 0), (10, 0), (4, 1), (10, 7), (100, 97), (FRAME_BYTES_MAX, HEADER_BYTES_MAX + 1), (FRAME_BYTES_MAX, 0xFFFFFF)],
 )

@@ -21,6 +21,7 @@ from shmq.protocol.header import (
     decode_header,
     encode_command,
 )
+from tests.tables.rows import every_row
 
 # The example of the reference, §2.1, and the live capture of §18.
 JSON_ROUTE_REQUEST = (
@@ -129,7 +130,7 @@ def test_an_unknown_language_is_other() -> None:
     assert decode_header(Frame(Codec.BINARY, binary(fixed), b"")).language == Language.OTHER
 
 
-@pytest.mark.parametrize(
+@every_row(
     "header",
     [
         b"",
@@ -189,7 +190,7 @@ def lying_lengths() -> list[bytes]:
     return headers
 
 
-@pytest.mark.parametrize("header", lying_lengths())
+@every_row("header", lying_lengths())
 def test_a_lying_length_is_a_protocol_error(header: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_header(Frame(Codec.BINARY, header, b""))
@@ -247,7 +248,7 @@ def test_a_damaged_header_gives_a_command_or_a_protocol_error(command: Command, 
         return
 
 
-@pytest.mark.parametrize(
+@every_row(
     "command",
     [
         Command(code=200050, codec=Codec.BINARY),
@@ -287,8 +288,8 @@ def test_the_property_text_of_a_send_may_be_longer_so_that_its_sender_is_told(co
     assert frame is not None and decode_header(frame).ext == sent.ext
 
 
-@pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize(
+@every_row("codec", Codec)
+@every_row(
     "ext",
     [
         {"i": "x" * HEADER_BYTES_MAX},

@@ -4,6 +4,7 @@ import pytest
 
 from shmq.errors import ProtocolError
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, decode_heartbeat, encode_body
+from tests.tables.rows import every_row
 
 # As the C++ client of PyPI's rocketmq 0.4.4 sent it to a broker of ours; only client id and names are changed.
 CPP = (
@@ -30,7 +31,7 @@ def test_the_plain_form_is_read_as_it_is() -> None:
     assert decode_heartbeat(encode_body(beat)) == beat
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         b"",

@@ -15,6 +15,7 @@ from shmq.protocol.pop import (
     parse_receipt,
     parse_start_offsets,
 )
+from tests.tables.rows import every_row
 
 RECEIPT = Receipt(7, 1_700_000_000_000, 60_000, 3, "1", "broker-a", 2, 9)
 
@@ -26,7 +27,7 @@ def test_a_receipt_has_eight_words() -> None:
     assert RECEIPT._replace(revive_queue=999).is_ordered
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     ["", "7", "7 1 2 3 1 b 2", "7 1 2 3 1 b 2 9 9", "-7 1 2 3 1 b 2 9", "7 1 2 3 5 b 2 9", "7 1 2 x 1 b 2 9", "7 " * 8],
 )

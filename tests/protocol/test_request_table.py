@@ -5,6 +5,7 @@ import pytest
 from shmq.errors import ProtocolError
 from shmq.protocol.codes import Request
 from shmq.protocol.request_table import REQUESTS, FieldKind, RequestClass, check_fields
+from tests.tables.rows import every_row
 
 # Declared by RocketMQ 4.9.8 (95) or 5.3.3 (158), counted in the constants of their RequestCode classes.
 ROCKETMQ_REQUESTS = 162
@@ -47,13 +48,13 @@ def test_a_request_with_all_mandatory_fields_passes() -> None:
     check_fields(987654, {"anything": "x"})
 
 
-@pytest.mark.parametrize("name", PULL)
+@every_row("name", PULL)
 def test_a_missing_mandatory_field_is_refused_with_rocketmqs_words(name: str) -> None:
     with pytest.raises(ProtocolError, match=f"^the custom field <{name}> is null$"):
         check_fields(Request.PULL_MESSAGE, {key: value for key, value in PULL.items() if key != name})
 
 
-@pytest.mark.parametrize("value", ["", "x", "1.0", "1e3", " 1", "٣", "2147483648", "-2147483649", "9" * 5000])
+@every_row("value", ["", "x", "1.0", "1e3", " 1", "٣", "2147483648", "-2147483649", "9" * 5000])
 def test_a_number_that_is_none_or_too_large_is_refused(value: str) -> None:
     with pytest.raises(ProtocolError, match="queueId"):
         check_fields(Request.PULL_MESSAGE, PULL | {"queueId": value})

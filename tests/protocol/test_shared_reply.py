@@ -7,13 +7,14 @@ from shmq.protocol.codes import Codec
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
 from shmq.protocol.shared_reply import SharedReply
+from tests.tables.rows import every_row
 
 OPAQUES = [0, 1, 9, 10, 4711, (1 << 31) - 1, -1, -(1 << 31)]
 
 
-@pytest.mark.parametrize("body", [b"", b"x" * 300], ids=["empty", "body"])
-@pytest.mark.parametrize("remark", [None, "FOUND", 'he said "opaque":0, and left'], ids=["none", "word", "a trap"])
-@pytest.mark.parametrize("ext", [{}, {"nextBeginOffset": "7"}, {"opaque": "0", "a": '"opaque":0,'}], ids=repr)
+@every_row("body", [b"", b"x" * 300], ids=["empty", "body"])
+@every_row("remark", [None, "FOUND", 'he said "opaque":0, and left'], ids=["none", "word", "a trap"])
+@every_row("ext", [{}, {"nextBeginOffset": "7"}, {"opaque": "0", "a": '"opaque":0,'}], ids=repr)
 def test_each_frame_is_that_of_the_answer_alone(ext: dict[str, str], remark: str | None, body: bytes) -> None:
     shared = SharedReply()
     for opaque in OPAQUES:

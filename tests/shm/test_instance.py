@@ -10,6 +10,7 @@ import pytest
 from shmq.errors import SegmentError
 from shmq.shm.instance import Instance, read_instance, segment_names, write_instance
 from shmq.shm.liveness import own_mark
+from tests.tables.rows import every_row
 
 INSTANCE = Instance(
     broker_name="a",
@@ -43,7 +44,7 @@ def test_sysv_segments_are_numbers() -> None:
     assert Instance.from_json(instance.to_json()) == instance
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("field", "value"),
     [
         ("kind", "memfd"),
@@ -66,7 +67,7 @@ def test_a_field_that_cannot_be_right_is_refused(field: str, value: object) -> N
         Instance.from_json(json.dumps(data))
 
 
-@pytest.mark.parametrize("field", sorted(INSTANCE.to_object().keys() - {"processes", "settings", "recovery"}))
+@every_row("field", sorted(INSTANCE.to_object().keys() - {"processes", "settings", "recovery"}))
 def test_a_missing_field_is_refused(field: str) -> None:
     data = INSTANCE.to_object()
     del data[field]
@@ -74,7 +75,7 @@ def test_a_missing_field_is_refused(field: str) -> None:
         Instance.from_object(data)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": ' * 5000, "x" * 100_000])
+@every_row("text", ["", "{", "[]", "null", '{"a": ' * 5000, "x" * 100_000])
 def test_text_that_is_no_instance_is_refused(text: str) -> None:
     with pytest.raises(SegmentError):
         Instance.from_json(text)

@@ -8,6 +8,7 @@ import pytest
 
 from shmq.errors import InvalidName, PermissionDenied, UsageError
 from shmq.shm.place import SOCKET_PATH_BYTES_MAX, Place, check_broker_name, default_store, place_of, prepare_runtime
+from tests.tables.rows import every_row
 
 
 def test_a_name_url_lies_below_the_configured_runtime_directory(tmp_path: Path) -> None:
@@ -27,14 +28,14 @@ def test_a_path_url_names_the_runtime_directory_itself() -> None:
     assert place.instance_path == Path("/srv/queues/orders/instance.json")
 
 
-@pytest.mark.parametrize("url", ["rocketmq://host:9876", "orders", "shmq://", "shmq:///", "shmq://a/b", "shmq://a?b=c"])
+@every_row("url", ["rocketmq://host:9876", "orders", "shmq://", "shmq:///", "shmq://a/b", "shmq://a?b=c"])
 def test_what_names_no_local_broker_is_refused_with_a_hint(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         place_of(url)
     assert "shmq://" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "-a", "a/b", "a b", "ä", "a" * 65, "a\0b"])
+@every_row("name", ["", ".", "..", "-a", "a/b", "a b", "ä", "a" * 65, "a\0b"])
 def test_a_name_that_is_no_plain_file_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidName):
         check_broker_name(name)

@@ -4,6 +4,7 @@ import pytest
 
 from shmq.errors import UsageError
 from shmq.spark.options import Options, ignored_in_batch, parse_options
+from tests.tables.rows import every_row
 
 
 def test_names_have_no_case_and_defaults_read_everything() -> None:
@@ -11,7 +12,7 @@ def test_names_have_no_case_and_defaults_read_everything() -> None:
     assert parse_options({"topics": "a, b,a"}).topics == ("a", "b")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("given", "words"),
     [
         ({"topc": "orders"}, ["topc", "did you mean topic"]),

@@ -2,10 +2,9 @@
 
 import json
 
-import pytest
-
 from shmq.shm.core import GROUP_SETTINGS_BYTES_MAX
 from shmq.store.group_settings import decode_settings, encode_settings, settings_fault, stored_settings
+from tests.tables.rows import every_row
 
 DEFAULTS = {
     "brokerId": 0,
@@ -39,7 +38,7 @@ def test_the_longest_settings_fit_into_their_place() -> None:
     assert len(text) <= GROUP_SETTINGS_BYTES_MAX and decode_settings(text) == most
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         b"\xff\xfe",

@@ -9,6 +9,7 @@ import pytest
 from shmq.errors import StoreError
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
+from tests.tables.rows import every_row
 
 
 def test_a_file_is_named_by_its_first_byte_in_twenty_digits() -> None:
@@ -23,7 +24,7 @@ def test_other_files_are_not_taken_for_log_files(name: str) -> None:
     assert position_of(name) is None
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "x" * 256, "ä" * 128])
+@every_row("name", ["", ".", "..", "a/b", "a\0b", "x" * 256, "ä" * 128])
 def test_a_name_that_is_no_single_path_component_is_unsafe(name: str) -> None:
     assert not is_safe_name(name)
 

@@ -11,6 +11,7 @@ from shmq.tools import cli as root
 from shmq.tools.cli import COMMANDS, cli, main
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.terminal.output import Column
+from tests.tables.rows import every_row
 
 
 @click.command(cls=Command)
@@ -134,7 +135,7 @@ def test_the_root_and_every_noun_explain_themselves_when_named_alone() -> None:
         assert "Usage: shmq" in result.output or "Usage: " in result.output
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
+@every_row("name", list(COMMANDS))
 def test_every_command_of_the_table_exists_and_has_help(name: str) -> None:
     result = CliRunner().invoke(cli, [name, "--help"])
     assert result.exit_code == 0, result.output

@@ -1,5 +1,7 @@
 """One table of exit statuses holds for every verb: what does not exist is 1, a wrong call is 64, no broker is 69."""
 
+import importlib.util
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -8,6 +10,7 @@ import pytest
 
 from shmq.testing import SharedBroker
 from shmq.tools.cli import cli
+from tests.tables.rows import every_row
 from tests.tools.shell import Inside
 
 ID = "7F0000010000000000000000DEADBEEF"  # an offset message id of a place where nothing is
@@ -70,17 +73,21 @@ def inside(shmq_shared_broker: SharedBroker, capfdbinary: pytest.CaptureFixture[
     return Inside(shmq_shared_broker.url, capfdbinary)
 
 
-@pytest.fixture
-def names(shmq_shared_broker: SharedBroker) -> dict[str, str]:
-    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
-    with shmq_shared_broker.connect() as mq, mq.subscribe(topic, group=group):
+_serial = itertools.count()
+
+
+def filled_in(words: tuple[str, ...], broker: SharedBroker) -> list[str]:
+    """The words with a topic and a group of their own."""
+    number = next(_serial)
+    topic, group = broker.named(f"orders{number}"), broker.named(f"billing{number}")
+    with broker.connect() as mq, mq.subscribe(topic, group=group):
         mq.send(topic, b"x")
-    return {"topic": topic, "group": group}
+    return [word.format(topic=topic, group=group) for word in words]
 
 
-def needs_duckdb(words: tuple[str, ...]) -> None:
-    if words[0] == "query":
-        pytest.importorskip("duckdb", reason="duckdb is not installed: pip install -e '.[sql]'")
+def runnable(table: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows that can run here: a query needs duckdb, which the tests' extra installs."""
+    return [words for words in table if words[0] != "query" or importlib.util.find_spec("duckdb")]
 
 
 def verbs() -> Iterator[str]:
@@ -99,48 +106,45 @@ def test_every_verb_is_in_the_table_or_known_to_need_no_line() -> None:
     assert [verb for verb in verbs() if verb not in tabled | ELSEWHERE] == []
 
 
-@pytest.mark.parametrize("words", NOT_FOUND, ids=" ".join)
-def test_what_does_not_exist_ends_with_1(inside: Inside, names: dict[str, str], words: tuple[str, ...]) -> None:
-    needs_duckdb(words)
-    error = inside.fails(1, *(word.format(**names) for word in words))
+@every_row("words", runnable(NOT_FOUND), ids=" ".join)
+def test_what_does_not_exist_ends_with_1(
+    inside: Inside, shmq_shared_broker: SharedBroker, words: tuple[str, ...]
+) -> None:
+    error = inside.fails(1, *filled_in(words, shmq_shared_broker))
     assert not error["error"].startswith("the broker answered"), error
     assert "create" not in error["hint"] or words[0] in ("consume", "tail", "message"), error
     assert error["hint"] and "None" not in error["error"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("topic", "shwo"),
-        ("topic", "show"),
-        ("topic", "create", "a b"),
-        ("topic", "update", "{topic}"),
-        ("topic", "update", "{topic}", "--queues", "0"),
-        ("topic", "delete", "{topic}"),
-        ("offset", "reset", "{group}", "{topic}", "--to", "soon"),
-        ("offset", "reset", "{group}", "{topic}", "--to", "end", "--queue", "99"),
-        ("produce", "{topic}", "x", "--queue", "99"),
-        ("consume", "{topic}", "--nonsense"),
-        ("message", "show", "a", "b", "c"),
-        ("dlq", "show", "a b"),
-        ("query", "selct 1"),
-        ("query", ""),
-        ("query", "select 1", "--since", "soon"),
-        ("--watch", "0s", "topic", "list"),
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_call_ends_with_64(inside: Inside, names: dict[str, str], words: tuple[str, ...]) -> None:
-    needs_duckdb(words)
-    inside.fails(64, *(word.format(**names) for word in words))
+WRONG_CALLS = [
+    ("topic", "shwo"),
+    ("topic", "show"),
+    ("topic", "create", "a b"),
+    ("topic", "update", "{topic}"),
+    ("topic", "update", "{topic}", "--queues", "0"),
+    ("topic", "delete", "{topic}"),
+    ("offset", "reset", "{group}", "{topic}", "--to", "soon"),
+    ("offset", "reset", "{group}", "{topic}", "--to", "end", "--queue", "99"),
+    ("produce", "{topic}", "x", "--queue", "99"),
+    ("consume", "{topic}", "--nonsense"),
+    ("message", "show", "a", "b", "c"),
+    ("dlq", "show", "a b"),
+    ("query", "selct 1"),
+    ("query", ""),
+    ("query", "select 1", "--since", "soon"),
+    ("--watch", "0s", "topic", "list"),
+]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [words for words in NOT_FOUND if words[0] not in ("context", "-c")] + [("produce", "t", "x"), ("topic", "list")],
-    ids=" ".join,
-)
+@every_row("words", runnable(WRONG_CALLS), ids=" ".join)
+def test_a_wrong_call_ends_with_64(inside: Inside, shmq_shared_broker: SharedBroker, words: tuple[str, ...]) -> None:
+    inside.fails(64, *filled_in(words, shmq_shared_broker))
+
+
+OF_A_BROKER = [words for words in NOT_FOUND if words[0] not in ("context", "-c")]
+
+
+@every_row("words", runnable([*OF_A_BROKER, ("produce", "t", "x"), ("topic", "list")]), ids=" ".join)
 def test_no_broker_ends_with_69(inside: Inside, words: tuple[str, ...]) -> None:
-    needs_duckdb(words)
     error = inside.fails(69, *(word.format(topic="t", group="g") for word in words), "-u", "shmq:///nonexistent/none")
     assert re.search(r"shmq serve", error["hint"]), error

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.tables.rows import every_row
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/numbers.md").read_text()
@@ -37,7 +37,7 @@ def section(title: str) -> str:
     return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-@pytest.mark.parametrize("command", SECTIONS)
+@every_row("command", SECTIONS)
 def test_every_number_of_a_schema_is_in_the_table(command: str) -> None:
     schema = json.loads((ROOT / f"docs/reference/json/{command}.json").read_text())
     told = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", section(SECTIONS[command])))))

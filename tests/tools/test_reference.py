@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 
 from shmq.tools.cli import COMMANDS, cli
 from shmq.tools.command import global_options
+from tests.tables.rows import every_row
 from tests.tools.json_schema import check
 
 TESTS = Path(__file__).parents[1]
@@ -36,13 +36,17 @@ def commands() -> list[tuple[str, click.Command]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")
+@every_row(("name", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_command_and_each_of_its_options_is_on_the_page(name: str, command: click.Command) -> None:
-    assert name in PAGE
     everywhere = {option.name for option in global_options(hidden=True)} | {"help"}
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.name not in everywhere:
-            assert any(re.search(rf"(?<![\w-]){re.escape(text)}\b", PAGE) for text in parameter.opts), parameter.opts
+    options = [each for each in command.params if isinstance(each, click.Option) and each.name not in everywhere]
+    missing = [
+        option.opts
+        for option in options
+        if not any(re.search(rf"(?<![\w-]){re.escape(text)}\b", PAGE) for text in option.opts)
+    ]
+    missing += [[name]] * (name not in PAGE)
+    assert missing == []
 
 
 def test_every_schema_is_linked_and_every_link_leads_somewhere() -> None:
@@ -52,8 +56,8 @@ def test_every_schema_is_linked_and_every_link_leads_somewhere() -> None:
 
 
 def test_the_global_options_are_on_the_page() -> None:
-    for option in global_options(hidden=False):
-        assert all(f"`{text}" in PAGE for text in option.opts if text.startswith("--"))
+    texts = [text for option in global_options(hidden=False) for text in option.opts if text.startswith("--")]
+    assert texts and [text for text in texts if f"`{text}" not in PAGE] == []
 
 
 def titled(title: str) -> Iterator[str]:
@@ -89,7 +93,7 @@ def test_every_command_prints_a_document_that_a_schema_describes() -> None:
     assert set(schemas_by_command()) == {name for name, _ in commands()}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("command", "schemas"),
     sorted(schemas_by_command().items()),
     ids=lambda value: value if isinstance(value, str) else "",

@@ -14,6 +14,7 @@ from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.request_table import REQUESTS, RequestClass
 from tests.broker.memory_log import MemoryLog
+from tests.tables.rows import every_row
 
 LOCAL, REMOTE = 1, 2
 REFUSED = [code for code, spec in REQUESTS.items() if spec.request_class is RequestClass.REFUSED]
@@ -40,7 +41,7 @@ def test_everything_that_is_served_is_in_the_table_and_not_refused(broker: Broke
         assert REQUESTS[code].answers == "broker", code
 
 
-@pytest.mark.parametrize(
+@every_row(
     "code",
     [code for code, spec in REQUESTS.items() if spec.request_class is RequestClass.REFUSED] + [9999, -1, 1 << 30],
 )

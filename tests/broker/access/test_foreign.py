@@ -6,8 +6,10 @@ account, by one with a wrong secret, by an account that lists what it may, and b
 foreign topic and group. A foreign body holds a word that must not appear in any answer.
 """
 
+import contextlib
 import itertools
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from shmq.protocol.request_table import REQUESTS, FieldKind, RequestClass
 from shmq.protocol.staged_rows import WHOLE, StagedPart
 from shmq.shm.core import record_encode
 from tests.broker.durability.live_logic import LOCAL, REMOTE, LiveLogic, live_logic
+from tests.tables.rows import every_row
 
 SECRET = b"SECRET"
 ATTACKER, OWNER = 1, 2
@@ -228,10 +231,19 @@ def body_of(code: int, world: World, place: dict[str, str], *, client: str = "at
 _SENDS = (Request.SEND_MESSAGE, Request.SEND_MESSAGE_V2, Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with live_logic(tmp_path, flush_sync=False, transaction_timeout_ms=0) as logic:
+@contextlib.contextmanager
+def fresh_world() -> Iterator[World]:
+    with (
+        tempfile.TemporaryDirectory(prefix="shmq-") as folder,
+        live_logic(Path(folder), flush_sync=False, transaction_timeout_ms=0) as logic,
+    ):
         yield World(logic)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with fresh_world() as world:
+        yield world
 
 
 def asked(world: World, ext: dict[str, Any], body: bytes, code: int, who: str, secret: str) -> Command | None:
@@ -259,8 +271,14 @@ def test_every_offered_code_of_a_client_says_what_it_reads_and_changes() -> None
         assert row.reads or row.changes or code == Request.CHECK_CLIENT_CONFIG, code
 
 
-@pytest.mark.parametrize("spec", OFFERED, ids=lambda spec: spec.code.name)
-def test_nothing_foreign_is_read_or_changed(world: World, spec: Any) -> None:
+@every_row("spec", OFFERED, ids=lambda spec: spec.code.name)
+def test_nothing_foreign_is_read_or_changed(spec: Any) -> None:
+    with fresh_world() as world:
+        judge_what_is_foreign(world, spec)
+
+
+def judge_what_is_foreign(world: World, spec: Any) -> None:
+    """Ask for one code with every mixture of own and foreign, under each account and without one."""
     before = world.foreign_state()
     seen: set[tuple[str, bytes]] = set()
     for who in ("", "wrong", *ACCOUNTS):
@@ -281,24 +299,24 @@ def test_nothing_foreign_is_read_or_changed(world: World, spec: Any) -> None:
                 assert reply is not None and is_refusal(reply), what
 
 
-@pytest.mark.parametrize("who", ACCOUNTS)
-@pytest.mark.parametrize(
+@every_row("who", ACCOUNTS)
+@every_row(
     "code", [spec.code for spec in OFFERED if spec.request_class is RequestClass.CLIENT], ids=lambda code: code.name
 )
-def test_what_is_its_own_an_account_may_read_and_change(world: World, code: Request, who: str) -> None:
+def test_what_is_its_own_an_account_may_read_and_change(code: Request, who: str) -> None:
     place = dict.fromkeys(SPOKEN_OF, OWN)
-    reply = asked(world, fields_of(code, world, place), body_of(code, world, place), code, who, ACCOUNTS[who])
+    with fresh_world() as world:
+        reply = asked(world, fields_of(code, world, place), body_of(code, world, place), code, who, ACCOUNTS[who])
     assert reply is None or not is_refusal(reply), reply
 
 
-@pytest.mark.parametrize("topic", WAITING)
-@pytest.mark.parametrize("code", [Request.PULL_MESSAGE, Request.READ_RANGE, Request.POP_MESSAGE, Request.PEEK_MESSAGE])
-def test_permissions_by_default_do_not_open_the_topics_where_messages_wait(
-    world: World, code: Request, topic: str
-) -> None:
+@every_row("topic", WAITING)
+@every_row("code", [Request.PULL_MESSAGE, Request.READ_RANGE, Request.POP_MESSAGE, Request.PEEK_MESSAGE])
+def test_permissions_by_default_do_not_open_the_topics_where_messages_wait(code: Request, topic: str) -> None:
     place = dict.fromkeys(SPOKEN_OF, OWN) | {"topic": topic}
-    reply = asked(world, fields_of(code, world, place), b"", code, "default1", ACCOUNTS["default1"])
-    assert reply is not None and is_refusal(reply) and not leaks(world, reply)
+    with fresh_world() as world:
+        reply = asked(world, fields_of(code, world, place), b"", code, "default1", ACCOUNTS["default1"])
+        assert reply is not None and is_refusal(reply) and not leaks(world, reply)
 
 
 def test_a_record_in_a_message_is_no_record(world: World) -> None:

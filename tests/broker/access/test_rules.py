@@ -16,6 +16,7 @@ from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, Subscr
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.request_table import REQUESTS, RequestClass
+from tests.tables.rows import every_row
 
 RULES = read_rules(
     read_access_text("""
@@ -88,7 +89,7 @@ def test_every_header_field_that_names_a_topic_or_a_group_of_a_client_counts() -
             assert len(needs_of(Command(code=spec.code, ext=ext))) == len(fields), spec
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("code", "ext", "body", "who"),
     [
         (Request.SEND_MESSAGE, {"topic": "orders"}, b"m", "producer"),
@@ -133,7 +134,7 @@ def test_an_account_may_do_what_its_permissions_say_and_another_may_not(
         assert not allowed(signed(other, code, ext, body))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("code", "ext", "body", "who"),
     [
         (Request.SEND_MESSAGE_V2, {"b": "logs"}, b"", "producer"),
@@ -162,7 +163,7 @@ def test_a_resource_without_the_permission_is_refused(code: int, ext: dict[str, 
     assert not allowed(signed(who, code, ext, body))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "code",
     [spec.code for spec in REQUESTS.values() if spec.request_class in (RequestClass.ADMIN, RequestClass.INTERNAL)],
 )
@@ -217,16 +218,14 @@ def test_a_refusal_says_who_and_what_and_no_secret() -> None:
     assert "secret" not in repr(RULES._accounts["producer"])
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{", b'{"group":1}', b'{"consumerGroup":"workers","mqSet":[1]}', b"\xff"]
-)
+@every_row("body", [b"", b"[]", b"{", b'{"group":1}', b'{"consumerGroup":"workers","mqSet":[1]}', b"\xff"])
 def test_a_body_that_does_not_name_what_has_to_be_judged_is_refused(body: bytes) -> None:
     for code in (Request.LOCK_BATCH_MQ, Request.HEART_BEAT, Request.CHECK_CLIENT_CONFIG, Request.QUERY_ASSIGNMENT):
         with pytest.raises(ProtocolError):
             RULES.check(signed("everything", code, body=body), HOST)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pattern", "inside", "outside"),
     [
         ("*", "1.2.3.4", None),
@@ -249,7 +248,7 @@ def test_a_white_list_pattern_is_compared_part_by_part(pattern: str, inside: str
 ACCOUNT = {"accessKey": "account1", "secretKey": "secret-1"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "text"),
     [
         (None, "no map"),

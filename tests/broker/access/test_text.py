@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shmq.daemon.broker.access.text import read_access_text
 from shmq.errors import UsageError
+from tests.tables.rows import every_row
 
 FILE = """\
 ---
@@ -49,7 +50,7 @@ def test_a_file_of_rocketmq_is_read() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "value"),
     [
         ("", None),
@@ -65,7 +66,7 @@ def test_a_value_is_what_yaml_says(text: str, value: Any) -> None:
     assert read_access_text(text) == value
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "line"),
     [
         ("a: b\n   c: d", 2),

@@ -10,6 +10,8 @@ A row of `ACTS` stores something by a request, and says which topic decides. Del
 (delays, timers, pops that come again) answer nobody.
 """
 
+import contextlib
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from shmq.protocol.message_id import message_id_text
 from shmq.protocol.pop import BatchAck, BatchAcks, bit_set
 from shmq.protocol.request_reply import SharedAddress, reply_topic
 from tests.broker.durability.live_logic import LiveLogic, live_logic
+from tests.tables.rows import every_row
 
 HALF = {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": "U1"}
 LONG = (
@@ -233,33 +236,42 @@ ACTS = [
 ]
 
 
-@pytest.fixture
-def mode() -> tuple[bool, TopicFlush]:
-    return SYNC_BY_BROKER
+Mode = tuple[bool, TopicFlush]
 
 
-@pytest.fixture
-def logic(tmp_path: Path, mode: tuple[bool, TopicFlush]) -> Iterator[LiveLogic]:
+@contextlib.contextmanager
+def logic_in(mode: Mode) -> Iterator[LiveLogic]:
     flush_sync, topic_flush = mode
-    with live_logic(tmp_path, flush_sync=flush_sync) as logic:
+    with (
+        tempfile.TemporaryDirectory(prefix="shmq-") as folder,
+        live_logic(Path(folder), flush_sync=flush_sync) as logic,
+    ):
         logic.tables.topic_set_flush("orders", topic_flush)
         yield logic
 
 
-@pytest.mark.parametrize("mode", [SYNC_BY_BROKER, SYNC_BY_TOPIC])
-@pytest.mark.parametrize("act", ACTS)
-def test_an_answer_that_says_stored_waits_for_the_disk(logic: LiveLogic, act: Act) -> None:
-    asked = act(logic)
-    logic.take(logic.broker.flushed(logic.store.durable_end, logic.now_ms))
-    assert asked not in logic.replies
-    logic.flush()
-    assert logic.replies[asked].code == Response.SUCCESS
+@pytest.fixture
+def logic() -> Iterator[LiveLogic]:
+    with logic_in(SYNC_BY_BROKER) as logic:
+        yield logic
 
 
-@pytest.mark.parametrize("mode", [ASYNC_BY_BROKER, ASYNC_BY_TOPIC])
-@pytest.mark.parametrize("act", [act for act in ACTS if act is not given_back_a_second_time])
-def test_an_answer_does_not_wait_where_storing_is_enough(logic: LiveLogic, act: Act) -> None:
-    assert logic.replies[act(logic)].code == Response.SUCCESS
+@every_row("mode", [SYNC_BY_BROKER, SYNC_BY_TOPIC])
+@every_row("act", ACTS)
+def test_an_answer_that_says_stored_waits_for_the_disk(mode: Mode, act: Act) -> None:
+    with logic_in(mode) as logic:
+        asked = act(logic)
+        logic.take(logic.broker.flushed(logic.store.durable_end, logic.now_ms))
+        assert asked not in logic.replies
+        logic.flush()
+        assert logic.replies[asked].code == Response.SUCCESS
+
+
+@every_row("mode", [ASYNC_BY_BROKER, ASYNC_BY_TOPIC])
+@every_row("act", [act for act in ACTS if act is not given_back_a_second_time])
+def test_an_answer_does_not_wait_where_storing_is_enough(mode: Mode, act: Act) -> None:
+    with logic_in(mode) as logic:
+        assert logic.replies[act(logic)].code == Response.SUCCESS
 
 
 def replied(logic: LiveLogic) -> int:
@@ -268,14 +280,15 @@ def replied(logic: LiveLogic) -> int:
     return logic.ask(Request.SEND_REPLY_MESSAGE_V2, fields | {"i": text}, b"42")
 
 
-@pytest.mark.parametrize("mode", [SYNC_BY_BROKER, ASYNC_BY_BROKER])
-def test_a_reply_waits_where_its_topic_says_so_and_nowhere_else(logic: LiveLogic) -> None:
-    assert logic.replies[replied(logic)].code == Response.SUCCESS
-    logic.tables.topic_set_flush(reply_topic("DefaultCluster"), TopicFlush.SYNC)
-    asked = replied(logic)
-    assert asked not in logic.replies
-    logic.flush()
-    assert logic.replies[asked].code == Response.SUCCESS
+@every_row("mode", [SYNC_BY_BROKER, ASYNC_BY_BROKER])
+def test_a_reply_waits_where_its_topic_says_so_and_nowhere_else(mode: Mode) -> None:
+    with logic_in(mode) as logic:
+        assert logic.replies[replied(logic)].code == Response.SUCCESS
+        logic.tables.topic_set_flush(reply_topic("DefaultCluster"), TopicFlush.SYNC)
+        asked = replied(logic)
+        assert asked not in logic.replies
+        logic.flush()
+        assert logic.replies[asked].code == Response.SUCCESS
 
 
 def test_nobody_waits_with_a_oneway(logic: LiveLogic) -> None:

@@ -5,6 +5,7 @@ import pytest
 from shmq.daemon.broker.groups.subscriptions import GroupAgreement, Interest, Subscription, subscription_of
 from shmq.errors import SubscriptionConflict
 from shmq.protocol.body import SubscriptionData
+from tests.tables.rows import every_row
 
 GRACE_MS = 600_000
 
@@ -35,7 +36,7 @@ def test_retry_topics_are_not_compared() -> None:
     assert subscription_of(entries) == subscription(t="*")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("wide", "narrow", "expected"),
     [
         (subscription(t="*"), subscription(t="a"), True),

@@ -8,6 +8,7 @@ from shmq.daemon.broker.timers.route import route_of
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.shm.core import UNIT_DELAY_BASE
+from tests.tables.rows import every_row
 
 LEVELS = DelayLevels()
 
@@ -41,7 +42,7 @@ def test_only_what_belongs_to_a_queue_is_delayed(sys_flag: int, delayed: bool) -
     assert route_of(record(b"DELAY\x011\x02", sys_flag), "orders", 0, LEVELS).is_delayed is delayed
 
 
-@pytest.mark.parametrize("level", ["x", "1.5", "", "99999999999", "2147483648", "0x3", " 3"])
+@every_row("level", ["x", "1.5", "", "99999999999", "2147483648", "0x3", " 3"])
 def test_a_delay_that_is_no_number_is_refused(level: str) -> None:
     text = b"DELAY\x01" + level.encode() + b"\x02"
     if not level:

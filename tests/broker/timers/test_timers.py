@@ -31,6 +31,7 @@ from shmq.timing import (
     due_ms,
 )
 from tests.broker.record_log import RecordLog
+from tests.tables.rows import every_row
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -563,7 +564,7 @@ def test_what_is_asked_for_becomes_the_units_time(text: str, expected_ms: int) -
     assert found is not None and now + expected_ms <= found <= out + 1000
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",
@@ -580,7 +581,7 @@ def test_what_is_due_before_now_does_not_wait(text: str) -> None:
     assert (route.topic, route.queue_id, route.record) == ("orders", 2, record)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "TIMER_DELAY_SEC\x0186401\x02",

@@ -180,18 +180,6 @@ def test_packing_refuses_what_a_plain_send_refuses(mq: shmq.Connection, topic: s
     assert stored(mq, topic) == []
 
 
-@pytest.mark.parametrize("name", ["a\x01b", "a\x02", "\x01"])
-def test_a_property_name_with_a_separator_is_refused_and_says_which(mq: shmq.Connection, topic: str, name: str) -> None:
-    for send in (mq.send, mq.send_oneway):
-        with pytest.raises(UsageError):
-            send(topic, b"x", properties={name: "value"})
-        with pytest.raises(UsageError):
-            send(topic, b"x", properties={"name": name})
-    with pytest.raises(UsageError):
-        mq.send_batch(topic, [b"x"], properties={name: "value"})
-    assert stored(mq, topic) == []
-
-
 def test_asyncio_twins_take_the_same_options(broker: Broker, topic: str) -> None:
     async def main() -> None:
         async with (

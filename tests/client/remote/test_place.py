@@ -5,6 +5,7 @@ import pytest
 from shmq.client.place import Address, RemotePlace, is_remote, locate, parse_address, remote_place
 from shmq.errors import UsageError
 from shmq.shm.place import Place
+from tests.tables.rows import every_row
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def test_keys_come_from_the_environment_unless_the_url_has_them(monkeypatch: pyt
     assert remote_place("rocketmq://h?access_key=a&secret_key=b").options.access_key == "a"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("url", "says"),
     [
         ("rocketmq://", "does not name"),

@@ -7,6 +7,7 @@ from shmq.client.wire_tcp.questions import EMPTY_PAUSE, ERROR_PAUSE, PullQuestio
 from shmq.errors import ProtocolError, RemoteError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
+from tests.tables.rows import every_row
 
 QUESTION = PullQuestion("g", MessageQueue("a", 1, "T"), 10)
 
@@ -53,7 +54,7 @@ def test_a_subscription_the_broker_does_not_know_is_registered_again(code: int) 
     assert read_pulled(answer(code), QUESTION, 0.0).register
 
 
-@pytest.mark.parametrize("code", [1, 2, 16, 17, 26, 1500])
+@every_row("code", [1, 2, 16, 17, 26, 1500])
 def test_any_other_code_is_an_error_after_which_the_same_offset_is_pulled(code: int) -> None:
     pulled = read_pulled(answer(code, 77), QUESTION, 0.0)
     assert pulled.error is not None and pulled.next_offset == 10 and pulled.pause == ERROR_PAUSE
@@ -71,7 +72,7 @@ def test_a_found_answer_never_moves_back() -> None:
     assert read_pulled(answer(0, 3), QUESTION, 0.0).next_offset == 10
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("after", "level"), [(None, 0), (1, 1), (1.5, 2), (5, 2), (10, 3), (30, 4), (45, 5), (7200, 18), (99999, 18)]
 )
 def test_a_delay_takes_the_next_level_that_is_not_shorter(after: float | None, level: int) -> None:

@@ -89,43 +89,6 @@ def open_count(mq: shmq.Connection) -> int:
 
 
 # -- one transaction
-def test_leaving_the_block_commits_and_nothing_is_seen_before(
-    mq: shmq.Connection, member: shmq.Connection, topic: str, group: str
-) -> None:
-    with member.producer(group=group) as producer:
-        with producer.transaction(topic, b"42 apples", tag="fruit", key="o-42", properties={"region": "eu"}) as tx:
-            assert visible(mq, topic) == [] and tx.state is shmq.UNKNOWN
-        assert tx.state is shmq.COMMIT and tx.receipt is not None
-    (message,) = mq.browse(topic)
-    assert (message.body, message.tag, message.key, message.message_id) == (b"42 apples", "fruit", "o-42", tx.id)
-    assert message.properties["region"] == "eu"
-
-
-def test_an_exception_rolls_back_and_goes_on(
-    mq: shmq.Connection, member: shmq.Connection, topic: str, group: str
-) -> None:
-    with (
-        member.producer(group=group) as producer,
-        pytest.raises(ZeroDivisionError),
-        producer.transaction(topic, b"never") as tx,
-    ):
-        raise ZeroDivisionError
-    assert tx.state is shmq.ROLLBACK and visible(mq, topic) == []
-
-
-@pytest.mark.parametrize("first", ["commit", "rollback"])
-@pytest.mark.parametrize("second", ["commit", "rollback"])
-def test_a_transaction_is_ended_once(
-    mq: shmq.Connection, member: shmq.Connection, topic: str, group: str, first: str, second: str
-) -> None:
-    with member.producer(group=group) as producer:
-        with producer.transaction(topic, b"once") as tx:
-            getattr(tx, first)()
-        with pytest.raises(shmq.TransactionError, match="already"):
-            getattr(tx, second)()
-    assert visible(mq, topic) == ([b"once"] if first == "commit" else [])
-
-
 def test_of_many_threads_one_commits(mq: shmq.Connection, topic: str, group: str) -> None:
     def attempt(tx: shmq.Transaction) -> bool:
         try:

@@ -29,6 +29,7 @@ from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import record_encode, records_read, tag_hash
+from tests.tables.rows import every_row
 
 NOW_MS = 1_795_166_223_123
 IDS = UniqueIds("10.0.0.7", pid=0x12345, salt=7)
@@ -180,7 +181,7 @@ def test_when_all_are_slow_the_least_slow_is_taken_and_a_quick_answer_clears() -
     assert faults.is_available("a", 2.0)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("latency", "avoided"), [(0.1, 0), (0.549, 0), (0.55, 30), (1, 60), (2, 120), (3, 180), (15, 600), (30, 600)]
 )
 def test_the_table_of_latencies_is_rocketmqs(latency: float, avoided: float) -> None:
@@ -198,7 +199,7 @@ def test_stored_is_stored(code: int) -> None:
     assert send_error(Command(code=code)) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("code", "kind"),
     [
         (2, errors.BrokerBusy),
@@ -224,7 +225,7 @@ def test_three_tries_and_not_more() -> None:
     assert attempts.avoid == "c"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("error", "again"),
     [
         (errors.RequestTimeout("slow"), True),

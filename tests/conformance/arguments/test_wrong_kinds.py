@@ -7,6 +7,7 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
+from tests.tables.rows import every_row
 
 NO_TEXT = (1, -1, 2**70, b"b", float("nan"), object(), True, 1.5)
 NO_NAME = (*NO_TEXT, None, [], {}, "")
@@ -61,7 +62,7 @@ def connections() -> Any:
 
 
 @pytest.mark.parametrize("way", ["local", "tcp"])
-@pytest.mark.parametrize("call", REFUSED)
+@every_row("call", REFUSED)
 def test_a_wrong_kind_is_refused_by_an_error_of_ours(connections: Any, way: str, call: str) -> None:
     make, wrong = REFUSED[call]
     for bad in wrong:

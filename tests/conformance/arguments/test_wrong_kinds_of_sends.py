@@ -7,6 +7,7 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
+from tests.tables.rows import every_row
 
 NO_TEXT = (3, 1.5, b"b", [], {}, object(), True, 2**70, float("nan"))
 NO_TEXTS = (3, 1.5, b"b", b"", "text", "", [1], ["a", None], {1: "a"}, object(), True, float("nan"))
@@ -135,7 +136,7 @@ def _sent_packed(mq: shmq.Connection, **named: Any) -> None:
         producer.send("orders", bytes(8192), **named)
 
 
-@pytest.mark.parametrize("call", CALLS)
+@every_row("call", CALLS)
 def test_a_keyword_of_a_wrong_kind_is_named_with_what_was_given_and_what_to_type(connections: Pair, call: str) -> None:
     make, names = CALLS[call]
     before = stored(connections[0])
@@ -150,7 +151,7 @@ def test_a_keyword_of_a_wrong_kind_is_named_with_what_was_given_and_what_to_type
     assert stored(connections[0]) == before
 
 
-@pytest.mark.parametrize("call", CALLS)
+@every_row("call", CALLS)
 def test_what_no_message_can_have_is_refused_in_the_same_words(connections: Pair, call: str) -> None:
     make, names = CALLS[call]
     before = stored(connections[0])
@@ -315,7 +316,7 @@ ADMIN: dict[str, tuple[Callable[[shmq.Connection, Any], object], tuple[Any, ...]
 }
 
 
-@pytest.mark.parametrize("name", ADMIN)
+@every_row("name", ADMIN)
 def test_administration_and_what_is_made_once_name_what_is_wrong(connections: Pair, name: str) -> None:
     call, wrong = ADMIN[name]
     for bad in wrong:

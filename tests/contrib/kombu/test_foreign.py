@@ -15,6 +15,7 @@ import shmq.contrib.kombu
 from shmq.contrib.kombu.envelope import Foreign, decoded
 from shmq.testing import Broker
 from tests.deadline import eventually
+from tests.tables.rows import every_row
 
 INFO = {"exchange": "", "routing_key": "work"}
 WHOLE: dict[str, Any] = {"body": "x", "headers": {}, "properties": {"delivery_info": INFO, "body_encoding": None}}
@@ -43,7 +44,7 @@ def connection(shmq_broker: Broker) -> Iterator[Any]:
         yield made
 
 
-@pytest.mark.parametrize("body", FOREIGN, ids=range(len(FOREIGN)))
+@every_row("body", FOREIGN, ids=range(len(FOREIGN)))
 def test_what_is_no_envelope_says_so(body: bytes) -> None:
     with pytest.raises(Foreign):
         decoded(body)

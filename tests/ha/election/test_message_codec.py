@@ -21,6 +21,7 @@ from shmq.daemon.ha.election.effects import (
 from shmq.daemon.ha.election.message_codec import message_bytes, read_message
 from shmq.daemon.ha.stream import MESSAGE_BYTES_MAX
 from shmq.errors import ProtocolError
+from tests.tables.rows import every_row
 
 NUMBER = st.integers(0, (1 << 63) - 1)
 MESSAGES = st.one_of(
@@ -46,7 +47,7 @@ def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
         return
 
 
-@pytest.mark.parametrize(
+@every_row(
     "values",
     [
         {"kind": "Promise", "epoch": 1},

@@ -25,6 +25,7 @@ from shmq.daemon.ha.etcd.messages import (
     watch_call,
 )
 from shmq.errors import ProtocolError
+from tests.tables.rows import every_row
 
 KEYS = keys_of("c", "b")
 HEADER = {"cluster_id": "7", "revision": "9"}
@@ -88,7 +89,7 @@ def test_an_answer_is_read() -> None:
     assert read_commit(KEYS, answer()).answer == Outcome(False, View(9, None, None))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("leader", "state"),
     [
         (pair(KEYS.leader, LEADER), None),  # without a lease it would never end
@@ -113,7 +114,7 @@ def test_what_the_keys_hold_is_not_believed(leader: Any, state: Any) -> None:
         read_commit(KEYS, answer(leader, state))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "body",
     [
         b"",
@@ -142,7 +143,7 @@ def test_a_lease_that_has_ended_has_no_time() -> None:
         read_grant(json.dumps({"header": HEADER, "ID": "5"}).encode())
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("code", "was_not_done"),
     [(2, False), (3, True), (4, False), (5, True), (7, True), (8, True), (13, False), (14, False), (16, True)],
 )

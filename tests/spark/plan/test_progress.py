@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shmq.errors import UsageError
 from shmq.spark.plan.progress import Progress, progress_of
 from shmq.spark.scan.stream_lag import lag_from_progress
+from tests.tables.rows import every_row
 
 KEYS = st.tuples(st.sampled_from(["orders", "%RETRY%g", "a-b_c"]), st.integers(0, 1000))
 OFFSETS = st.dictionaries(KEYS, st.integers(0, 1 << 62))
@@ -20,7 +21,7 @@ def test_what_is_written_is_read(end: dict, start: dict, born: dict) -> None:
     assert progress_of(json.loads(json.dumps(whole.to_json("broker-a"))), "broker-a") == whole
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "words"),
     [
         (None, "version"),

@@ -4,13 +4,14 @@ import pytest
 
 from shmq.errors import UsageError
 from shmq.spark.sink.options import SinkOptions, parse_sink_options
+from tests.tables.rows import every_row
 
 
 def test_names_have_no_case_and_the_engines_own_option_passes() -> None:
     assert parse_sink_options({"TOPIC": "orders", "checkpointLocation": "/x"}) == SinkOptions(topic="orders")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("given", "words"),
     [
         ({"topc": "orders"}, ["topc", "did you mean topic"]),

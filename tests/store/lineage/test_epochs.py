@@ -22,6 +22,7 @@ from shmq.store.lineage.epochs import (
     store_epochs,
     with_epoch,
 )
+from tests.tables.rows import every_row
 
 SWITCHED = (Epoch(0, 0), Epoch(1, 4096), Epoch(4, 9000))
 
@@ -54,7 +55,7 @@ def test_a_damaged_file_is_read_from_its_backup(layout: StoreLayout) -> None:
         load_epochs(layout)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [b"", b"1\n", b"x\n0-0\n", b"2\n0\n0-0\n", b"2\n0\n1-0\n0-4\n", b"2\n0\n0-9\n1-4\n", b"1\n0\n0-0", b"0\n0\n"],
 )
@@ -63,7 +64,7 @@ def test_what_is_no_list_of_epochs_is_refused(text: bytes) -> None:
         parse_epochs(text)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("mine", "my_end", "theirs", "their_end", "found"),
     [
         (SWITCHED, 9500, SWITCHED, 9200, (SWITCHED[2], 9200)),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from jinja2 import Environment, FileSystemLoader, nodes
 
 from shmq.tools.console.rendering import DONE, HERE, NAVIGATION
 from shmq.tools.console.texts import CHINESE, text_in
 from shmq.tools.health.finding import Verdict
+from tests.tables.rows import every_row
 
 SAID_BY_CODE = re.compile(r'(?:_said\(|"|refuse\(request, \d+, )"?((?:This|Open) [^"{}]*\.)"')
 
@@ -36,7 +36,7 @@ def test_every_text_is_in_the_table_and_every_line_of_it_is_said() -> None:
     assert set(CHINESE) - said() == set()
 
 
-@pytest.mark.parametrize("english", sorted(CHINESE))
+@every_row("english", sorted(CHINESE))
 def test_a_text_has_the_same_fields_in_both_languages(english: str) -> None:
     fields = re.compile(r"{(\w+)}")
     assert set(fields.findall(english)) == set(fields.findall(CHINESE[english]))

@@ -25,6 +25,7 @@ from shmq.tools.measurement.measure import (
     run_roles,
     send_all,
 )
+from tests.tables.rows import every_row
 
 
 def test_every_role_runs_in_a_process_of_its_own_and_answers_in_order() -> None:
@@ -58,9 +59,7 @@ def test_roles_that_do_not_answer_in_time_are_ended() -> None:
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.0, 1), (0.01, 1), (0.5, 50), (0.501, 51), (0.99, 99), (0.999, 100), (1.0, 100)]
-)
+@every_row(("share", "expected"), [(0.0, 1), (0.01, 1), (0.5, 50), (0.501, 51), (0.99, 99), (0.999, 100), (1.0, 100)])
 def test_a_percentile_is_the_nearest_rank(share: float, expected: int) -> None:
     assert percentile(range(1, 101), share) == expected
 

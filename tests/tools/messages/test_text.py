@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shmq.errors import UsageError
 from shmq.tools.messages import text
+from tests.tables.rows import every_row
 
 
 @dataclass
@@ -50,7 +51,7 @@ def test_the_pretty_form_in_a_pipe_leaves_the_body_alone() -> None:
     assert text.render_pretty(Given(body=b"\x1b[31m\xff"), escape=False).endswith(b"  \x1b[31m\xff\n")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("format_", "data"),
     [
         (r"%T %k %s\n", b"1763625667113 17 42 apples\n"),

@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from shmq import errors
 from shmq.tools.terminal.exit_code import EXIT_CODES, ExitCode, exit_code_of
+from tests.tables.rows import every_row
 
 PAGE = Path(__file__).parents[3] / "docs/reference/errors.md"
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ShmqError)]
@@ -26,7 +25,7 @@ def test_the_statuses_are_those_of_the_specification() -> None:
     assert sorted(ExitCode) == [0, 1, 64, 65, 69, 70, 73, 75, 77, 78, 130]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@every_row("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_error_has_a_page_section_that_names_its_exit_status(kind: type[errors.ShmqError]) -> None:
     sections = re.split(r"^### ", PAGE.read_text(), flags=re.MULTILINE)
     [section] = [text for text in sections if text.splitlines()[0] == kind.__name__]
@@ -36,13 +35,13 @@ def test_every_error_has_a_page_section_that_names_its_exit_status(kind: type[er
         assert word in section
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@every_row("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_what_may_succeed_later_never_ends_as_bad_usage_or_bad_data(kind: type[errors.ShmqError]) -> None:
     if kind.retryable:
         assert exit_code_of(made(kind)) in (ExitCode.TEMPORARY, ExitCode.UNREACHABLE)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("error", "status"),
     [
         (errors.BrokerNotRunning("x"), 69),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from shmq.errors import MessageTooLarge, UsageError
 from shmq.tools.terminal.line_splitter import LineSplitter
+from tests.tables.rows import every_row
 
 
 def split(pieces: list[bytes], delimiter: bytes = b"\n", line_bytes_max: int = 1000) -> list[bytes]:
@@ -14,7 +15,7 @@ def split(pieces: list[bytes], delimiter: bytes = b"\n", line_bytes_max: int = 1
     return lines + splitter.finish()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("stream", "lines"),
     [
         (b"", []),

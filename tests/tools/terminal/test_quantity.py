@@ -7,9 +7,10 @@ import pytest
 
 from shmq.errors import UsageError
 from shmq.tools.terminal import quantity
+from tests.tables.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("size_bytes", "text"),
     [
         (0, "0 B"),
@@ -27,7 +28,7 @@ def test_sizes_have_binary_units_and_three_digits(size_bytes: float, text: str) 
     assert quantity.size_text(size_bytes) == text
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rate", "text"),
     [(0, "0"), (12, "12"), (999.4, "999"), (999.6, "1.00k"), (41_200, "41.2k"), (412_000, "412k"), (1.31e6, "1.31M")],
 )
@@ -35,7 +36,7 @@ def test_rates_have_decimal_units(rate: float, text: str) -> None:
     assert quantity.rate_text(rate) == text
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("seconds", "text"),
     [(-1, "0.0 s"), (0.2, "0.2 s"), (40, "40 s"), (125, "2m 05s"), (7_380, "2h 03m"), (183_600, "2d 03h")],
 )
@@ -48,7 +49,7 @@ def test_an_amount_agrees_with_its_noun(count: int, text: str) -> None:
     assert quantity.plural(count, "queue") == text
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "size_bytes"),
     [
         ("0", 0),
@@ -64,7 +65,7 @@ def test_sizes_are_read_with_or_without_unit(text: str, size_bytes: int) -> None
     assert quantity.parse_size(text) == size_bytes
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "seconds"),
     [("3", 3), ("250ms", 0.25), ("30s", 30), ("5m", 300), ("2h", 7200), ("7d", 604_800), (" 1.5 H ", 5400)],
 )
@@ -72,7 +73,7 @@ def test_durations_are_read_in_seconds_unless_they_name_a_unit(text: str, second
     assert quantity.parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "-1s", "1y", "s", "1e3", "NaN", "1 2", "0x10"])
+@every_row("text", ["", "-1s", "1y", "s", "1e3", "NaN", "1 2", "0x10"])
 def test_what_is_no_quantity_is_refused_with_an_example(text: str) -> None:
     for parse in (quantity.parse_size, quantity.parse_duration):
         with pytest.raises(UsageError) as refused:

@@ -3,14 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from shmq.tools.observe.snapshot import Broker, Client, Group, Log, Presence, Process, QueueProgress, Snapshot, Topic
 from shmq.tools.terminal.rendering import text_of
 from shmq.tools.top.live import choice_of, other_interval, pressed
 from shmq.tools.top.rates import picture_of
 from shmq.tools.top.table import Column, Row, layout
 from shmq.tools.top.view import PANES, SORTS, Choice, page
+from tests.tables.rows import every_row
 
 
 def made(kind: Any, **known: Any) -> Any:
@@ -92,8 +91,8 @@ def test_what_has_no_predecessor_has_no_rate() -> None:
     assert all(row.cpu_percent is None for row in picture_of(look(10.0, 1), reused).processes)
 
 
-@pytest.mark.parametrize("pane", ["all", *PANES])
-@pytest.mark.parametrize(("width", "height"), [(200, 60), (80, 24), (40, 12), (20, 5), (3, 3)])
+@every_row("pane", ["all", *PANES])
+@every_row(("width", "height"), [(200, 60), (80, 24), (40, 12), (20, 5), (3, 3)])
 def test_a_page_fits_the_terminal(width: int, height: int, pane: str) -> None:
     picture = picture_of(look(10.0, 1, count=40), look(11.0, 2, count=40))
     for choice in (Choice(pane=pane), Choice(pane=pane, deep=True, help=True), Choice(pane=pane, offset=7)):
