@@ -13,10 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent
 @every_row(
     ("nodeid", "marks", "suite"),
     [
-        ("tests/client/test_push.py::test_it", set(), "gate"),
-        ("tests/client/test_push.py::test_it", {"parametrize", "asyncio"}, "gate"),
-        ("tests/client/test_push.py::test_it", {"slow"}, "long"),
-        ("tests/client/test_push.py::test_it", {"timed"}, "long"),
+        ("tests/client/consumers/test_listener.py::test_it", set(), "gate"),
+        ("tests/client/consumers/test_listener.py::test_it", {"parametrize", "asyncio"}, "gate"),
+        ("tests/client/consumers/test_listener.py::test_it", {"slow"}, "long"),
+        ("tests/client/consumers/test_listener.py::test_it", {"timed"}, "long"),
         ("tests/crash/test_kill.py::test_it", set(), "faults"),
         ("tests/crash/test_kill.py::test_it", {"slow"}, "faults"),
         ("tests/test_conftest.py::test_it", set(), "long"),
