@@ -74,6 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session whose discovery path holds pyspark_shmq, as an installed wheel would have it."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     path = discovery_path(tmp_path_factory.mktemp("discovery"))
@@ -96,7 +97,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     )
     signal.signal(signal.SIGINT, interrupt)  # Spark takes Ctrl-C for itself, for all tests that follow
     yield session
+    gateway = session.sparkContext._gateway
     session.stop()
+    # Its JVM would live as long as this process; the next session, if there is one, starts its own.
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+    SparkContext._gateway = SparkContext._jvm = None
     os.environ.clear()
     os.environ |= before
 
