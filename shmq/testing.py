@@ -275,7 +275,7 @@ class Broker:
         for connection in connections:
             connection._live().readers.settle()  # what was acknowledged before counts
         wire = self._watch()._local().wire
-        wire.control.advance_clock(seconds)
+        wire.control.advance_clock(wire.store, seconds)
         if self._settings["clock"] == "frozen":
             self._settings["clock_ms"] = wire.now_ms()
         for connection in connections:

@@ -74,6 +74,10 @@ class Clock(Protocol):
         It is a little behind `clock_ms`, because appends do not look at the clock each time; not where it stands.
         """
 
+    @property
+    def clock_moved_ms(self) -> int:
+        """What moves with the clock alone: how far it is ahead of the host's, or where it stands."""
+
     def steady_ms(self, now_ms: int) -> int:
         """Return the moment `now_ms` on a clock that tests move as the broker's and that nobody else sets."""
 

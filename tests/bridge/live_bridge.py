@@ -123,7 +123,7 @@ class LiveBridge:
     def advance(self, seconds: float) -> None:
         """Move the clock, which has to be a frozen one, by which limits of connections pass."""
         with contextlib.closing(self.connect(f"clock-{time.monotonic_ns()}")) as client:
-            client.advance_clock(seconds)
+            client.advance_clock(self.store, seconds)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -165,6 +165,10 @@ class MemoryTables:
     def stamp_ms(self) -> int:
         return self.clock - self.stamp_age_ms
 
+    @property
+    def clock_moved_ms(self) -> int:
+        return self.ahead_ms
+
     def advance_clock(self, milliseconds: int) -> None:
         self.clock += milliseconds
         self.ahead_ms += milliseconds

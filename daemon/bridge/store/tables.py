@@ -76,6 +76,11 @@ class StoreTables:
         return self._store.clock_ms - (0 if self._store.clock_ahead_ms is None else STAMP_AGE_MS)
 
     @property
+    def clock_moved_ms(self) -> int:
+        ahead_ms = self._store.clock_ahead_ms
+        return self._store.clock_ms if ahead_ms is None else ahead_ms
+
+    @property
     def standing_clock(self) -> Callable[[], float] | None:
         """What tells the seconds on the broker's clock where that stands, for tests."""
         return (lambda: self._store.clock_ms / 1000) if self._store.clock_ahead_ms is None else None

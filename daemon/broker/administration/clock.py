@@ -35,6 +35,7 @@ class ClockRequests(Part):
         return {Request.ADVANCE_CLOCK: self._advance} if self._settings.movable_clock else {}
 
     def _advance(self, call: Call) -> Answer:
-        milliseconds = number_of(call.ext, "milliseconds", most=INT32_MAX)
-        self._tables.advance_clock(milliseconds)
+        to_ms = number_of(call.ext, "from") + number_of(call.ext, "milliseconds", most=INT32_MAX)
+        if (milliseconds := to_ms - self._tables.clock_moved_ms) > 0:  # else it was sent again
+            self._tables.advance_clock(milliseconds)
         return Answer(effects=self._look(call.now_ms))

@@ -32,6 +32,7 @@ from shmq.protocol.body import (
 )
 from shmq.protocol.codes import Request, Response, TopicKind
 from shmq.protocol.command import Command
+from shmq.shm.core import Store
 
 _LEAVE_TIMEOUT = 1.0
 _NO_MEMBERS = "no consumer for this group"  # how RocketMQ says that a list is empty
@@ -53,13 +54,11 @@ class ControlClient(ControlChannel):
         ext: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = None,
-        *,
-        is_sent_once: bool = False,
     ) -> Command:
         """Ask the broker, or the leader on another host what only that may do, and return the answer."""
         if self.leader is not None and self.leader.takes(code):
             return self.leader.request(code, ext, body, timeout)
-        return super().request(code, ext, body, timeout, is_sent_once=is_sent_once)
+        return super().request(code, ext, body, timeout)
 
     def _register_again(self) -> ShmqError | None:
         beat = self._heartbeat
@@ -136,13 +135,14 @@ class ControlClient(ControlChannel):
         reply = self.request(Request.OFFSET_SLOTS, {"group": group, "topic": topic})
         return decode_body(reply.body, _SlotsBody).slots
 
-    def advance_clock(self, seconds: float) -> None:
-        """Move the broker's clock ahead, where it was started to allow that. Sent twice it would move twice as far.
+    def advance_clock(self, store: Store, seconds: float) -> None:
+        """Move the broker's clock ahead from what it shows, where it was started to allow that.
 
-        Raises:
-            BrokerNotRunning: the broker ended meanwhile; its clock may have been moved.
+        The request says from where, so one that is sent again moves it no farther.
         """
-        self.request(Request.ADVANCE_CLOCK, {"milliseconds": str(round(seconds * 1000))}, is_sent_once=True)
+        moved_ms = store.clock_ms if store.clock_ahead_ms is None else store.clock_ahead_ms
+        ext = {"from": str(moved_ms), "milliseconds": str(round(seconds * 1000))}
+        self.request(Request.ADVANCE_CLOCK, ext)
 
     @property
     def default_queues(self) -> int:

@@ -188,16 +188,13 @@ class ControlChannel:
         ext: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = None,
-        *,
-        is_sent_once: bool = False,
     ) -> Command:
         """Ask the broker and return its answer. While the broker is away the request waits for it.
 
-        Without `timeout` it has as long as `connect` had. With `is_sent_once` it is not sent again where the link broke
-        before its answer came.
+        Without `timeout` it has as long as `connect` had.
 
         Raises:
-            BrokerNotRunning: it did not come back in time; or the link broke under a request that is sent once.
+            BrokerNotRunning: it did not come back in time.
             RequestTimeout: it did not answer in time.
             ShmqError: it refused; the type says why.
         """
@@ -208,7 +205,7 @@ class ControlChannel:
             try:
                 reply = self._exchange(link, Command(code=code, ext=dict(ext or {}), body=body), deadline)
             except BrokerNotRunning:
-                if is_sent_once or self._is_reader or self._closing.is_set() or time.monotonic() >= deadline:
+                if self._is_reader or self._closing.is_set() or time.monotonic() >= deadline:
                     raise
                 self._lose(link)
                 is_repeated = True
