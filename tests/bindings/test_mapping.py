@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bindings.live_store import LiveStore
+from tests.store.descriptors import open_below
 
 FILE_BYTES = 64 << 20
 BODY = bytes(range(256)) * 4096  # 1 MiB
@@ -116,10 +117,10 @@ def test_making_pages_present_changes_no_byte_and_keeps_no_file_open() -> None:
         stored = [producer.append("orders", BODY, queue_id=0) for _ in range(40)]
         path = next((live.path / "commitlog").iterdir())
         live.keeper.populate(0, 1)  # the file is mapped
-        before, is_open = path.read_bytes(), len(os.listdir("/proc/self/fd"))
+        before, is_open = path.read_bytes(), open_below(live.path)
         live.keeper.populate(0, FILE_BYTES)
         live.keeper.populate((33 << 20) + 5, 1000)
-        assert path.read_bytes() == before and len(os.listdir("/proc/self/fd")) == is_open
+        assert path.read_bytes() == before and open_below(live.path) == is_open
         assert [live.store.message_at(position).verify() for _, position, *_ in stored] == [True] * len(stored)
         assert resident_bytes(live.path) >= FILE_BYTES, "who asked finds the pages in its page table too"
 

@@ -46,7 +46,7 @@ def waiting(broker: Broker) -> list[shmq.Message]:
 def timed(broker: Broker) -> list[shmq.Message]:
     """What waits for a time of its own."""
     with broker.connect() as observer:
-        return observer.browse("rmq_sys_wheel_timer")
+        return observer.browse("rmq_sys_wheel_timer") if "rmq_sys_wheel_timer" in observer.admin.topics else []
 
 
 def letters(broker: Broker, group: str) -> list[shmq.Message]:

@@ -17,9 +17,11 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Clock
 from shmq.protocol.codes import Request
 
+_CLOCK_MS_MAX = 1 << 45  # that of the option clock_ms: the year 3084
+
 
 class ClockRequests(Part):
-    """Serves ADVANCE_CLOCK.
+    """Serves ADVANCE_CLOCK. Two senders that look at the clock at once move it once.
 
     Args:
         look: looks at the clock for everybody, so that what has come due is there when the request is answered.
@@ -35,7 +37,7 @@ class ClockRequests(Part):
         return {Request.ADVANCE_CLOCK: self._advance} if self._settings.movable_clock else {}
 
     def _advance(self, call: Call) -> Answer:
-        to_ms = number_of(call.ext, "from") + number_of(call.ext, "milliseconds", most=INT32_MAX)
+        to_ms = number_of(call.ext, "from", most=_CLOCK_MS_MAX) + number_of(call.ext, "milliseconds", most=INT32_MAX)
         if (milliseconds := to_ms - self._tables.clock_moved_ms) > 0:  # else it was sent again
             self._tables.advance_clock(milliseconds)
         return Answer(effects=self._look(call.now_ms))
