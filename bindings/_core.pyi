@@ -69,7 +69,10 @@ def set_damage_factory(factory: Callable[..., BaseException] | None, /) -> None:
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
 def process_start(pid: int, /) -> int:
-    """Field 22 of /proc/pid/stat, or 0 when there is no such process or it is a zombie."""
+    """Field 22 of /proc/pid/stat, or 0 when there is no such process, it is a zombie, or /proc hides it."""
+
+def process_died(pid: int, start: int, /) -> bool:
+    """Whether this process has ended: proven, never for want of a look. A start of 0 is any process of that number."""
 
 def layout_bytes(
     *, file_bytes: int, topic_max: int, queue_max: int, frame_max: int, client_max: int, group_max: int, offset_max: int

@@ -710,7 +710,9 @@ SHMQ_API uint64_t shmq_queue_visible_end(const struct shmq_store *store, uint32_
 /* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */
 SHMQ_API enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns);
 SHMQ_API void shmq_unlock(struct shmq_store *store);
-SHMQ_API uint64_t shmq_process_start(uint32_t pid);  /* 0: no such process, or it is a zombie */
+SHMQ_API uint64_t shmq_process_start(uint32_t pid);  /* 0: no such process, a zombie, or one that /proc hides */
+/* True only with proof: no such process, it has ended, or the pid belongs to one that started later. A start of 0 is any. */
+SHMQ_API bool shmq_process_died(uint32_t pid, uint64_t start);
 
 /* append.c */
 struct shmq_appended { uint64_t queue_offset; uint64_t log_position; uint64_t end; uint64_t store_ms; };

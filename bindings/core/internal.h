@@ -184,9 +184,6 @@ void shmq_wake_slot(struct shmq_store *store, uint32_t slot);
 void shmq_errand_run(struct shmq_store *store, uint32_t slot);
 
 /* ---- segments/ ---- */
-/* process.c */
-/* True only with proof: no such process, it has ended, or the pid belongs to one that started later. */
-bool shmq_process_died(uint32_t pid, uint64_t start);
 /* table.c */
 static inline uint32_t shmq_topic_count(const struct shmq_store *store)
 {

@@ -36,6 +36,17 @@ static PyObject *core_process_start(PyObject *module, PyObject *pid)
     return PyLong_FromUnsignedLongLong(number > UINT32_MAX ? 0 : shmq_process_start((uint32_t)number));
 }
 
+static PyObject *core_process_died(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long pid;
+    unsigned long long start;
+    if (!PyArg_ParseTuple(args, "kK:process_died", &pid, &start)) {
+        return NULL;
+    }
+    return PyBool_FromLong(pid > INT32_MAX || shmq_process_died((uint32_t)pid, start));
+}
+
 /* PyArg_ParseTupleAndKeywords cannot say "required and keyword-only". */
 static bool keyword_only(PyObject *args, const char *function)
 {
@@ -211,7 +222,10 @@ PyMethodDef record_functions[] = {
     {"tag_hash", core_tag_hash, METH_O,
      "Java's String.hashCode, which RocketMQ stores in the unit of a tagged message."},
     {"process_start", core_process_start, METH_O,
-     "Field 22 of /proc/pid/stat, or 0 when there is no such process or it is a zombie."},
+     "Field 22 of /proc/pid/stat, or 0 when there is no such process, it is a zombie, or /proc hides it."},
+    {"process_died", core_process_died, METH_VARARGS,
+     "process_died(pid, start)\n--\n\n"
+     "Whether this process has ended: proven, never for want of a look. A start of 0 is any process of that number."},
     {"layout_bytes", (PyCFunction)(void (*)(void))core_layout_bytes, METH_VARARGS | METH_KEYWORDS,
      "Sizes of the control, units and readers segments."},
     {"record_encode", (PyCFunction)(void (*)(void))core_record_encode, METH_VARARGS | METH_KEYWORDS,

@@ -21,7 +21,8 @@ _CODES = "_served_codes"
 class Peer(NamedTuple):
     """The process at the other end of a Unix socket, as the kernel vouches for it.
 
-    `pid` is 0 when the process is not visible in our PID namespace; `pid_namespace` is 0 when we may not look.
+    `pid` is 0 when the process is not visible in our PID namespace; `start` and `pid_namespace` are 0 when we may not
+    look.
     """
 
     pid: int

@@ -3,7 +3,8 @@
 Whether a process lives is always asked here, never with `os.kill(pid, 0)`, which succeeds for an unrelated process that
 has got the same number.
 
-Rules: (1) a mark is alive only while field 22 of /proc/<pid>/stat still equals the recorded start time;
+Rules: (1) a mark is dead once field 22 of /proc/<pid>/stat differs from the recorded start time, or the kernel knows no
+process of that number; one that /proc hides from this user (hidepid, ProtectProc) counts as alive;
 (2) a signal goes through a pidfd whose process was proven after the pidfd was opened, so it cannot hit a successor.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from shmq.errors import ForeignNamespace
-from shmq.shm.core import process_start
+from shmq.shm.core import process_died, process_start
 
 STOPPED_STATES = frozenset("Tt")
 
@@ -41,8 +42,13 @@ def mark_of(pid: int) -> ProcessMark | None:
 
 
 def is_alive(mark: ProcessMark | None) -> bool:
-    """Say whether exactly this process lives; a zombie does not."""
-    return mark is not None and mark.start != 0 and mark.pid > 0 and process_start(mark.pid) == mark.start
+    """Say whether this process lives; a zombie does not. One that /proc hides does while there is one of its number."""
+    return mark is not None and mark.start != 0 and mark.pid > 0 and not process_died(mark.pid, mark.start)
+
+
+def is_seen_alive(mark: ProcessMark) -> bool:
+    """Say whether exactly this process is seen to live: what a signal needs."""
+    return mark.start != 0 and mark.pid > 0 and process_start(mark.pid) == mark.start
 
 
 def boot_id() -> str:
@@ -116,7 +122,7 @@ def signal_proven(mark: ProcessMark, number: int = signal.SIGKILL, *, proof: Cal
     except OSError:
         return False
     try:
-        if not is_alive(mark) or (proof is not None and not proof()):
+        if not is_seen_alive(mark) or (proof is not None and not proof()):
             return False
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(descriptor, number)

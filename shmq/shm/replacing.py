@@ -12,7 +12,7 @@ import os
 import re
 from pathlib import Path
 
-from shmq.shm.core import process_start
+from shmq.shm.core import process_died
 
 _BEING_WRITTEN = r"\.[a-z.]*[a-z]\.([0-9]{1,10})"
 
@@ -41,5 +41,5 @@ def remove_unfinished(directory: Path) -> None:
     """Remove what writers that died left; the caller is the only one who starts writers there."""
     for path in directory.iterdir():
         match = re.fullmatch(_BEING_WRITTEN, path.name)
-        if match is not None and process_start(int(match[1])) == 0:
+        if match is not None and process_died(int(match[1]), 0):
             path.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shmq.shm.core import process_died
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of, own_mark, signal_proven, status_of
 
 
@@ -37,11 +38,17 @@ def test_a_process_with_another_start_time_is_a_stranger(sleeper: subprocess.Pop
     assert not is_alive(mark(sleeper)._replace(start=mark(sleeper).start - 1))
 
 
+def test_without_a_start_time_any_process_of_the_number_is_alive(sleeper: subprocess.Popen[bytes]) -> None:
+    assert not process_died(sleeper.pid, 0) and not process_died(sleeper.pid, mark(sleeper).start)
+    assert process_died(sleeper.pid, mark(sleeper).start + 1)
+    assert process_died(2**22 + 1, 0) and process_died(2**40, 0) and process_died(0, 0)
+
+
 def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
     seen = mark(sleeper)
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert not is_alive(seen)
+    assert not is_alive(seen) and process_died(sleeper.pid, 0)
     assert mark_of(sleeper.pid) is None
 
 

@@ -195,18 +195,28 @@ def _lock(lock: Lock, thresholds: Thresholds) -> Iterator[Finding]:
         f"process {lock.pid} ({lock.name}, {lock.state})"
         if lock.pid is not None
         else f"thread {lock.tid}, which is dead,"
+        if lock.state == "dead"
+        else f"a thread of another user ({lock.tid}, hidden from this one)"
     )
     what = f"{who} holds the append lock, for {lock.held:.2f} s at least"
     if lock.state in STOPPED:
         why = "no process of this host can append while it is stopped; after its lease the keeper kills it, if it may"
         do = f"kill -CONT {lock.pid}, or kill -9 {lock.pid}: what it had begun is finished or undone"
         yield Finding("lock", Verdict.CRITICAL, what, str(lock.pid), why, do, measures)
-    elif lock.pid is None:
+    elif lock.state == "dead":
         why = "it died inside an append; the next process that appends repairs what it had begun"
         yield Finding("lock", Verdict.WARNING, what, str(lock.tid), why, "nothing, or send a message", measures)
     elif lock.held >= thresholds.lock_warn:
         why = "an append takes microseconds: it waits for the disk, or gets no processor time"
-        yield Finding("lock", Verdict.WARNING, what, str(lock.pid), why, f"cat /proc/{lock.pid}/stack; top", measures)
+        yield Finding(
+            "lock",
+            Verdict.WARNING,
+            what,
+            str(lock.pid or lock.tid),
+            why,
+            f"cat /proc/{lock.pid or lock.tid}/stack; top",
+            measures,
+        )
 
 
 def _claim(claim: Claim, thresholds: Thresholds) -> Iterator[Finding]:

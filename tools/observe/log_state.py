@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shmq.errors import ShmqError
 from shmq.shm.access import Access
-from shmq.shm.core import ACK_CONFIRMED, Store, StoreFigures
+from shmq.shm.core import ACK_CONFIRMED, Store, StoreFigures, process_died
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of, status_of
 from shmq.store.durable import DurableMark
 from shmq.store.index.mark import read_index_mark
@@ -106,7 +106,8 @@ class LockWatch:
         status = status_of(tid)
         mark = mark_of(int(status.get("Tgid", 0) or 0))
         if mark is None:
-            return Lock(tid, None, 0, status.get("Name", ""), "dead", now - self.since)
+            state = "dead" if status or process_died(tid, 0) else "hidden"
+            return Lock(tid, None, 0, status.get("Name", ""), state, now - self.since)
         return Lock(tid, mark.pid, mark.start, status.get("Name", ""), thread_state(tid, mark.pid), now - self.since)
 
     def settle(self, figures: StoreFigures, patience: float) -> Lock | None:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from shmq.shm.core import process_died
 from shmq.shm.liveness import ProcessMark, is_alive, is_frozen, status_of
 from shmq.tools.observe.snapshot import Process
 
@@ -33,10 +34,12 @@ def state_of(mark: ProcessMark) -> str:
 
 def thread_state(tid: int, pid: int) -> str:
     """Return what one thread of a process does."""
-    letter = status_of(tid).get("State", "?")[:1]
+    letter = status_of(tid).get("State", "")[:1]
+    if not letter:
+        return "dead" if process_died(tid, 0) else "hidden"
     if letter in "SDI" and is_frozen(pid):
         return "frozen"
-    return _STATES.get(letter, "dead" if letter == "?" else "sleeping")
+    return _STATES.get(letter, "sleeping")
 
 
 def collect_processes(

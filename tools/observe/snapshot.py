@@ -64,8 +64,9 @@ class Broker(NamedTuple):
 class Process(NamedTuple):
     """One process that takes part.
 
-    `role` is supervisor, keeper, bridge, bridge-N or client; `state` running, sleeping, disk, stopped, frozen, zombie
-    or dead. USS, PSS and mappings only in a deep look; None where /proc is closed to us.
+    `role` is supervisor, keeper, bridge, bridge-N or client; `state` running, sleeping, disk, stopped, frozen, hidden
+    (/proc does not show it to this user), zombie or dead. USS, PSS and mappings only in a deep look; None where /proc
+    is closed to us.
     """
 
     pid: int

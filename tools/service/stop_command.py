@@ -14,7 +14,7 @@ import time
 import click
 
 from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
-from shmq.shm.liveness import ProcessMark, is_alive
+from shmq.shm.liveness import ProcessMark, is_alive, is_seen_alive
 from shmq.tools.broker.memory import find_instance
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.terminal.exit_code import ExitCode
@@ -64,6 +64,8 @@ def stop_process(mark: ProcessMark, timeout: float) -> float | None:
     try:
         if not is_alive(mark):
             return None
+        if not is_seen_alive(mark):  # another process may have its number
+            raise PermissionError
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         watch = select.poll()
         watch.register(descriptor, select.POLLIN)

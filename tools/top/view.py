@@ -31,7 +31,7 @@ _NOTHING = "–"
 _HIDDEN_KINDS = ("system", "retry")
 _THRESHOLDS = Thresholds()
 _BAR = 20
-_GOOD, _BAD = ("running", "sleeping", "disk", ""), "bold red"
+_GOOD, _BAD = ("running", "sleeping", "disk", "hidden", ""), "bold red"
 
 SORTS: dict[str, tuple[str, ...]] = {
     "processes": ("cpu", "in", "out", "lag", "memory", "idle", "pid", "name"),

@@ -48,6 +48,7 @@ uint64_t shmq_process_start(uint32_t pid)
     return read_start(pid, &start) ? start : 0;
 }
 
+/* `start` is 0 where it is not known: then any process of that number will do. */
 bool shmq_process_died(uint32_t pid, uint64_t start)
 {
     uint64_t now;
@@ -55,5 +56,8 @@ bool shmq_process_died(uint32_t pid, uint64_t start)
         return true;
     }
     /* Not to be able to look, for want of a descriptor or because /proc hides it, proves nothing. */
-    return read_start(pid, &now) ? now != start : kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+    if (read_start(pid, &now)) {
+        return now == 0 || (start != 0 && now != start);
+    }
+    return kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }

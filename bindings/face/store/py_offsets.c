@@ -71,7 +71,7 @@ static int64_t owner_of(PyStore *self, uint64_t word)
     if (pid == self->core.self_pid && start == self->core.self_start) {
         return slot;
     }
-    return shmq_process_start(pid) == start ? (int64_t)slot : -1;
+    return shmq_process_died(pid, start) ? -1 : (int64_t)slot;
 }
 
 static uint64_t lock_ticks(uint64_t ms)

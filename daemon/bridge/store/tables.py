@@ -16,7 +16,7 @@ from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import SegmentFull, ShmqError, StoreError
 from shmq.shm.access import Access
-from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_start
+from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_died
 from shmq.shm.instance import Instance
 from shmq.shm.unit import Unit, tag_codes_of, units_of
 
@@ -264,7 +264,7 @@ class StoreTables:
         return any((number, holder, since) == (slot, pid, start) for number, holder, since in self._clients())
 
     def dead_clients(self) -> list[int]:
-        return [slot for slot, pid, start in self._clients() if process_start(pid) != start]
+        return [slot for slot, pid, start in self._clients() if process_died(pid, start)]
 
     def _clients(self) -> list[tuple[int, int, int]]:
         """(slot, pid, start) of every slot that is handed out."""

@@ -14,6 +14,8 @@ Invariants:
  3. Nothing is handed out before every check has passed.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from shmq.daemon.broker.effects import Close
@@ -40,6 +42,7 @@ class Attachments(Part):
     def _attach(self, call: Call) -> Answer:
         connection, ext = call.connection, call.ext
         assert connection.peer is not None  # the admission offers our own codes on the local socket only
+        peer = _as_it_says(connection.peer, ext)
         if connection.is_attached:
             raise ProtocolError(f"this connection is attached already, as {connection.client_id}")
         client_id = self._checked_client_id(text_of(ext, "clientId"))
@@ -49,11 +52,11 @@ class Attachments(Part):
         rival = self._by_client.get(client_id)
         if role != Role.NONE:
             self._check_layout(number_of(ext, "abi", most=INT32_MAX), version)
-            self._check_namespace(connection.peer, number_of(ext, "pidNamespace", default=0))
-            slot = self._kept_slot(call, connection.peer)
+            self._check_namespace(peer)
+            slot = self._kept_slot(call, peer)
         closes = self._resolve_rival(rival, slot, client_id)
         if role != Role.NONE and slot == _NO_SLOT:
-            slot = self._tables.client_put(connection.peer.pid, connection.peer.start, role)
+            slot = self._tables.client_put(peer.pid, peer.start, role)
         connection.client_id, connection.role, connection.client_slot = client_id, role, slot
         connection.version = version
         self._by_client[client_id] = connection
@@ -94,13 +97,12 @@ class Attachments(Part):
                 hint=f"pip install shmq=={ours.version}, or restart the broker with the client's version",
             )
 
-    def _check_namespace(self, peer: Peer, claimed: int) -> None:
-        """The kernel's word counts; the client's own is asked only where we may not look."""
-        theirs = peer.pid_namespace or claimed
-        if theirs != self._settings.pid_namespace or peer.pid <= 0:
+    def _check_namespace(self, peer: Peer) -> None:
+        if peer.pid_namespace != self._settings.pid_namespace or peer.pid <= 0:
             raise ForeignNamespace(
-                f"the broker lives in PID namespace {self._settings.pid_namespace}, this client in {theirs} "
-                f"(its pid here is {peer.pid}); the append lock cannot be repaired across PID namespaces",
+                f"the broker lives in PID namespace {self._settings.pid_namespace}, "
+                f"this client in {peer.pid_namespace} (its pid here is {peer.pid}); "
+                "the append lock cannot be repaired across PID namespaces",
                 hint="share the namespace (docker: --pid=container:<broker>), or connect over TCP",
             )
         if peer.start == 0:
@@ -152,3 +154,11 @@ class Attachments(Part):
             else:
                 outlived.append(holder)
         return outlived
+
+
+def _as_it_says(peer: Peer, ext: Mapping[str, str]) -> Peer:
+    """The kernel's word counts; the client's own is asked only where /proc does not let us look."""
+    return peer._replace(
+        start=peer.start or number_of(ext, "processStart", default=0),
+        pid_namespace=peer.pid_namespace or number_of(ext, "pidNamespace", default=0),
+    )

@@ -37,7 +37,7 @@ from shmq.protocol.command import Command
 from shmq.shm.core import ABI
 from shmq.shm.discovery import is_served
 from shmq.shm.instance import Instance
-from shmq.shm.liveness import pid_namespace
+from shmq.shm.liveness import own_mark, pid_namespace
 from shmq.shm.place import Place
 from shmq.timing import MAX_DELAY_SECONDS
 from shmq.version import __version__
@@ -398,6 +398,7 @@ class ControlChannel:
             "version": __version__,
             "abi": str(ABI),
             "pidNamespace": str(pid_namespace()),
+            "processStart": str(own_mark().start),
         }
         held = getattr(self, "attachment", None)
         if held is not None and held.client_slot >= 0:

@@ -114,6 +114,20 @@ def test_an_unreadable_namespace_is_taken_from_the_clients_word(broker: Broker) 
     assert body(attach(broker, 1, peer(namespace=0)))["clientSlot"] == 0
 
 
+def test_a_start_that_proc_hides_is_taken_from_the_clients_word_and_no_other(broker: Broker, tables: Any) -> None:
+    assert body(attach(broker, 1, peer(start=0), processStart="900"))["clientSlot"] == 0
+    assert body(attach(broker, 2, peer(7), clientId="seen", processStart="900"))["clientSlot"] == 1
+    assert [start for _, start, _ in tables.clients.values()] == [900, 1000]
+
+
+def test_who_proc_hides_keeps_its_slot_after_a_restart_of_the_bridge(tables: Any, settings: BrokerSettings) -> None:
+    attach(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)), 1, peer(start=0), processStart="900")
+    kept = {"clientSlot": "0", "generation": GENERATION}
+    for start, slot in (("901", 1), ("900", 0)):
+        after = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
+        assert body(attach(after, 7, peer(start=0), processStart=start, **kept))["clientSlot"] == slot
+
+
 def test_a_connection_attaches_once(broker: Broker) -> None:
     attach(broker, 1, peer())
     again = broker.handle(1, Command(code=Request.ATTACH, ext={"clientId": "d", "role": "0"}), 0)

@@ -141,6 +141,8 @@ def test_a_lock_is_judged_by_who_holds_it_and_for_how_long() -> None:
     for state in ("stopped", "frozen"):
         assert only(judged(lock=lock._replace(state=state)))[:2] == ("lock", CRITICAL)
     assert only(judged(lock=lock._replace(pid=None, state="dead")))[:2] == ("lock", WARNING)
+    hidden = lock._replace(pid=None, state="hidden")  # by /proc: it may live
+    assert judged(lock=hidden) == [] and "hidden" in only(judged(lock=hidden._replace(held=1.0)))[2]
 
 
 def test_a_claim_is_judged_by_its_owner_and_its_age() -> None:
