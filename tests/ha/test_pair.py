@@ -43,7 +43,7 @@ def slave(master: Broker) -> Iterator[Broker]:
         yield broker
 
 
-def test_what_was_and_what_comes_is_copied_byte_for_byte(master: Broker, slave: Broker) -> None:
+def test_i9_what_was_and_what_comes_is_copied_byte_for_byte(master: Broker, slave: Broker) -> None:
     assert_equal(master, slave)
     send(master, range(500, 700))
     send(master, range(10), topic="made-later")

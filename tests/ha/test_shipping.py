@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from ipaddress import ip_network
 
 import pytest
+from psutil import CONN_LISTEN, Process
 
 from shmq.daemon.ha.follower import FollowerLink
 from shmq.daemon.ha.stream import HEADER_BYTES, pack_header, pack_report
@@ -132,9 +133,13 @@ def test_hostile_bytes_end_only_their_connection(broker: Broker) -> None:
     assert len(slave_again.receive(lambda: len(slave_again.data) >= end)) >= end
 
 
-def test_a_broker_without_the_option_has_no_such_process() -> None:
-    with Broker() as quiet:
+def test_a_broker_without_the_option_has_no_such_process_and_no_port_for_slaves() -> None:
+    with Broker(tcp=True) as quiet:
         assert "replication" not in quiet.processes and not quiet.place.ha_path.exists()
+        ports = {parse_address(address)[1] for address in (quiet.broker_address, quiet.name_server)}
+        connections = [each for mark in quiet.processes.values() for each in Process(mark.pid).net_connections("inet")]
+        listening = {each.laddr.port for each in connections if each.status == CONN_LISTEN}
+        assert ports <= listening <= ports | {port - 2 for port in ports}, "the VIP channel is two below"
 
 
 @every_row(

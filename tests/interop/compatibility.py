@@ -29,7 +29,7 @@ PAIRS = {
     (
         "shmq",
         "shmq",
-    ): "tests/ha/faults/test_kills.py::test_a_slave_that_is_killed_at_random_has_its_masters_bytes_afterwards",
+    ): "tests/ha/faults/test_kills.py::test_i9_a_slave_that_is_killed_at_random_has_its_masters_bytes_afterwards",
     ("shmq", "RocketMQ 4.9.7"): f"{_STOCK_SLAVE}[4]",
     ("shmq", "RocketMQ 5.3.3"): f"{_STOCK_SLAVE}[5]",
     ("RocketMQ 4.9.7", "shmq"): f"{_STOCK_MASTER}[4]",

@@ -104,7 +104,7 @@ def harm(slave: Broker, choice: random.Random) -> str:
 
 
 @pytest.mark.timeout(3600 if LONG else 600)
-def test_a_slave_that_is_killed_at_random_has_its_masters_bytes_afterwards() -> None:
+def test_i9_a_slave_that_is_killed_at_random_has_its_masters_bytes_afterwards() -> None:
     choice, done = random.Random(SEED), []
     with (
         Broker(tcp=True, ha_listen="127.0.0.1:0", file_bytes=FILE_BYTES) as master,
