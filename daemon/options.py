@@ -18,7 +18,15 @@ from typing import Any
 
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from shmq.errors import UsageError
-from shmq.shm.place import DEFAULT_BROKER_NAME, Place, check_broker_name, default_store, place_of
+from shmq.shm.place import (
+    DEFAULT_BROKER_NAME,
+    Place,
+    check_broker_name,
+    check_store_path,
+    checked,
+    default_store,
+    place_of,
+)
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 from shmq.timing import MAX_DELAY_SECONDS
 
@@ -238,6 +246,10 @@ class Options:
         for name in ("runtime_dir", "store", *files):
             if getattr(self, name) and not Path(getattr(self, name)).is_absolute():
                 raise UsageError(f"{name} is {getattr(self, name)!r}, an absolute path is needed")
+        if self.runtime_dir:
+            checked(self.place)
+        if self.store:
+            check_store_path(self.store_path)
 
     def _check_network(self) -> None:
         for name in ("listen", "nameserver_listen"):

@@ -20,6 +20,7 @@ import click
 
 from shmq.client.place import is_remote
 from shmq.errors import UsageError
+from shmq.shm.place import is_text
 from shmq.tools.terminal.output import Style, Terminal
 from shmq.tools.terminal.quantity import parse_duration, parse_size
 
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
 
     import shmq
 
+    BytesParameter = click.ParamType[bytes, Any]
     FloatParameter = click.ParamType[float, Any]
     IntParameter = click.ParamType[int, Any]
     AnyParameter = click.ParamType[Any, Any]
 else:
-    FloatParameter = IntParameter = AnyParameter = click.ParamType  # not generic before click 8.5
+    BytesParameter = FloatParameter = IntParameter = AnyParameter = click.ParamType  # not generic before click 8.5
 
 Value = TypeVar("Value")
 
@@ -119,6 +121,7 @@ def _parsed(
 
 def _set_global(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     call = ctx.ensure_object(Call)
+    _check_text(value)
     if param.name == "url" and value is not None:
         call.named_url = value
     elif param.name == "context" and value is not None:
@@ -163,8 +166,17 @@ def global_options(*, hidden: bool) -> list[click.Option]:
     ]
 
 
+class Content(BytesParameter):
+    """What is stored as it was typed; the value is bytes."""
+
+    name = "content"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        return value if isinstance(value, bytes) else os.fsencode(value)
+
+
 class Command(click.Command):
-    """A command that takes the global options too."""
+    """A command that takes the global options too, and no word that is not UTF-8 but paths and contents."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         settings.setdefault("epilog", "Options of every command: shmq --help")
@@ -173,6 +185,18 @@ class Command(click.Command):
         for option in global_options(hidden=True):
             option.opts = [name for name in option.opts if name not in taken]  # consume's -o is kcat's
             self.params.append(option)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the words of the command line.
+
+        Raises:
+            UsageError: one that names something is not UTF-8.
+        """
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            if not isinstance(param.type, click.Path):
+                _check_text(ctx.params.get(param.name or ""))
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and with --watch again and again."""
@@ -186,6 +210,16 @@ class Command(click.Command):
                 click.clear()
             super().invoke(ctx)
             time.sleep(call.watch)
+
+
+def _check_text(value: Any) -> None:
+    if isinstance(value, Mapping):
+        _check_text([*value, *value.values()])
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_text(part)
+    elif isinstance(value, str) and not is_text(value):
+        raise UsageError(f"{value!a} is not UTF-8", hint="only bodies and paths may have other bytes; see `locale`")
 
 
 @click.pass_context

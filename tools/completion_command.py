@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from shmq.errors import UsageError
+from shmq.shm.place import home_directory
 from shmq.tools.command import Call, Group, pass_call
 
 SHELLS = ("bash", "zsh", "fish")
@@ -55,8 +56,9 @@ def script_of(shell: str) -> str:
 
 def path_of(shell: str) -> Path:
     """Return the file from which this shell loads completions of the user."""
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    home = home_directory() or Path("/")  # a user without a home names both folders
+    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     return {
         "bash": data / "bash-completion/completions/shmq",
         "zsh": data / "zsh/site-functions/_shmq",

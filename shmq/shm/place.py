@@ -25,6 +25,8 @@ from shmq.errors import InvalidName, PermissionDenied, UsageError
 DEFAULT_BROKER_NAME = "default"
 BROKER_NAME_BYTES_MAX = 64
 SOCKET_PATH_BYTES_MAX = 107  # sun_path without its terminating zero
+STORE_PATH_BYTES_MAX = 1023  # of the segments' head (shmq.h), without its terminating zero
+_SHOWN_CHARACTERS = 200
 
 DEFAULT_ALLOCATION = "average"
 SYSTEM_RUNTIME = Path("/run/shmq")
@@ -128,14 +130,51 @@ def own_runtime(name: str) -> Path:
     return _runtime_root() / name
 
 
-def _checked(place: Place) -> Place:
-    length = len(os.fsencode(place.socket_path))
-    if length > SOCKET_PATH_BYTES_MAX:
-        raise UsageError(
-            f"the socket path {place.socket_path} has {length} bytes, the kernel takes {SOCKET_PATH_BYTES_MAX}",
-            hint="set SHMQ_RUNTIME_DIR to a shorter directory",
-        )
+def checked(place: Place) -> Place:
+    """Return a place whose socket can be made and found.
+
+    Raises:
+        UsageError: its path is too long for a socket, or no text.
+    """
+    hint = "name another directory: SHMQ_RUNTIME_DIR, or shmq serve --runtime-dir"
+    _check_path("socket", place.socket_path, SOCKET_PATH_BYTES_MAX, hint)
     return place
+
+
+def check_store_path(path: Path) -> Path:
+    """Return the path of a store directory that the segments can name.
+
+    Raises:
+        UsageError: it is too long, or no text.
+    """
+    _check_path("store", path, STORE_PATH_BYTES_MAX, "name another directory: shmq serve --store")
+    return path
+
+
+def _check_path(what: str, path: Path, bytes_max: int, hint: str) -> None:
+    raw = os.fsencode(path)
+    shown = f"{str(path)[:_SHOWN_CHARACTERS]!a}{'…' if len(str(path)) > _SHOWN_CHARACTERS else ''}"
+    if len(raw) > bytes_max:
+        raise UsageError(f"the {what} path {shown} has {len(raw)} bytes, {bytes_max} are possible", hint=hint)
+    if not is_text(str(path)) or b"\0" in raw:
+        raise UsageError(f"the {what} path {shown} is not UTF-8 text", hint=hint)
+
+
+def is_text(word: str) -> bool:
+    """Say whether UTF-8 has every character of a word; what the command line did not give as UTF-8 has surrogates."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def home_directory() -> Path | None:
+    """Return the user's home, None where neither $HOME nor the table of users names one, as in some containers."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def place_of(url: str | None = None) -> Place:
@@ -158,10 +197,10 @@ def place_of(url: str | None = None) -> Place:
     host, slash, path = address.partition("/")
     host, path = _unquoted(host), _unquoted(slash + path)
     if host and path in ("", "/"):
-        return _checked(Place(check_broker_name(host), own_runtime(host), allocation))
+        return checked(Place(check_broker_name(host), own_runtime(host), allocation))
     if not host and path.startswith("/") and path != "/":
         directory = Path(os.path.normpath(path))
-        return _checked(Place(check_broker_name(directory.name), directory, allocation))
+        return checked(Place(check_broker_name(directory.name), directory, allocation))
     raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
 
 
@@ -200,14 +239,24 @@ def _allocation(text: str, query: str) -> str:
 
 
 def default_store(name: str) -> Path:
-    """Return the store directory of a broker that was given none."""
+    """Return the store directory of a broker that was given none.
+
+    Raises:
+        UsageError: this user has no home.
+    """
     check_broker_name(name)
     configured = os.environ.get("SHMQ_STORE")
     if configured:
         return Path(configured).absolute()
     if os.geteuid() == 0:
         return Path("/var/lib/shmq") / name
-    return Path.home() / ".local/share/shmq" / name
+    home = home_directory()
+    if home is None:
+        raise UsageError(
+            f"user {os.geteuid()} has no home directory: neither $HOME nor the table of users names one",
+            hint="shmq serve --store DIRECTORY, or set SHMQ_STORE",
+        )
+    return home / ".local/share/shmq" / name
 
 
 def prepare_runtime(place: Place, *, mode: int, gid: int) -> None:

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from shmq.errors import InvalidName, PermissionDenied, UsageError
-from shmq.shm.place import SOCKET_PATH_BYTES_MAX, Place, check_broker_name, default_store, place_of, prepare_runtime
+from shmq.shm.place import (
+    SOCKET_PATH_BYTES_MAX,
+    Place,
+    check_broker_name,
+    check_store_path,
+    checked,
+    default_store,
+    home_directory,
+    place_of,
+    prepare_runtime,
+)
 from tests.tables.rows import every_row
 
 
@@ -45,6 +55,25 @@ def test_a_socket_path_the_kernel_would_refuse_is_refused_early(monkeypatch: pyt
     monkeypatch.setenv("SHMQ_RUNTIME_DIR", "/" + "d" * SOCKET_PATH_BYTES_MAX)
     with pytest.raises(UsageError, match="107"):
         place_of("shmq://orders")
+
+
+@pytest.mark.parametrize("path", ["/s" * 512, "/st\udcff", "/s\0t"], ids=["long", "bytes", "zero"])
+def test_a_path_that_the_segments_cannot_name_is_refused(path: str) -> None:
+    with pytest.raises(UsageError, match="store path"):
+        check_store_path(Path(path))
+    with pytest.raises(UsageError, match="socket path"):
+        checked(Place("orders", Path(path)))
+    assert check_store_path(Path("/" + "s" * 1020 + "ü")).name.endswith("ü")
+
+
+def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("SHMQ_STORE", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)  # no passwd has it
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
+    assert home_directory() is None
+    with pytest.raises(UsageError, match="4000000 has no home"):
+        default_store("a")
 
 
 def test_without_configuration_the_directories_depend_on_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Global options work wherever they stand, and every wrong line ends with 64 and a sentence."""
 
 import json
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 from shmq.errors import BrokerNotRunning, UsageError
 from shmq.tools import cli as root
 from shmq.tools.cli import COMMANDS, cli, main
-from shmq.tools.command import Call, Command, Duration, Size, pass_call
+from shmq.tools.command import Call, Command, Content, Duration, Size, pass_call
 from shmq.tools.terminal.output import Column
 from tests.tables.rows import every_row
 
@@ -144,6 +145,47 @@ def test_every_command_of_the_table_exists_and_has_help(name: str) -> None:
     for part in command.commands.values() if isinstance(command, click.Group) else [command]:
         assert part.get_short_help_str()
         assert {"json", "url", "timeout"} <= {parameter.name for parameter in part.params}
+
+
+def _leaves(command: click.Command, context: click.Context) -> Iterator[click.Command]:
+    if not isinstance(command, click.Group):
+        yield command
+        return
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from _leaves(found, context)
+
+
+def _words_for(param: click.Parameter, is_wrong: bool) -> list[str]:
+    kind = param.type
+    word = "a=\udcff" if is_wrong else "1"
+    if isinstance(kind, click.Path):
+        word = __file__ if kind.file_okay else "/"
+    elif isinstance(kind, click.Choice):
+        word = kind.choices[0]
+    if isinstance(param, click.Argument):
+        return [word]
+    return [param.opts[0], word] if is_wrong or param.required else []
+
+
+def test_no_word_of_any_command_but_bodies_and_paths_has_bytes_that_are_not_utf8() -> None:
+    wrong = []
+    for command in _leaves(cli, click.Context(cli)):
+        for param in command.params:
+            if param.type is click.STRING:
+                line = [word for other in command.params for word in _words_for(other, other is param)]
+                try:
+                    command.make_context(command.name, line)
+                    wrong.append(f"{command.name} takes {line}")
+                except (UsageError, click.UsageError) as error:
+                    if "UTF-8" not in str(error):
+                        wrong.append(f"{command.name} {line}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_bodies_are_the_bytes_that_were_typed() -> None:
+    assert Content().convert("a\udcff", None, None) == b"a\xff"
 
 
 def test_parameter_types_take_numbers_and_refuse_nonsense() -> None:

@@ -20,18 +20,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from shmq.errors import NotFound, UsageError
+from shmq.shm.place import home_directory
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _FILE_BYTES_MAX: Final = 1 << 20
 
 
-def contexts_path() -> Path:
-    """Return where this user's contexts are."""
+def contexts_path() -> Path | None:
+    """Return where this user's contexts are; None for one without a home."""
     named = os.environ.get("SHMQ_CONFIG_DIR")
     if named:
         return Path(named) / "contexts.json"
     config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "shmq" / "contexts.json"
+    if config:
+        return Path(config) / "shmq" / "contexts.json"
+    home = home_directory()
+    return home and home / ".config" / "shmq" / "contexts.json"
 
 
 class Contexts:
@@ -91,6 +95,8 @@ def load_contexts() -> Contexts:
         UsageError: the file is damaged, or may not be read.
     """
     path = contexts_path()
+    if path is None:
+        return Contexts()
     try:
         with open(path, "rb") as file:
             found: Any = json.loads(file.read(_FILE_BYTES_MAX))
@@ -110,8 +116,14 @@ def load_contexts() -> Contexts:
 
 
 def save_contexts(contexts: Contexts) -> None:
-    """Write the contexts down."""
+    """Write the contexts down.
+
+    Raises:
+        UsageError: this user has no home.
+    """
     path = contexts_path()
+    if path is None:
+        raise UsageError(f"user {os.geteuid()} has no home directory for contexts", hint="set SHMQ_CONFIG_DIR")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     scratch = path.with_suffix(f".{os.getpid()}.new")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -6,7 +6,6 @@ says how many lines are stored, so that the rest can be sent again from there.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import Any, cast
 import click
 
 from shmq.errors import UsageError
-from shmq.tools.command import Call, Command, pass_call
+from shmq.tools.command import Call, Command, Content, pass_call
 from shmq.tools.completion import complete_topic
 from shmq.tools.messages.expected_topic import suggest_topic
 from shmq.tools.messages.sender import Attributes, Sender, Stored
@@ -38,7 +37,7 @@ def _properties(ctx: click.Context, param: click.Parameter, value: tuple[str, ..
 
 @click.command(cls=Command)
 @click.argument("topic", shell_complete=complete_topic)
-@click.argument("body", required=False)
+@click.argument("body", type=Content(), required=False)
 @click.option("--tag", metavar="TAG", help="Tag of every message, for consumers that filter.")
 @click.option("--key", metavar="KEY", help="Key of every message; {n} is the line number.")
 @click.option(
@@ -55,13 +54,20 @@ def _properties(ctx: click.Context, param: click.Parameter, value: tuple[str, ..
 @click.option("-0", "--null", is_flag=True, help="NUL ends a message, as find -print0 writes.")
 @pass_call
 def produce(
-    call: Call, /, topic: str, body: str | None, files: tuple[str, ...], delimiter: str | None, null: bool, **given: Any
+    call: Call,
+    /,
+    topic: str,
+    body: bytes | None,
+    files: tuple[str, ...],
+    delimiter: str | None,
+    null: bool,
+    **given: Any,
 ) -> None:
     """Store messages in TOPIC.
 
     BODY is one message. Without it, or with -, every line of standard input is one.
     """
-    if sum((body not in (None, "-"), bool(files))) > 1 or (body == "-" and files):
+    if sum((body not in (None, b"-"), bool(files))) > 1 or (body == b"-" and files):
         raise UsageError("both a body and --file were given", hint="send them with two calls")
     if delimiter is not None and null:
         raise UsageError("both --delimiter and -0 were given", hint="give one of them")
@@ -74,8 +80,8 @@ def produce(
             if files:
                 for name in files:
                     sender.send([_content(name)])
-            elif body is not None and body != "-":
-                sender.send([os.fsencode(body)])
+            elif body is not None and body != b"-":
+                sender.send([body])
             else:
                 _send_stream(sender, call, ends)
         finally:

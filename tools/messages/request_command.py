@@ -8,7 +8,6 @@ stdout carries the reply and nothing else.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shmq.client import options
-from shmq.tools.command import Call, Command, pass_call
+from shmq.tools.command import Call, Command, Content, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.expected_topic import create_option, expect_topic
 from shmq.tools.messages.text import environment_of, message_document
@@ -33,16 +32,16 @@ REPLY_GROUP = "shmq-reply"
 
 @click.command(cls=Command)
 @click.argument("topic", shell_complete=complete_topic)
-@click.argument("body", required=False)
+@click.argument("body", type=Content(), required=False)
 @click.option("--tag", metavar="TAG", help="Tag of the request, for repliers that filter.")
 @click.option("--key", metavar="KEY", help="Key of the request.")
 @pass_call
-def request(call: Call, /, topic: str, body: str | None, tag: str | None, key: str | None) -> None:
+def request(call: Call, /, topic: str, body: bytes | None, tag: str | None, key: str | None) -> None:
     """Send a request to TOPIC and print the reply.
 
     Without BODY, or with -, standard input is the request. --timeout says how long to wait for the reply (3s).
     """
-    content = sys.stdin.buffer.read() if body in (None, "-") else os.fsencode(str(body))
+    content = sys.stdin.buffer.read() if body is None or body == b"-" else body
     timeout = options.CONNECT_TIMEOUT if call.timeout is None else call.timeout
     with call.connect() as connection:
         reply = connection.request(topic, content, tag=tag, key=key, timeout=timeout)

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import click
 
 from shmq import errors
-from shmq.shm.place import Place, check_broker_name, default_store, place_of
+from shmq.shm.place import Place, check_broker_name, check_store_path, checked, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.service.broker_config import origins_of, read_broker_config
@@ -154,7 +154,7 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
             f"a CommitLog file cannot have {file_bytes} bytes",
             hint=f"--file-size takes multiples of {FILE_BYTES_MULTIPLE}, at least {FILE_BYTES_MIN}; 1G is RocketMQ's",
         )
-    store = Path(given["store"]).absolute() if given["store"] else default_store(place.broker_name)
+    store = check_store_path(Path(given["store"]).absolute() if given["store"] else default_store(place.broker_name))
     command = [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--name", place.broker_name]
     command += ["--runtime-dir", str(place.runtime_dir), "--store", str(store)]
     if given["flush_interval"] is not None:
@@ -187,7 +187,7 @@ def _on_loopback(address: str) -> str:
 
 def _place(call: Call, name: str, runtime_dir: str | None) -> Place:
     if runtime_dir is not None:
-        return Place(check_broker_name(name), Path(runtime_dir).absolute())
+        return checked(Place(check_broker_name(name), Path(runtime_dir).absolute()))
     if call.named_url is not None:  # the current context says which broker to talk to, not which to start
         return place_of(call.named_url)
     return place_of(f"shmq://{check_broker_name(name)}")

@@ -31,6 +31,7 @@ from typing import IO, Any, Final
 from shmq.client import options
 from shmq.client.spec import ConsumerSpec
 from shmq.client.timetable import Timetable
+from shmq.shm.place import home_directory
 
 _MEMBERS_MAX: Final = 1024
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -38,13 +39,16 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 _LOG = logging.getLogger("shmq")
 
 
-def offsets_directory() -> Path:
-    """Return where the files of this user are."""
+def offsets_directory() -> Path | None:
+    """Return where the files of this user are; None for one without a home."""
     named = os.environ.get("SHMQ_OFFSETS_DIR")
     if named:
         return Path(named)
     state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "shmq" / "offsets"
+    if state:
+        return Path(state) / "shmq" / "offsets"
+    home = home_directory()
+    return home and home / ".local" / "state" / "shmq" / "offsets"
 
 
 class KeptOffsets:
@@ -83,7 +87,11 @@ class KeptOffsets:
 
 def open_kept_offsets(url: str, group: str, topic: str) -> KeptOffsets | None:
     """Return the lowest file that no living member has; None, with a warning, when there can be none."""
-    directory = offsets_directory() / hashlib.sha256(url.encode()).hexdigest()[:16] / group
+    root = offsets_directory()
+    if root is None:
+        _LOG.warning("the offsets of a broadcast consumer cannot be kept: no home directory; set SHMQ_OFFSETS_DIR")
+        return None
+    directory = root / hashlib.sha256(url.encode()).hexdigest()[:16] / group
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(_MEMBERS_MAX):

@@ -65,7 +65,7 @@ class PullConsumer:
         self._verify = verify
         self._closed = False
         self._positions: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close what its thread is using
         self._reader: MessageReader | None = None
         self._queues: dict[int, QueueSlot] = {}
 
@@ -124,7 +124,7 @@ class PullConsumer:
         while True:
             remaining = deadline - time.monotonic()
             messages = self._poll_once(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
-            if messages or remaining <= 0:
+            if messages or remaining <= 0 or self._closed:
                 return messages
 
     def positions(self) -> dict[int, int]:
@@ -214,6 +214,8 @@ class PullConsumer:
                 self._queues = {}
                 self._assign(session, reader, new_from_start=True)
                 self._reader = reader
+                if self._closed:  # meanwhile, by a signal handler of this thread
+                    reader.stop()
             return self._reader
 
     def _assign(self, session: Session, reader: MessageReader, *, new_from_start: bool) -> None:
@@ -233,7 +235,13 @@ class PullConsumer:
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `poll`, but `_wake()` ends the wait."""
-        return polled(self._context.observer, self, self._live_reader(), count_max, wait)
+        reader = self._live_reader()
+        try:
+            return polled(self._context.observer, self, reader, count_max, wait)
+        except UsageError:
+            if reader is self._reader:
+                raise
+            return []  # closed under us, or replaced by the reader of the next generation
 
     def _wake(self) -> None:
         reader = self._reader
@@ -271,5 +279,5 @@ class PullConsumer:
             self._reader.stop()
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._remember()

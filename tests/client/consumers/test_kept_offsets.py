@@ -1,5 +1,6 @@
 """Files of broadcasting members: one each, the lowest that is free, and nothing read from one that is damaged."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,14 @@ def test_where_nothing_can_be_kept_reading_goes_on(
     monkeypatch.setenv("SHMQ_OFFSETS_DIR", str(blocked))
     assert open_kept_offsets("shmq:///b", "g", "t") is None
     assert "cannot be kept" in caplog.text
+
+
+def test_without_a_home_reading_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("SHMQ_OFFSETS_DIR", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)  # no passwd has it
+    assert open_kept_offsets("shmq:///b", "g", "t") is None
+    assert "SHMQ_OFFSETS_DIR" in caplog.text
 
 
 def test_the_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

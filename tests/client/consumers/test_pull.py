@@ -1,5 +1,6 @@
 """The application owns the offsets."""
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.client.observers.observer import polled
 from shmq.testing import SharedBroker
 
 Eventually = Callable[..., Any]
@@ -151,6 +153,33 @@ def test_only_the_tags_asked_for_come(mq: shmq.Connection, topic: str) -> None:
     with mq.pull_consumer(topic, tags="fruit") as consumer:
         assert [message.body for message in consumer.poll(10, wait=60)] == [b"fruit"]
         assert consumer.poll(10, wait=0.05) == []
+
+
+@pytest.mark.parametrize("kind", ["pull_consumer", "subscribe", "simple_consumer"])
+def test_a_consumer_that_a_signal_handler_closes_returns_what_it_has(
+    mq: shmq.Connection, topic: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler runs in the middle of a wait of its thread: before the reader waits, and after it has waited."""
+    mq.admin.create_topic(topic)
+    for is_closed_first in (True, False):
+        made: Any = mq.pull_consumer(topic) if kind == "pull_consumer" else getattr(mq, kind)(topic, group=topic)
+        before = signal.signal(signal.SIGUSR1, lambda *_, made=made: made.close())
+
+        def interrupted(*words: Any, is_closed_first: bool = is_closed_first) -> list[shmq.Message]:
+            if is_closed_first:
+                signal.raise_signal(signal.SIGUSR1)
+            found = polled(*words[:-1], 0.0)
+            signal.raise_signal(signal.SIGUSR1)
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                f"shmq.client.consumers.{'pull' if kind == 'pull_consumer' else 'consumer'}.polled", interrupted
+            )
+            try:
+                assert (made.poll if kind == "pull_consumer" else made.receive)(wait=60) == []
+            finally:
+                signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_closed_consumer_says_so(mq: shmq.Connection, filled: str) -> None:

@@ -1,12 +1,15 @@
 """Names for brokers: added, listed without secrets, used by -c and as the current one, forgotten."""
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from shmq.errors import UsageError
 from shmq.testing import Broker, SharedBroker
+from shmq.tools.broker.contexts import current_url, load_contexts, save_contexts
 from tests.tools.shell import Shell
 
 
@@ -27,6 +30,16 @@ def test_a_name_stands_for_a_broker(shell: Shell, shmq_shared_broker: SharedBrok
     assert shell.run("topic", "list", "-u", "shmq://elsewhere").status == 69, "-u says more"
     assert shell.json("context-list", "context", "use")["contexts"][0]["current"] is False
     assert shell.run("topic", "list").status == 69
+
+
+def test_a_user_without_a_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SHMQ_CONFIG_DIR", "XDG_CONFIG_HOME", "HOME", "SHMQ_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)  # no passwd has it
+    assert current_url() is None and load_contexts().urls == {}
+    with pytest.raises(UsageError, match="no home") as refused:
+        save_contexts(load_contexts())
+    assert "SHMQ_CONFIG_DIR" in refused.value.hint
 
 
 def test_the_environment_says_more_than_the_current_context(
