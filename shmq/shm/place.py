@@ -116,7 +116,7 @@ def check_broker_name(name: str) -> str:
 def _runtime_root() -> Path:
     configured = os.environ.get("SHMQ_RUNTIME_DIR")
     if configured:
-        return Path(configured).absolute()
+        return absolute_path(configured)
     if os.geteuid() == 0:
         return SYSTEM_RUNTIME
     session = os.environ.get("XDG_RUNTIME_DIR")
@@ -167,6 +167,18 @@ def is_text(word: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def absolute_path(named: str) -> Path:
+    """Return the path that a user named; ~ is what it is for a shell, which does not see words of files and variables.
+
+    Raises:
+        UsageError: it begins with ~, and there is no such home.
+    """
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"{named!r} names a home directory that there is not", hint="name it from / on") from error
 
 
 def home_directory() -> Path | None:
@@ -247,7 +259,7 @@ def default_store(name: str) -> Path:
     check_broker_name(name)
     configured = os.environ.get("SHMQ_STORE")
     if configured:
-        return Path(configured).absolute()
+        return absolute_path(configured)
     if os.geteuid() == 0:
         return Path("/var/lib/shmq") / name
     home = home_directory()

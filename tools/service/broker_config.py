@@ -7,7 +7,8 @@
     no-auto-create = true
 
 Rules: (1) a name that is no option is refused, with the nearest one; (2) an option on the command line wins over the
-file; (3) a path that is not absolute begins at the folder of the file, so that a service finds it from anywhere.
+file; (3) a path that is not absolute begins at the folder of the file, so that a service finds it from anywhere,
+or with ~ at a home.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import click
 from click.core import ParameterSource
 
 from shmq.errors import UsageError
+from shmq.shm.place import absolute_path
 
 _COMMAND_LINE = "command line"  # as the daemon calls it
 _FILE = "shmq.broker_config"  # which was read, in a context
@@ -119,4 +121,6 @@ def _value(option: click.Option, value: Any, path: Path, name: str) -> Any:
         return value
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UsageError(f"{path}: {name} is {value!r}, a text or a whole number is needed")
-    return str(path.parent / str(value)) if isinstance(option.type, click.Path) else str(value)
+    if not isinstance(option.type, click.Path):
+        return str(value)
+    return str(absolute_path(str(value)) if str(value).startswith("~") else path.parent / str(value))

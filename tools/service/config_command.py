@@ -16,11 +16,10 @@ from typing import Any
 import click
 
 from shmq import errors
-from shmq.shm.place import place_of
 from shmq.tools.broker.access import local_control_of
 from shmq.tools.command import Call, Group, pass_call
 from shmq.tools.service.broker_config import field_of, options_of, origins_of, value_of
-from shmq.tools.service.serve_command import daemon_command, serve
+from shmq.tools.service.serve_command import daemon_command, place_named, serve
 from shmq.tools.terminal.exit_code import ExitCode
 
 config = Group("config", help="Show and check a broker's settings.")
@@ -68,9 +67,8 @@ def _settings(file: str | None) -> tuple[dict[str, Any], dict[str, str]]:
     """
     words = ["--config", file] if file is not None else []
     context = serve.make_context("shmq serve", words, parent=click.get_current_context())
-    command = daemon_command(place_of(f"shmq://{context.params['name']}"), **context.params)
-    if context.params["runtime_dir"] is not None:
-        command += ["--runtime-dir", context.params["runtime_dir"]]
+    place = place_named(context.params["name"], context.params["runtime_dir"])
+    command = daemon_command(place, **context.params)
     done = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
     said = json.loads(done.stdout) if done.stdout else {"error": done.stderr.strip()}
     if "error" in said:

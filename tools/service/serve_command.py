@@ -18,13 +18,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from shmq import errors
-from shmq.shm.place import Place, check_broker_name, check_store_path, checked, default_store, place_of
+from shmq.shm.place import Place, absolute_path, check_broker_name, check_store_path, checked, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.service.broker_config import origins_of, read_broker_config
@@ -129,9 +128,10 @@ def table_options(function: FunctionT) -> FunctionT:
 @pass_call
 def serve(call: Call, /, detach: bool, log_file: str | None, **given: Any) -> int:
     """Run a broker on this host, until Ctrl-C or SIGTERM."""
-    place = _place(call, given["name"], given["runtime_dir"])
-    if given["metrics"] is not None:
-        given["metrics"] = _on_loopback(given["metrics"])
+    if given["runtime_dir"] is None and call.named_url is not None:
+        place = place_of(call.named_url)  # the current context says which broker to talk to, not which to start
+    else:
+        place = place_named(given["name"], given["runtime_dir"])
     if log_file is not None and not detach:
         raise errors.UsageError("--log-file is for --detach", hint="redirect stderr instead: 2>FILE")
     command = daemon_command(place, **given)
@@ -154,7 +154,9 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
             f"a CommitLog file cannot have {file_bytes} bytes",
             hint=f"--file-size takes multiples of {FILE_BYTES_MULTIPLE}, at least {FILE_BYTES_MIN}; 1G is RocketMQ's",
         )
-    store = check_store_path(Path(given["store"]).absolute() if given["store"] else default_store(place.broker_name))
+    store = check_store_path(absolute_path(given["store"]) if given["store"] else default_store(place.broker_name))
+    if given["metrics"] is not None:
+        given["metrics"] = _on_loopback(given["metrics"])
     command = [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--name", place.broker_name]
     command += ["--runtime-dir", str(place.runtime_dir), "--store", str(store)]
     if given["flush_interval"] is not None:
@@ -164,7 +166,7 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
             command += [f"--{option}", str(given[name])]
     for name in _FILES:
         if given[name] is not None:
-            command += [f"--{name.replace('_', '-')}", str(Path(given[name]).absolute())]
+            command += [f"--{name.replace('_', '-')}", str(absolute_path(given[name]))]
     return command + [f"--{name.replace('_', '-')}" for name in _FLAGS if given[name]]
 
 
@@ -185,11 +187,10 @@ def _on_loopback(address: str) -> str:
     return f"127.0.0.1:{address}" if address.isdecimal() else address
 
 
-def _place(call: Call, name: str, runtime_dir: str | None) -> Place:
+def place_named(name: str, runtime_dir: str | None) -> Place:
+    """Return where a broker of this name is, or would be."""
     if runtime_dir is not None:
-        return checked(Place(check_broker_name(name), Path(runtime_dir).absolute()))
-    if call.named_url is not None:  # the current context says which broker to talk to, not which to start
-        return place_of(call.named_url)
+        return checked(Place(check_broker_name(name), absolute_path(runtime_dir)))
     return place_of(f"shmq://{check_broker_name(name)}")
 
 
@@ -212,7 +213,7 @@ def _announce_from_child(call: Call, place: Place, command: list[str]) -> None:
 
 
 def _serve_in_background(call: Call, place: Place, command: list[str], log_file: str | None) -> int:
-    path = Path(log_file) if log_file is not None else place.runtime_dir / "serve.log"
+    path = absolute_path(log_file) if log_file is not None else place.runtime_dir / "serve.log"
     if log_file is None:
         place.runtime_dir.parent.mkdir(parents=True, exist_ok=True)
         place.runtime_dir.mkdir(mode=0o700, exist_ok=True)

@@ -1,5 +1,6 @@
 """Settings can be seen and tried before a broker runs with them."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from shmq.protocol.codes import Request
 from shmq.testing import Broker
 from tests.tools.shell import Shell
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -66,6 +69,30 @@ def test_a_file_that_is_fine_is_said_to_be(shell: Shell, tmp_path: Path) -> None
     assert shell.run("config", "check", str(file)).err.endswith(": fine\n")
     document = shell.json("config-check", "config", "check", str(file))
     assert document["settings_given"] == ["bridges", "retention-hours"]
+
+
+def test_every_file_of_the_pages_is_fine(shell: Shell, tmp_path: Path) -> None:
+    pages = [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    blocks = [block for page in pages for block in re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)]
+    assert blocks
+    for number, block in enumerate(blocks):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block)
+        assert shell.json("config-check", "config", "check", str(file))["settings_given"]
+
+
+def test_a_tilde_is_a_home_in_files_variables_and_words(tmp_path: Path) -> None:
+    shell = Shell(HOME=str(tmp_path / "home"), SHMQ_STORE="~/by-variable")
+    file = tmp_path / "broker.toml"
+    file.write_text('store = "~/store"\nruntime-dir = "~/run"\ntls-cert = "cert"\ntls-key = "~/key"\n')
+    found = shell.json("config-show", "config", "show", str(file))["settings"]
+    names = ("store", "runtime-dir", "tls-cert", "tls-key")
+    assert [found[name] for name in names] == [
+        f"{tmp_path}/{path}" for path in ("home/store", "home/run", "cert", "home/key")
+    ]
+    assert shell.json("config-show", "config", "show")["settings"]["store"] == f"{tmp_path}/home/by-variable"
+    file.write_text('store = "~no-such-user/store"\n')
+    assert "~no-such-user" in shell.fails(64, "config", "check", str(file))["error"]
 
 
 def test_a_broker_that_runs_says_its_settings_and_where_each_comes_from(shell: Shell, tmp_path: Path) -> None:
