@@ -1,6 +1,7 @@
 """The URL of a broker on another host, and the options in it. The URL is checked here, not tried.
 
-    rocketmq://HOST[:PORT][,HOST[:PORT]...][?option=value&...]        name servers; port 9876 when none is given
+    rocketmq://HOST[:PORT][,HOST[:PORT]...][?option=value&...]        name servers; port 9876 when none is given;
+                                                                  RocketMQ's ; between them is taken too
 
     option                          meaning
     tls=true                        TLS to name servers and brokers
@@ -19,6 +20,7 @@ Invariant: `url` never shows a secret; `secret_url` leads to the same place from
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -33,6 +35,9 @@ COMPRESSIONS = ("zlib", "lz4", "zstd", "none")
 
 _HINT = "rocketmq://HOST:9876, or rocketmq://HOST1:9876,HOST2:9876?tls=true"
 _PORT_MAX = 65535
+_SHOWN_CHARACTERS = 100
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
@@ -57,12 +62,22 @@ def parse_address(text: str, *, default_port: int | None = None) -> Address:
         port = rest.removeprefix(":")
     else:
         host, _, port = text.rpartition(":") if ":" in text else (text, "", "")
-    number = int(port) if port.isdecimal() and len(port) <= len(str(_PORT_MAX)) else 0
+    number = int(port) if port.isascii() and port.isdecimal() and len(port) <= len(str(_PORT_MAX)) else 0
     if not port and default_port is not None:
         number = default_port
-    if not host or not 0 < number <= _PORT_MAX:
-        raise UsageError(f"{text!r} is not an address", hint=_HINT)
+    if not _is_host(host) or not 0 < number <= _PORT_MAX:
+        raise UsageError(f"{text[:_SHOWN_CHARACTERS]!a} is not an address", hint=_HINT)
     return Address(host, number)
+
+
+def _is_host(text: str) -> bool:
+    """Whether a name server of the system, or the kernel, can be asked for it."""
+    if ":" in text:
+        return bool(_IPV6.fullmatch(text))
+    try:
+        return bool(_NAME.fullmatch(text.encode("idna").decode()))
+    except UnicodeError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,10 @@ def remote_place(url: str) -> RemotePlace:
     Raises:
         UsageError: not such a URL, an address that is none, or an option that does not exist.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageError(f"{_without_query(url)!a} does not name a RocketMQ cluster: {error}", hint=_HINT) from None
     if (
         parts.scheme != SCHEME
         or parts.path not in ("", "/")
@@ -139,7 +157,7 @@ def remote_place(url: str) -> RemotePlace:
     ):
         raise UsageError(f"{_without_query(url)!r} does not name a RocketMQ cluster", hint=_HINT)
     servers = tuple(
-        parse_address(unquote(text), default_port=NAME_SERVER_PORT) for text in parts.netloc.split(",") if text
+        parse_address(unquote(text), default_port=NAME_SERVER_PORT) for text in re.split("[,;]", parts.netloc) if text
     )
     if not servers:
         raise UsageError(f"{_without_query(url)!r} names no name server", hint=_HINT)

@@ -20,6 +20,14 @@ def test_a_url_names_name_servers_in_order_without_doubles() -> None:
     assert place.url == "rocketmq://h1:9877,h2:9876,[::1]:1"
 
 
+def test_rocketmqs_own_separator_is_taken_too() -> None:
+    assert remote_place("rocketmq://a:1;[::1]:2;b").name_servers == (
+        Address("a", 1),
+        Address("::1", 2),
+        Address("b", 9876),
+    )
+
+
 def test_options_are_read_by_their_type() -> None:
     options = remote_place(
         "rocketmq://h?tls=true&tls_ca=%2Fca.pem&tls_verify=off&compression=zstd&avoid_slow=0"
@@ -56,6 +64,13 @@ def test_keys_come_from_the_environment_unless_the_url_has_them(monkeypatch: pyt
         ("rocketmq://h:0", "is not an address"),
         ("rocketmq://h:99999", "is not an address"),
         ("rocketmq://:9876", "is not an address"),
+        ("rocketmq://h:\uff11", "is not an address"),
+        ("rocketmq://a b", "is not an address"),
+        ("rocketmq://" + "h" * 300, "is not an address"),
+        ("rocketmq://\udcff", "is not an address"),
+        ("rocketmq://[h]", "does not name"),
+        ("rocketmq://[::1", "does not name"),
+        ("rocketmq://::1:9876,[::x]", "does not name"),
         ("rocketmq://h?unknown=1", "does not exist"),
         ("rocketmq://h?tls=maybe", "neither true nor false"),
         ("rocketmq://h?compression=rar", "does not exist"),

@@ -178,6 +178,11 @@ class NameService:
                 return known
             raise
         route: Route | None = None
+        if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED:
+            raise UsageError(
+                f"{self.current} is no name server: it answers, and knows no routes",
+                hint="is it a broker? The URL has the address of its name server: rocketmq://HOST:9876",
+            )
         if reply.code != Response.TOPIC_NOT_EXIST:
             route = decode_route(topic, reply_of(reply).body)
         if self.routes.put(topic, route, self._network.loop.time()) and route is not None:
