@@ -5,6 +5,8 @@ The marks of the disk are not here: they are the broker's own settings and come 
 
 from typing import NamedTuple
 
+from shmq.shm.liveness import KEEPER_BEAT_CRITICAL_SECONDS, KEEPER_BEAT_WARNING_SECONDS
+
 
 class Thresholds(NamedTuple):
     """Bounds that are reached at equality; None switches one off.
@@ -36,8 +38,8 @@ class Thresholds(NamedTuple):
     memory_crit: float = 97.0
     behind_warn: int = 64 << 20
     behind_crit: int = 1 << 30
-    beat_warn: float = 3.0
-    beat_crit: float = 10.0
+    beat_warn: float = KEEPER_BEAT_WARNING_SECONDS
+    beat_crit: float = KEEPER_BEAT_CRITICAL_SECONDS
     lock_warn: float = 1.0
     claim_warn: float = 1.0
     gone_warn: float = 60.0

@@ -15,7 +15,8 @@ from shmq.client.administration.group import QueueLag, ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.errors import ConsumeError, UsageError
 from shmq.protocol.roster import popped_messages
-from shmq.shm.core import READ_ONLY_REASONS
+from shmq.shm.core import READ_ONLY_FOLLOWER, READ_ONLY_REASONS
+from shmq.shm.liveness import KEEPER_BEAT_CRITICAL_SECONDS, KEEPER_BEAT_WARNING_SECONDS
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.queues import ShmQueues
@@ -214,9 +215,6 @@ def _topic_info(store: Store, entry: dict[str, Any]) -> TopicInfo:
 
 # ---- health: a short look; thresholds of users, processes and disks are for `shmq health` ----------------------------
 
-KEEPER_BEAT_WARNING_MS = 5_000
-"""The store keeper beats at least every second; five missed ones are not a busy machine any more."""
-
 
 def store_health(store: Store, *, alive: bool) -> Health:
     """Look at the store of this host's broker, and whether its control plane answers."""
@@ -227,19 +225,22 @@ def store_health(store: Store, *, alive: bool) -> Health:
 
 def _keeper(store: Store) -> Check:
     age_ms = max(0, time.monotonic_ns() - store.keeper_beat_ns) // 1_000_000
-    verdict: Verdict = "OK" if age_ms < KEEPER_BEAT_WARNING_MS else "WARNING"
+    verdict: Verdict = "OK"
+    if age_ms >= KEEPER_BEAT_WARNING_SECONDS * 1000:
+        verdict = "WARNING" if age_ms < KEEPER_BEAT_CRITICAL_SECONDS * 1000 else "CRITICAL"
     return Check("keeper", verdict, f"the store keeper's last round was {age_ms} ms ago", {"beat_age_ms": age_ms})
 
 
 def _store(store: Store) -> Check:
     reason = store.read_only
-    if reason:
+    if reason and reason != READ_ONLY_FOLLOWER:
         words = READ_ONLY_REASONS.get(reason, f"reason {reason}")
         return Check("store", "CRITICAL", f"the store is read-only: {words}", {"read_only": reason})
     if store.retired:
         return Check("store", "CRITICAL", "this generation of segments was given up", {"retired": 1})
     behind = max(0, store.log_end - store.durable_end)
-    return Check("store", "OK", f"writable, {behind} bytes not flushed yet", {"flush_behind_bytes": behind})
+    kind = "a slave" if reason else "writable"
+    return Check("store", "OK", f"{kind}, {behind} bytes not flushed yet", {"flush_behind_bytes": behind})
 
 
 def _space(store: Store) -> Check:
@@ -247,5 +248,5 @@ def _space(store: Store) -> Check:
     file_bytes = int(store.head["file_bytes"]) if "file_bytes" in store.head else int(store.head["sizes"]["file_bytes"])
     figures = {"allocated_free_bytes": free, "file_bytes": file_bytes}
     # Less than a tenth of a file left means that the keeper has not made the next one, as it does long before.
-    verdict: Verdict = "WARNING" if free * 10 < file_bytes else "OK"
+    verdict: Verdict = "OK" if free * 10 >= file_bytes else "WARNING" if free else "CRITICAL"
     return Check("space", verdict, f"{free} bytes of the log are allocated ahead", figures)
