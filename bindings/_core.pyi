@@ -1056,7 +1056,7 @@ class Message:
     offset: int
     body: bytes  # copied (and inflated if compressed) on first access
     view: memoryview  # read-only, into the log; no copy
-    size: int  # body bytes as stored
+    size: int  # body bytes; len(view) is those that are stored
     tag: str | None
     key: str | None  # first of keys
     keys: list[str]

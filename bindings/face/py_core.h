@@ -389,6 +389,8 @@ PyObject *message_new(struct core_state *state, PyReader *reader, const struct s
 void message_free_list_clear(struct core_state *state);
 bool message_acknowledge(PyMessage *self);
 PyObject *message_body(PyMessage *self, void *closure);
+PyObject *message_size(PyMessage *self, void *closure);
+bool message_is_packed(const PyMessage *self);
 extern PyType_Spec message_spec;
 
 /* ---- py_reader.c, py_poll.c ---- */

@@ -152,15 +152,31 @@ static PyObject *message_inflate(PyMessage *self)
     return body;
 }
 
+bool message_is_packed(const PyMessage *self)
+{
+    return self->view.sys_flag & SYS_FLAG_COMPRESSED;
+}
+
 PyObject *message_body(PyMessage *self, void *closure)
 {
     (void)closure;
     if (!self->body) {
-        self->body = self->view.sys_flag & SYS_FLAG_COMPRESSED
+        self->body = message_is_packed(self)
                          ? message_inflate(self)
                          : PyBytes_FromStringAndSize((const char *)self->view.body, self->view.body_bytes);
     }
     return Py_XNewRef(self->body);
+}
+
+PyObject *message_size(PyMessage *self, void *closure)
+{
+    if (!message_is_packed(self)) {
+        return PyLong_FromUnsignedLong(self->view.body_bytes);
+    }
+    PyObject *body = message_body(self, closure);
+    PyObject *size = body ? PyLong_FromSsize_t(PyObject_Size(body)) : NULL;
+    Py_XDECREF(body);
+    return size;
 }
 
 /* ---- bodies that are no message's ------------------------------------------------------------------- */

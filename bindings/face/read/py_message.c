@@ -327,9 +327,9 @@ static PyObject *message_repr(PyMessage *self)
     if (!topic) {
         return NULL;
     }
-    PyObject *text = PyUnicode_FromFormat("<Message %U queue %u offset %llu, %u bytes%s>", topic, self->view.queue_id,
+    PyObject *text = PyUnicode_FromFormat("<Message %U queue %u offset %llu, %u %sbytes%s>", topic, self->view.queue_id,
                                           (unsigned long long)self->view.queue_offset, self->view.body_bytes,
-                                          self->settled ? ", settled" : "");
+                                          message_is_packed(self) ? "compressed " : "", self->settled ? ", settled" : "");
     Py_DECREF(topic);
     return text;
 }
@@ -341,7 +341,7 @@ static PyGetSetDef message_getset[] = {
     {"body", (getter)message_body, NULL, "The body as bytes: copied, and inflated if compressed, on first access.",
      NULL},
     {"view", (getter)get_view, NULL, "Read-only memoryview of the stored body, in the log itself.", NULL},
-    {"size", (getter)get_u32, NULL, "Bytes of the body as stored.", AT(view.body_bytes)},
+    {"size", (getter)message_size, NULL, "Bytes of the body; len(view) is those that are stored.", NULL},
     {"tag", (getter)get_property, NULL, "The tag, or None.", "TAGS"},
     {"key", (getter)get_key, NULL, "The first key, or None.", NULL},
     {"keys", (getter)get_keys, NULL, "All keys.", NULL},

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmq.client.place import parse_address
 from shmq.client.producers.keywords import MEANINGS
 from shmq.delay_levels import DELAY
-from shmq.errors import DamagedMessage, UsageError
+from shmq.errors import DamagedMessage, ShmqError, UsageError
 from shmq.timing import DELAY_MS, DELIVER_MS
 
 if TYPE_CHECKING:
@@ -94,12 +94,19 @@ def of_processed(message: Message, group: str | None) -> Attributes:
     """Return what is known of a message that somebody works on."""
     found = of_operation("process", message.topic) | {
         MESSAGE_ID: message.message_id,
-        BODY_SIZE: message.size,
+        BODY_SIZE: _size_of(message),
         ENVELOPE_SIZE: message.record_bytes,
         PARTITION: str(message.queue_id),
         **_of_message(message.tag, message.keys, message.message_group),
     }
     return found if group is None else found | {GROUP: group}
+
+
+def _size_of(message: Message) -> int:
+    try:
+        return message.size
+    except ShmqError:  # compressed, and damaged: the program learns that from the body
+        return len(message.view)
 
 
 def of_received(topic: str, group: str | None, count: int) -> Attributes:
