@@ -132,6 +132,7 @@ def show(call: Call, name: str) -> None:
     lags: dict[str, int] = {}
     for entry in progress:
         lags[entry.group] = lags.get(entry.group, 0) + entry.lag
+    document["flush"] = view.flush
     document["groups"] = [{"group": group, "lag": lag} for group, lag in sorted(lags.items())]
     document["queue_list"] = [
         {
@@ -154,6 +155,8 @@ def _print_topic(call: Call, document: dict[str, Any]) -> None:
         plural(document["messages"], "message"),
         size_text(document["size_bytes"]),
     ]
+    if document["flush"] != FLUSHES[0]:
+        facts.append(f"flush {document['flush']}")
     if document["oldest"] is not None:
         facts.append(f"oldest {age_text(document['oldest_age_seconds'])}")
     call.terminal.line(f"topic {document['topic']}   " + "   ".join(facts))

@@ -170,8 +170,11 @@ def test_a_topic_is_given_a_flush_of_its_own_and_loses_it_again(
     assert flush() == 2
     shell.ok("topic", "update", topic, "--queues", "3")
     assert flush() == 2
+    assert shell.json("topic-show", "topic", "show", topic)["flush"] == "sync"
+    assert "   flush sync   " in shell.ok("topic", "show", topic).decode().replace("\n", "   ")
     assert shell.ok("topic", "update", topic, "--flush", "async") == b"" and flush() == 1
     assert "flush async → broker" in shell.run("topic", "update", topic, "--flush", "broker").err and flush() == 0
+    assert shell.json("topic-show", "topic", "show", topic)["flush"] == "broker"
 
 
 def test_queues_that_hold_messages_stay_readable(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
