@@ -1,6 +1,7 @@
 """The columns of the sink: which there may be, of which types, and what a row of them means.
 
-A frame has a body and any of the others, in any order; null means that a message has none.
+A frame has a body and any of the others, in any order. Null means that a message has none, inside an array or a map
+too, as does an empty text beside the body: RocketMQ stores no empty property.
 
     body | value      binary, string        what is sent
     topic             string                instead of option topic
@@ -160,9 +161,9 @@ def _values(name: str, column: Any) -> list[Any]:
         column = column.cast(pyarrow.string())
     values: list[Any] = column.to_pylist()
     if name == "properties":
-        return [dict(pairs) if pairs else None for pairs in values]
+        return [{key: value for key, value in pairs or () if value} or None for pairs in values]
     if name == "keys":
-        return [[keys] if isinstance(keys, str) else keys or None for keys in values]
+        return [[key for key in ([keys] if isinstance(keys, str) else keys or ()) if key] or None for keys in values]
     if name in ("tag", "message_group"):
         return [text or None for text in values]
     return values

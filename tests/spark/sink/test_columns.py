@@ -82,6 +82,32 @@ def test_a_row_becomes_a_send_and_null_is_not_said() -> None:
     assert second == ("elsewhere", b"b", {})
 
 
+def test_null_and_empty_inside_a_row_are_not_given() -> None:
+    strings, pairs = pyarrow.list_(pyarrow.string()), pyarrow.map_(pyarrow.string(), pyarrow.string())
+    rows: list[tuple[Any, Any, dict[str, Any]]] = [
+        (
+            ["a", None, "", "b"],
+            [("p", None), ("q", "1"), ("r", "")],
+            {"keys": ["a", "b"], "properties": {"q": "1"}},
+        ),
+        ([None, ""], [("p", None)], {}),
+        ([], [], {}),
+        (None, None, {}),
+    ]
+    batch = pyarrow.record_batch(
+        [
+            pyarrow.array([b"x"] * len(rows), pyarrow.binary()),
+            pyarrow.array([keys for keys, _, _ in rows], strings),
+            pyarrow.array([properties for _, properties, _ in rows], pairs),
+        ],
+        ["body", "keys", "properties"],
+    )
+    assert [row.arguments for row in rows_of(batch, tuple(batch.schema.names), "t")] == [wanted for *_, wanted in rows]
+    for text, wanted in (("", {}), (None, {}), ("a", {"keys": ["a"]})):
+        one = pyarrow.record_batch([pyarrow.array([b"x"]), pyarrow.array([text], pyarrow.string())], ["body", "keys"])
+        assert [row.arguments for row in rows_of(one, ("body", "keys"), "t")] == [wanted]
+
+
 @pytest.mark.parametrize(
     ("body", "topic", "words"), [(None, "x", ["null", "filter"]), ("b", None, ["no topic", "option topic"])]
 )
