@@ -66,6 +66,12 @@ def set_damage_factory(factory: Callable[..., BaseException] | None, /) -> None:
     """Let factory(status, message, topic, queue id, offset, log position, record, body) make the exception for a
     message that a reader left out; None: CoreError."""
 
+def standard_hold() -> None:
+    """Occupy what is missing of descriptors 0 to 2, so that what is opened next lies above them."""
+
+def standard_release() -> None:
+    """End a standard_hold(); the last one frees those descriptors again."""
+
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
 def process_start(pid: int, /) -> int:

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from shmq.client.client_id import pid_of as pid_of
 from shmq.errors import BrokerNotRunning, UsageError
+from shmq.shm.descriptors import above_standard
 
 if TYPE_CHECKING:
     from shmq.client.administration.admin import DeadLetter
@@ -158,10 +159,11 @@ class Broker:
             "runtime_dir": str(self.place.runtime_dir),
             "store": str(self.store),
         }
-        ready, child_end = os.pipe()
+        with above_standard:
+            ready, child_end = os.pipe()
         command = [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--options", json.dumps(settings)]
         try:
-            with open(self.directory / "broker.log", "ab") as log:
+            with above_standard, open(self.directory / "broker.log", "ab") as log:
                 self._process = subprocess.Popen(
                     [*command, "--ready-fd", str(child_end)],
                     stdin=subprocess.DEVNULL,
@@ -403,7 +405,7 @@ def _look_timeout() -> float:
 
     What is there is returned at once, so a longer wait costs a test only when it fails.
     """
-    with open("/proc/loadavg") as file:
+    with above_standard, open("/proc/loadavg") as file:
         words = file.read().split()
     runnable = int(words[3].partition("/")[0])  # now; the load is a mean over a minute, and lags behind
     return LOOK_TIMEOUT * max(1.0, max(float(words[0]), runnable) / len(os.sched_getaffinity(0)))

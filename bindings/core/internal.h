@@ -69,6 +69,11 @@ static inline uint32_t shmq_hash64(uint64_t value)
     return (uint32_t)(value >> 32);
 }
 
+/* descriptors.c: what is opened between hold and release lies above 2, as what shmq_open returns does */
+void shmq_standard_hold(void);
+void shmq_standard_release(void);
+int shmq_open(const char *path, int flags); /* O_CLOEXEC */
+
 /* lookup.c: entries below `count` only; SHMQ_NONE when there is none */
 bool shmq_lookups_open(struct shmq_store *store);
 void shmq_lookups_close(struct shmq_store *store);

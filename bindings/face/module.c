@@ -5,6 +5,7 @@
  */
 #include "core/columns/columns.h"
 #include "core/files/index.h"
+#include "core/internal.h"
 #include "face/py_core.h"
 
 #ifndef SHMQ_SOURCES /* a build that is no installation */
@@ -143,7 +144,25 @@ static PyObject *module_set_damage_factory(PyObject *module, PyObject *factory)
     Py_RETURN_NONE;
 }
 
+static PyObject *module_standard_hold(PyObject *module, PyObject *nothing)
+{
+    (void)module, (void)nothing;
+    shmq_standard_hold();
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_standard_release(PyObject *module, PyObject *nothing)
+{
+    (void)module, (void)nothing;
+    shmq_standard_release();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_functions[] = {
+    {"standard_hold", module_standard_hold, METH_NOARGS,
+     "Occupy what is missing of descriptors 0 to 2, so that what is opened next lies above them."},
+    {"standard_release", module_standard_release, METH_NOARGS,
+     "End a standard_hold(); the last one frees those descriptors again."},
     {"set_damage_factory", module_set_damage_factory, METH_O,
      "Let factory(status, message, topic, queue id, offset, log position, record, body) make the exception for a message "
      "that a reader left out; None: CoreError."},

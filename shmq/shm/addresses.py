@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shmq.shm.replacing import replace_text
-
 HA_ADDRESS = "ha"  # in a file of its own: where slaves get the log
 _REGISTERED = "registered "
 
@@ -43,4 +41,6 @@ def as_registered(servers: Mapping[str, str]) -> dict[str, str]:
 
 def write_addresses(path: Path, addresses: Mapping[str, str], *, mode: int, gid: int) -> None:
     """Replace tcp.json at once; raises OSError."""
+    from shmq.shm.replacing import replace_text  # who only reads needs none
+
     replace_text(path, json.dumps(dict(addresses)), mode=mode, gid=gid)

@@ -115,6 +115,8 @@ try:
         record_encode,
         record_verify,
         records_read,
+        standard_hold,
+        standard_release,
         tag_hash,
         unit_sizes,
     )
@@ -207,6 +209,8 @@ __all__ = [
     "record_encode",
     "record_verify",
     "records_read",
+    "standard_hold",
+    "standard_release",
     "tag_hash",
     "unit_sizes",
 ]

@@ -33,6 +33,7 @@ import posix_ipc
 
 from shmq.errors import SegmentError
 from shmq.shm.access import Access
+from shmq.shm.descriptors import above_standard
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import own_mark
 
@@ -148,7 +149,8 @@ class CounterWriter:
         Raises:
             SegmentError: there is no such block, or no memory for it.
         """
-        self._descriptor = os.dup(descriptor)
+        with above_standard:
+            self._descriptor = os.dup(descriptor)
         self._base = PAGE_BYTES + writer * WRITER_BYTES
         self._known: dict[str, tuple[int, int]] = {}  # name -> first word, words
         self._reserved = 0
@@ -157,7 +159,8 @@ class CounterWriter:
                 raise SegmentError(f"the counters segment has no block {writer}")
             if not self._reserve(BLOCK_HEAD_BYTES):
                 raise SegmentError("there is no memory for the counters", hint="df /dev/shm")
-            self._map = mmap.mmap(self._descriptor, WRITER_BYTES, offset=self._base)
+            with above_standard:  # it keeps a descriptor of its own
+                self._map = mmap.mmap(self._descriptor, WRITER_BYTES, offset=self._base)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -251,6 +254,7 @@ def create_counters(instance: Instance, access: Access, *, bridges: int) -> None
     _create(instance, access, size)
 
 
+@above_standard
 def _create(instance: Instance, access: Access, size: int) -> None:
     try:
         descriptor: int = posix_ipc.SharedMemory(counters_name(instance), posix_ipc.O_CREX, mode=0o600).fd
@@ -288,6 +292,7 @@ def open_counter_writer(instance: Instance, writer: int) -> CounterWriter:
         os.close(descriptor)
 
 
+@above_standard
 def open_segment(instance: Instance, *, writable: bool) -> int:
     name = counters_name(instance)
     try:

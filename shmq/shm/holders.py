@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from shmq.shm.descriptors import above_standard
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of
 
 File = tuple[int, int]  # device and inode
@@ -119,6 +120,7 @@ def _patient_lease(path: Path, uid: int, held: ExitStack, until: float) -> File 
         time.sleep(random.uniform(0.1, 1.0) * _ASK_AGAIN_SECONDS)
 
 
+@above_standard
 def _lease(path: Path, uid: int, held: ExitStack) -> File | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq.errors import SegmentError
 from shmq.shm.core import ABI
+from shmq.shm.descriptors import above_standard
 from shmq.shm.liveness import ProcessMark, boot_id
-from shmq.shm.replacing import replace_text
 from shmq.version import __version__
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ def segment_names(broker_name: str, generation: int) -> tuple[str, ...]:
     return tuple(f"/shmq.{broker_name}.{generation:016x}.{part}" for part in SEGMENT_PARTS)
 
 
+@above_standard
 def read_instance(path: Path) -> Instance | None:
     """Return what instance.json describes, or None when there is no such file.
 
@@ -214,4 +215,6 @@ def store_identity(instance: Instance) -> str:
 
 def write_instance(path: Path, instance: Instance, *, mode: int, gid: int) -> None:
     """Replace instance.json at once, so that a reader sees the old text or the new one."""
+    from shmq.shm.replacing import replace_text  # who only reads needs none
+
     replace_text(path, instance.to_json(), mode=mode, gid=gid)

@@ -20,11 +20,14 @@ import secrets
 import time
 from pathlib import Path
 
+from shmq.shm.descriptors import above_standard
+
 LEASE_SECONDS_MAX = 86_400.0
 _DIRECTORY = "leases"
 _DIGITS = 20
 
 
+@above_standard
 def take_lease(store_path: Path | str, log_position: int, seconds: float) -> Path | None:
     """Keep the log from `log_position` on for so many seconds; None where this user may not write."""
     directory = Path(store_path) / _DIRECTORY

@@ -44,6 +44,7 @@ import sysv_ipc
 
 from shmq.errors import SegmentError, ShmqError
 from shmq.shm.core import Store
+from shmq.shm.descriptors import above_standard
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance
 from shmq.shm.liveness import ProcessMark, boot_id, is_alive
 from shmq.shm.place import Place
@@ -321,6 +322,7 @@ def _may_return(store_path: str) -> bool:
     return bool(store_path) and os.path.isdir(os.path.join(store_path, "commitlog"))
 
 
+@above_standard
 def _store_named_in(names: Sequence[str]) -> str:
     """Return the store directory that the head of a generation's segments names; empty when they cannot be attached."""
     stem = next((name.removesuffix(".control") for name in names if name.endswith(".control")), "")

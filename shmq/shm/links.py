@@ -38,6 +38,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from shmq.shm.descriptors import above_standard
 from shmq.shm.replacing import replace_text
 
 CONNECTING, CATCHING_UP, ASYNCHRONOUS, IN_SYNC = "connecting", "catching up", "asynchronous", "in sync"
@@ -125,6 +126,7 @@ class Links(NamedTuple):
 Row = TypeVar("Row", ReplicaLink, LostLink, MasterLink, ElectionState)
 
 
+@above_standard
 def read_links(path: Path) -> Links | None:
     """Return what links.json says, None when it is not there or says nothing usable."""
     try:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from shmq.errors import ForeignNamespace
 from shmq.shm.core import process_died, process_start
+from shmq.shm.descriptors import above_standard
 
 STOPPED_STATES = frozenset("Tt")
 KEEPER_BEAT_WARNING_SECONDS, KEEPER_BEAT_CRITICAL_SECONDS = 3.0, 10.0
@@ -53,6 +54,7 @@ def is_seen_alive(mark: ProcessMark) -> bool:
     return mark.start != 0 and mark.pid > 0 and process_start(mark.pid) == mark.start
 
 
+@above_standard
 def boot_id() -> str:
     """Return the identity of this boot; segments of another boot cannot exist."""
     with open("/proc/sys/kernel/random/boot_id") as file:
@@ -91,6 +93,7 @@ def _foreign_proc(seen: str) -> ForeignNamespace:
     )
 
 
+@above_standard
 def status_of(pid: int) -> dict[str, str]:
     """Return the fields of /proc/<pid>/status; {} when there is no such process. Takes a thread id too."""
     try:
@@ -101,6 +104,7 @@ def status_of(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
+@above_standard
 def is_frozen(pid: int) -> bool:
     """Say whether the process' control group is frozen (cgroup v2 freezer)."""
     try:
@@ -120,7 +124,8 @@ def signal_proven(mark: ProcessMark, number: int = signal.SIGKILL, *, proof: Cal
         proof: asked after the process can no longer be confused with another one.
     """
     try:
-        descriptor = os.pidfd_open(mark.pid)
+        with above_standard:
+            descriptor = os.pidfd_open(mark.pid)
     except OSError:
         return False
     try:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shmq.errors import InvalidName, PermissionDenied, UsageError
+from shmq.shm.descriptors import above_standard
 
 DEFAULT_BROKER_NAME = "default"
 BROKER_NAME_BYTES_MAX = 64
@@ -287,7 +288,8 @@ def prepare_runtime(place: Place, *, mode: int, gid: int) -> None:
     _refuse_foreign(parent, sticky_allowed=True)
     place.runtime_dir.mkdir(mode=0o700, exist_ok=True)
     _refuse_foreign(place.runtime_dir, sticky_allowed=False)
-    descriptor = os.open(place.runtime_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with above_standard:
+        descriptor = os.open(place.runtime_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fchown(descriptor, -1, gid)
         os.fchmod(descriptor, mode)

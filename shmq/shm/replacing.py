@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 from shmq.shm.core import process_died
+from shmq.shm.descriptors import above_standard
 
 _BEING_WRITTEN = r"\.[a-z.]*[a-z]\.([0-9]{1,10})"
 
@@ -22,6 +23,7 @@ def writing_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
+@above_standard
 def replace_text(path: Path, text: str, *, mode: int, gid: int) -> None:
     """Replace a file at once, so that a reader sees the old text or the new one; raises OSError."""
     temporary = writing_path(path)

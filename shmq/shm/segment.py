@@ -29,6 +29,7 @@ import sysv_ipc
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError, ShmqError, VersionMismatch
 from shmq.shm.access import Access, access_rights
 from shmq.shm.core import ABI, ACK_CONFIRMED, ACK_DURABLE, ACK_END, FRAME_BYTES, CoreError, Store, layout_bytes
+from shmq.shm.descriptors import above_standard
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance, segment_names, write_instance
 from shmq.shm.liveness import boot_id, visible_pid_namespace
 from shmq.shm.presence import create_presence, detach_presence, presence_key_of, remove_presence
@@ -207,6 +208,7 @@ def _create_posix(
             os.close(descriptor)
 
 
+@above_standard
 def _create_one(name: str, access: Access) -> int:
     try:
         descriptor: int = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600).fd
@@ -316,6 +318,7 @@ def _open_posix(instance: Instance, owner: int, *, writable: bool, observing: bo
             os.close(descriptor)
 
 
+@above_standard
 def _open_one(name: str, *, read_only: bool) -> int:
     try:
         return int(posix_ipc.SharedMemory(name, read_only=read_only).fd)

@@ -16,12 +16,15 @@ import os
 import select
 import threading
 
+from shmq.shm.descriptors import above_standard
+
 
 class SignalEvent(threading.Event):
     """A `threading.Event` for handlers of signals; it keeps one descriptor open for as long as it lives."""
 
     _descriptor = -1  # where none could be had
 
+    @above_standard
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shmq.shm.descriptors import above_standard
+
 PRIVATE_KEY = 0  # of what is found by its identifier alone
 
 _TABLE = "/proc/sysvipc/shm"
@@ -47,7 +49,7 @@ def sysv_segments() -> dict[int, SysvSegment]:
 
 def _rows() -> Iterator[dict[str, str]]:
     try:
-        with open(_TABLE) as file:
+        with above_standard, open(_TABLE) as file:
             lines = file.read().splitlines()
     except OSError:
         return

@@ -17,6 +17,7 @@ import pyarrow.compute
 from shmq.columns.record_batches import column_numbers, import_batch
 from shmq.errors import CorruptionError
 from shmq.shm.core import columns_decode
+from shmq.shm.descriptors import above_standard
 from shmq.spark.access.broker import Reading
 from shmq.spark.access.loss import data_loss
 from shmq.spark.access.segments import Attachment
@@ -47,7 +48,7 @@ def read_files(reading: Reading, paths: Sequence[str]) -> Iterator[Any]:
     """
     for path in paths:
         try:
-            with open(path, "rb") as file:
+            with above_standard, open(path, "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         except FileNotFoundError:
             data_loss(reading.options, f"retention has deleted {path}")

@@ -10,7 +10,7 @@
 
 static int posix_open(const char *path, int flags)
 {
-    return open(path, flags | O_CLOEXEC | O_NOFOLLOW);
+    return shmq_open(path, flags | O_NOFOLLOW);
 }
 
 static void *posix_map(int fd, uint64_t offset, size_t bytes, bool writable)

@@ -59,7 +59,9 @@ sem_t *shmq_semaphore(struct shmq_store *store, uint32_t slot)
     }
     char name[200];
     snprintf(name, sizeof name, "/shmq.%.120s.%016" PRIx64 ".w%u", store->head->broker_name, store->head->generation, slot);
+    shmq_standard_hold(); /* it opens a file for a moment */
     sem_t *opened = sem_open(name, 0);
+    shmq_standard_release();
     if (opened == SEM_FAILED) {
         return NULL;
     }

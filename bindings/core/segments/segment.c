@@ -88,7 +88,7 @@ static uint64_t pid_namespace(void)
 static void boot_id(char out[40])
 {
     memset(out, 0, 40);
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    int fd = shmq_open("/proc/sys/kernel/random/boot_id", O_RDONLY);
     if (fd >= 0) {
         ssize_t got = read(fd, out, 36);
         (void)got;

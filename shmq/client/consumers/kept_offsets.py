@@ -31,6 +31,7 @@ from typing import IO, Any, Final
 from shmq.client import options
 from shmq.client.spec import ConsumerSpec
 from shmq.client.timetable import Timetable
+from shmq.shm.descriptors import above_standard
 from shmq.shm.place import home_directory
 
 _MEMBERS_MAX: Final = 1024
@@ -70,7 +71,7 @@ class KeptOffsets:
             return
         scratch = self.path.with_suffix(".new")
         try:
-            with open(scratch, "w") as file:
+            with above_standard, open(scratch, "w") as file:
                 json.dump(merged, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -85,6 +86,7 @@ class KeptOffsets:
         self._lock.close()
 
 
+@above_standard
 def open_kept_offsets(url: str, group: str, topic: str) -> KeptOffsets | None:
     """Return the lowest file that no living member has; None, with a warning, when there can be none."""
     root = offsets_directory()
@@ -154,7 +156,7 @@ def keeper_of(
 
 def _read(path: Path) -> dict[str, int]:
     try:
-        with open(path, "rb") as file:
+        with above_standard, open(path, "rb") as file:
             found: Any = json.loads(file.read(_FILE_BYTES_MAX))
     except (OSError, ValueError):
         return {}

@@ -23,6 +23,7 @@ from typing import Final
 from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, RequestTimeout
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.shm.descriptors import above_standard
 from shmq.shm.discovery import others_text
 from shmq.shm.place import Place
 
@@ -52,7 +53,8 @@ class ControlLink:
             BrokerNotRunning: nobody listens there, or nobody accepted before the deadline.
             PermissionDenied: the socket is not for us.
         """
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with above_standard:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             while True:
                 try:

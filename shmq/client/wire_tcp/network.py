@@ -31,6 +31,7 @@ from shmq.errors import BrokerNotRunning, PermissionDenied, ProtocolError, Reque
 from shmq.protocol.acl import sign
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.shm.descriptors import above_standard
 
 FRAME_BYTES_MAX = 16 << 20
 """RocketMQ's own limit of a frame."""
@@ -221,7 +222,8 @@ class Network:
         self._known: set[Address] = set()
         self._stopped = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.loop = asyncio.new_event_loop()
+        with above_standard:
+            self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="shmq-remote", daemon=True)
         self._thread.start()
 
@@ -380,10 +382,12 @@ class Network:
         return channel
 
     async def _connect(self, address: Address) -> socket.socket:
-        found = await self.loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        with above_standard:  # it opens sockets and files
+            found = await self.loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         failure: OSError | None = None
         for family, kind, protocol, _, target in found:
-            candidate = socket.socket(family, kind, protocol)
+            with above_standard:
+                candidate = socket.socket(family, kind, protocol)
             try:
                 candidate.setblocking(False)
                 candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

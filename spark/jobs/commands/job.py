@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shmq.errors import UsageError
+from shmq.shm.descriptors import above_standard
 from shmq.shm.signal_event import SignalEvent
 from shmq.spark.jobs.driver.failure import explained
 from shmq.spark.jobs.driver.session import open_session, require
@@ -115,7 +116,8 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+        with above_standard:
+            temporary.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
         temporary.replace(path)
     except OSError as error:
         raise UsageError(f"the report cannot be written to {path}: {error.strerror}", hint="--report FILE") from None

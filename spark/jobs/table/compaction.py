@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.parquet
 
 from shmq.errors import CorruptionError
+from shmq.shm.descriptors import above_standard
 from shmq.spark.jobs.table.entry import Entry
 from shmq.spark.jobs.table.file import parquet_writer
 from shmq.spark.jobs.table.manifest import Manifest
@@ -87,7 +88,7 @@ def _joined(root: Path, parts: Sequence[Entry], compression: str) -> Entry:
     crc_xor = 0
     for part in parts:
         crc_xor ^= part.crc_xor
-    with contextlib.suppress(OSError), open(root / staged, "rb") as made:
+    with contextlib.suppress(OSError), above_standard, open(root / staged, "rb") as made:
         _sync(made.fileno())
     return replace(
         first,

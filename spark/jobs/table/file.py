@@ -27,6 +27,7 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 
+from shmq.shm.descriptors import above_standard
 from shmq.spark.access.broker import Range, Reading, Where
 from shmq.spark.jobs.table.entry import Entry
 from shmq.spark.scan.messages import read_ranges
@@ -231,6 +232,7 @@ class _File:
         self._waiting, self._waiting_bytes = [], 0
 
 
+@above_standard
 def parquet_writer(path: Path, schema: Any, compression: str) -> Any:
     """Return a writer for messages: bodies as they are, statistics for what is looked for."""
     names = set(schema.names)
@@ -270,6 +272,7 @@ def _path_text(text: str) -> str:
 class _ToDisk:
     """Brings a file to the disk while it is written, so that its end does not wait for all of it."""
 
+    @above_standard
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY)
         self._thread = ThreadPoolExecutor(1)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from shmq.errors import CorruptionError, StoreError, StoreLocked
+from shmq.shm.descriptors import above_standard
 from shmq.spark.jobs.table.entry import Entry, QueueKey, entry_of, in_order, parse_key
 from shmq.spark.jobs.table.table import Commit
 from shmq.spark.schema import refused
@@ -223,7 +224,8 @@ def _stranger(root: Path) -> str | None:
 
 
 def _locked(path: Path) -> IO[bytes]:
-    file = open(path, "ab")  # noqa: SIM115 - it is held as long as the archive is open
+    with above_standard:
+        file = open(path, "ab")  # noqa: SIM115 - it is held as long as the archive is open
     until = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -238,6 +240,7 @@ def _locked(path: Path) -> IO[bytes]:
             time.sleep(0.1)
 
 
+@above_standard
 def _write_once(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -255,6 +258,7 @@ def _write_once(path: Path, data: bytes) -> None:
     _sync_folders(path.parent, {"."})
 
 
+@above_standard
 def _sync_folders(root: Path, folders: set[str]) -> None:
     for folder in folders:
         descriptor = os.open(root / folder, os.O_RDONLY | os.O_DIRECTORY)
