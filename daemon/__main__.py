@@ -19,6 +19,7 @@ from shmq.daemon.exit_code import DONE, USAGE, exit_code_of
 from shmq.daemon.options import COMMAND_LINE, Options
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
+from shmq.shm.descriptors import open_standard
 from shmq.version import __version__
 
 
@@ -175,6 +176,7 @@ def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one process of a broker and return its exit status."""
+    open_standard()
     arguments = _parser().parse_args(argv)
     if not __debug__:
         sys.exit("shmq's daemon does not run under -O: its assertions guard the store")

@@ -21,13 +21,20 @@ import os
 import sys
 from collections.abc import Sequence
 
+from shmq.shm.descriptors import open_standard
+
 _VALUED = {"--format": "form", "-u": "url", "--url": "url"}
 _FLAGS = {"--fast", "--json", "-q", "--quiet", "--no-color"}
 
 
-def run() -> int:
-    """Be the command `shmq`: run what the command line says and return the exit status, or end the process with it."""
-    words = sys.argv[1:]
+def run(*words_before: str) -> int:
+    """Be the command `shmq`: run what the command line says and return the exit status, or end the process with it.
+
+    Args:
+        words_before: the command, where the line has only what follows it.
+    """
+    open_standard()
+    words = [*words_before, *sys.argv[1:]]
     if _asks_fast(words):
         gc.disable()
         status = _fast_health(words[1:])

@@ -325,8 +325,6 @@ def plan_archive(settings: ArchiveSettings) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    import sys
+    from shmq.tools.start import run
 
-    from shmq.tools.cli import main
-
-    raise SystemExit(main(["spark", "archive", *sys.argv[1:]]))
+    raise SystemExit(run("spark", "archive"))

@@ -213,8 +213,6 @@ def _options(settings: DlqSettings) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    import sys
+    from shmq.tools.start import run
 
-    from shmq.tools.cli import main
-
-    raise SystemExit(main(["spark", "dlq", *sys.argv[1:]]))
+    raise SystemExit(run("spark", "dlq"))

@@ -289,8 +289,6 @@ def _messages(spark: SparkSession, settings: LagSettings, schema: str) -> DataFr
 
 
 if __name__ == "__main__":
-    import sys
+    from shmq.tools.start import run
 
-    from shmq.tools.cli import main
-
-    raise SystemExit(main(["spark", "lag", *sys.argv[1:]]))
+    raise SystemExit(run("spark", "lag"))

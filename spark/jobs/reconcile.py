@@ -286,8 +286,6 @@ def against_ledger(
 
 
 if __name__ == "__main__":
-    import sys
+    from shmq.tools.start import run
 
-    from shmq.tools.cli import main
-
-    raise SystemExit(main(["spark", "reconcile", *sys.argv[1:]]))
+    raise SystemExit(run("spark", "reconcile"))

@@ -167,8 +167,6 @@ def _topics(source: Mapping[str, str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    import sys
+    from shmq.tools.start import run
 
-    from shmq.tools.cli import main
-
-    raise SystemExit(main(["spark", "replay", *sys.argv[1:]]))
+    raise SystemExit(run("spark", "replay"))

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import click
 
+from shmq.shm.descriptors import open_standard
 from shmq.tools.release.archives import Archives, checksums
 from shmq.tools.release.interpreters import VERSIONS, Interpreter, found
 from shmq.tools.release.machines import CROSS, HERE, Machine
@@ -126,4 +127,5 @@ def _tried(
 
 
 if __name__ == "__main__":
+    open_standard()
     sys.exit(release())

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 import shmq
+from shmq.shm.descriptors import open_standard
 
 GROUP = "demo"
 BODY = b"42 apples, please".ljust(64)
@@ -71,4 +72,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    open_standard()
     sys.exit(main(sys.argv[1:]))
