@@ -10,17 +10,30 @@ returned is looked at as well, because an ordinary function may return such an o
     def or async def with a yield                   refused                 refused
 
     returned: a coroutine, another awaitable, or a generator                a failure: the message comes again
+
+What is raised, in whatever thread or task the function runs:
+
+    any Exception, asyncio.CancelledError, every other BaseException        a failure of this message alone
+    KeyboardInterrupt, SystemExit                                           the program is to end (`ENDING`)
+
+A listener or replier that raises one of `ENDING` gives its message back at once and ends: `run()` lets the others end
+as well and raises SystemExit, or returns after KeyboardInterrupt; behind `start()`, where nothing waits, an error is
+logged. In asyncio both leave the event loop, as they do out of any task. A transaction checker ends nothing: it is
+asked again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from shmq.errors import UsageError
 
 OutcomeT = TypeVar("OutcomeT")
+ENDING: Final = (KeyboardInterrupt, SystemExit)
+"""What a function raises to end the program."""
+
 _UNFINISHED = (GeneratorType, AsyncGeneratorType)
 
 

@@ -1,12 +1,16 @@
 """Listeners that are coroutine functions: tasks instead of threads, the same outcomes and the same lanes.
 
-Invariant: at most `threads` calls run at once; when the listeners stop, running calls get the drain time, and
-messages taken ahead are given back.
+Invariants:
+    (1) at most `threads` calls run at once; when the listeners stop, running calls get the drain time, and messages
+        taken ahead are given back;
+    (2) a call that we cancel, because it runs longer or because the listener's own task was cancelled, gives its
+        message back at once; a CancelledError of the function's own is a failure like any other (`shmq/functions.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +19,7 @@ from shmq.aio.offload import offload
 from shmq.aio.receiving import Receiving
 from shmq.client import options
 from shmq.client.consumers.lanes import Lanes
-from shmq.client.consumers.listener import PushConsumer
+from shmq.client.consumers.listener import PushConsumer, log_end
 from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
@@ -42,9 +46,13 @@ class Listener:
         self._lanes = Lanes(ordered=ordered)
         self._receiving: Receiving | None = None
         self._running: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Task[None]] = set()  # calls that we have cancelled
+        self._task: asyncio.Task[Any] | None = None
+        self._stopping = False
 
     async def run(self, connection: SyncConnection) -> None:
         """Receive and call until stopped; the caller drains."""
+        self._task, self._stopping = asyncio.current_task(), False
         consumer = PushConsumer(connection._consumer_context(), self.spec, self._lanes.forget)
         self._receiving = Receiving(await offload(connection._add_consumer, consumer))
         fetching: asyncio.Task[list[SyncMessage]] | None = None
@@ -72,6 +80,7 @@ class Listener:
 
     def stop(self) -> None:
         """Take no further message."""
+        self._stopping = True
         if self._receiving is not None:
             self._receiving.stop()
 
@@ -79,8 +88,8 @@ class Listener:
         """Wait for running calls, cancel what runs longer, and leave the group."""
         self.stop()
         if self._running:
-            _, late = await asyncio.wait(self._running, timeout=timeout)
-            for task in late:
+            _, self._late = await asyncio.wait(self._running, timeout=timeout)
+            for task in self._late:
                 task.cancel()
         if self._receiving is not None:
             await offload(self._receiving.consumer.close)
@@ -94,7 +103,8 @@ class Listener:
     def _collect(self, done: set[Any]) -> None:
         for task in done & self._running:
             self._running.discard(task)
-            task.result()  # raises what the function must not raise: KeyboardInterrupt and the like
+            if not task.cancelled():
+                task.result()  # raises what could not be settled
 
     async def _call(self, consumer: PushConsumer, message: SyncMessage) -> None:
         observer = consumer._context.observer
@@ -111,8 +121,19 @@ class Listener:
         except BaseException as error:
             if call is not None:
                 call.error = error
+            if self._is_ours(error):
+                consumer._redelivery.nack(message, 0.0)
+                raise
             return settle_failed(consumer._redelivery, self.spec.group, message, error)
         return settle(consumer._redelivery, message, outcome)
+
+    def _is_ours(self, error: BaseException) -> bool:
+        """Whether the current call was cancelled, and not by its function."""
+        if not isinstance(error, asyncio.CancelledError):
+            return False
+        # Behind `stop()` the listener's task is cancelled by us, and running calls still have their drain time.
+        is_cancelled = self._task is not None and self._task.cancelling() > 0 and not self._stopping
+        return is_cancelled or asyncio.current_task() in self._late
 
 
 class Listeners:
@@ -121,6 +142,7 @@ class Listeners:
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._tasks: dict[Listener, asyncio.Task[None]] = {}
+        self._is_run = False  # `run()` waits, and raises what ended a listener
 
     def add(self, listener: Listener) -> None:
         """Register a listener; `start()` starts it."""
@@ -134,14 +156,24 @@ class Listeners:
             )
         for listener in self._listeners:
             if listener not in self._tasks:
-                self._tasks[listener] = asyncio.create_task(listener.run(connection))
+                task = self._tasks[listener] = asyncio.create_task(listener.run(connection))
+                task.add_done_callback(functools.partial(self._ended, listener))
+
+    def _ended(self, listener: Listener, task: asyncio.Task[None]) -> None:
+        if self._is_run or listener not in self._tasks or task.cancelled() or task.exception() is None:
+            return
+        log_end(listener.spec, task.exception())
+        # A member that reads nothing would keep its queues from the others.
+        self._leaving = asyncio.create_task(listener.drain(options.CLOSE_TIMEOUT))
 
     async def run(self, connection: SyncConnection, timeout: float) -> None:
         """Start, wait until stopped or cancelled, and drain for `timeout` seconds."""
         self.start(connection)
+        self._is_run = True
         try:
             await asyncio.wait(set(self._tasks.values()), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._is_run = False
             failures = await asyncio.shield(self.stop(timeout))
         for failure in failures:
             raise failure

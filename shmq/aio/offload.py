@@ -17,6 +17,8 @@ from concurrent.futures import Future
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from shmq.client.producers.nowait import carry_out
+
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
 SyncT = TypeVar("SyncT")
@@ -109,11 +111,7 @@ class Waiter:
             future, call = entry
             if not future.set_running_or_notify_cancel():
                 continue  # from here on it can only be waited for, so no result gets lost
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                # It belongs to whoever awaits the future; this thread serves others too.
-                future.set_exception(error)
+            carry_out(future, call)
             del entry, future, call
 
 

@@ -409,7 +409,8 @@ class Connection(Looking):
 
         Raises:
             UsageError: there is no listener.
-            BaseException: what ended a listener; its other errors are logged, and the message comes again.
+            SystemExit: a listener raised it. Its other errors are logged, and the message comes again.
+            ShmqError: what kept a listener from receiving.
         """
         self._need_listeners().run(check_wait(timeout))
 

@@ -354,7 +354,7 @@ def _broadcast(subscription: shmq.Subscription, callback: Callback) -> None:
     for message in subscription:
         try:
             finished(callback(RecvMessage(message)))
-        except Exception:
+        except BaseException:  # this thread has other messages to hand out
             logging.getLogger("shmq").exception("a callback failed for a broadcast message, which is not repeated")
         message.ack()
 

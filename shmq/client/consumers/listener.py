@@ -28,7 +28,7 @@ from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import PacingReader
 from shmq.errors import DamagedMessage, OffsetOutOfRange, UsageError
-from shmq.functions import check_function, finished
+from shmq.functions import ENDING, check_function, finished
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -100,12 +100,13 @@ class Listener:
         self._lanes = Lanes(ordered=ordered)
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
+        self._running_count = 0
         self._consumer: PushConsumer | None = None
         self._stopping = False
         self._waits_for_room = False
-        self._on_failure: Callable[[], None] = _nothing
+        self._on_failure: Callable[[Listener], None] = _nothing
 
-    def start(self, on_failure: Callable[[], None]) -> None:
+    def start(self, on_failure: Callable[[Listener], None]) -> None:
         """Join the group and begin to call the function; `on_failure` is called when the listener had to give up."""
         self._on_failure = on_failure
         self._stopping = False
@@ -143,6 +144,8 @@ class Listener:
     def _spawn(self, body: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
         self._threads.append(thread)
+        with self._changed:
+            self._running_count += 1
         thread.start()
 
     def _guard(self, body: Callable[[], None]) -> None:
@@ -150,9 +153,15 @@ class Listener:
             body()
         except BaseException as error:
             # The outermost loop of this thread: run() raises it where somebody can act on it.
-            if not self._stopping:
+            if self.failure is None and (not self._stopping or isinstance(error, ENDING)):
                 self.failure = error
-                self._on_failure()
+                self.stop()
+                self._on_failure(self)
+        with self._changed:
+            self._running_count -= 1
+            is_left = self._running_count == 0 and self.failure is not None
+        if is_left and self._consumer is not None:
+            self._consumer.close()  # a member that reads nothing would keep its queues from the others
 
     # -- one thread
     def _receive_and_run(self) -> None:
@@ -241,6 +250,7 @@ class Listeners:
         """Begin anew; in a forked child the threads are the parent's."""
         self._started: list[Listener] = []
         self._lock = threading.Lock()
+        self._is_run = False  # `run()` waits, and raises what ended a listener
         # A queue, because putting into it is the one way to wake a thread that a signal handler may use.
         self._ends: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -256,7 +266,7 @@ class Listeners:
                 self._ends = queue.SimpleQueue()
             for listener in self._listeners:
                 if listener not in self._started:
-                    listener.start(self._end)
+                    listener.start(self._failed)
                     self._started.append(listener)
 
     def run(self, timeout: float) -> None:
@@ -268,10 +278,12 @@ class Listeners:
         failures: list[BaseException] = []
         with _signals_call(self._end):
             try:
+                self._is_run = True
                 self.start()
                 self._wait_for_end()
             finally:
                 failures += self.stop(timeout)
+                self._is_run = False
         for failure in failures:
             if not isinstance(failure, KeyboardInterrupt):
                 raise failure
@@ -297,11 +309,24 @@ class Listeners:
             with contextlib.suppress(queue.Empty):
                 return self._ends.get(timeout=options.SIGNAL_SLICE)
 
+    def _failed(self, listener: Listener) -> None:
+        if not self._is_run:
+            log_end(listener.spec, listener.failure)
+        self._end()
+
     def _end(self) -> None:
         self._ends.put(None)
 
 
-def _nothing() -> None:
+def log_end(spec: ConsumerSpec, failure: BaseException | None) -> None:
+    """Say what ended a listener that runs in the background, where nothing waits for it."""
+    import logging
+
+    text = 'the listener of topic "%s", group "%s" has ended and left its group; stop() and start() begin anew'
+    logging.getLogger("shmq").error(text, spec.topic, spec.group, exc_info=failure)
+
+
+def _nothing(_: object) -> None:
     return
 
 

@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -85,9 +86,18 @@ class NowaitQueue:
                 self._running = True
             if not future.set_running_or_notify_cancel():
                 continue
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                # Whatever it was belongs to whoever waits for the future; this thread has other futures to serve.
-                future.set_exception(error)
+            carry_out(future, call)
             del future, call
+
+
+def carry_out(future: Future[Any], call: Call) -> None:
+    """Run a call and end its future with what came of it; nothing is raised, the thread has other futures to serve."""
+    try:
+        try:
+            result = call()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+    except BaseException:  # out of a callback; the future itself reports an Exception only
+        logging.getLogger("shmq").exception("a callback of a send failed")

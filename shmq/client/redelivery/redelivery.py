@@ -12,8 +12,8 @@ listener's call means is said once, for threads and for the asyncio twin's tasks
     returned anything but RECONSUME_LATER   consumed
     Retry(after=…)                          again after that time        RECONSUME_LATER   again after the next delay
     Reject("why")                           dead-letter topic
-    any other Exception                     logged once with traceback and message id, again after the next delay
-    KeyboardInterrupt, SystemExit, …        again at once, and raised again
+    KeyboardInterrupt, SystemExit           again at once, and raised again
+    anything else, CancelledError too       logged once with traceback and message id, again after the next delay
 
 Rules:
     (1) a message that waits here is not acknowledged, so whoever takes its queue over delivers it again;
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.client import options
 from shmq.errors import ConsumeError, Reject, Retry, ShmqError, UsageError
+from shmq.functions import ENDING
 
 if TYPE_CHECKING:
     from shmq.client.redelivery.send_back import SendBack
@@ -185,12 +186,12 @@ def settle(redelivery: Redelivery, message: Message, outcome: object) -> bool:
 
 
 def settle_failed(redelivery: Redelivery, group: str | None, message: Message, error: BaseException) -> bool:
-    """Settle a message whose listener raised; True when it will not come again. Raises what is not an Exception."""
+    """Settle a message whose listener raised; True when it will not come again. Raises one of `ENDING`."""
     if isinstance(error, Retry):
         return not redelivery.nack(message, error.after)
     if isinstance(error, Reject):
         return not redelivery.dead_letter(message, str(error) or "rejected")
-    if not isinstance(error, Exception):
+    if isinstance(error, ENDING):
         redelivery.nack(message, 0.0)
         raise error
     import logging

@@ -255,7 +255,7 @@ class Checkers:
                 continue
             try:
                 state = TxState(finished(function(check.message)))
-            except Exception:  # whatever the application raised: it will be asked again
+            except BaseException:  # whatever the application raised: it will be asked again
                 _LOG.exception("the transaction checker of group %s failed", check.group)
                 continue
             try:

@@ -240,7 +240,7 @@ def _outcome(function: Any, message: Message) -> dict[str, Any]:
         result, remark = "CR_LATER", str(error)
     except Reject as error:
         result, remark = "CR_ROLLBACK", str(error)
-    except Exception as error:  # whatever the application raised is what the operator asked for
+    except BaseException as error:  # whatever the application raised is what the operator asked for
         result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
     return _result(result, remark, round((time.monotonic() - started) * 1000))
 

@@ -1,5 +1,6 @@
 """Sends nobody waits for."""
 
+import asyncio
 import threading
 from concurrent.futures import CancelledError
 
@@ -29,6 +30,21 @@ def test_an_error_belongs_to_its_future_only() -> None:
     with pytest.raises(ZeroDivisionError):
         broken.result(60)
     assert fine.result(60) == 7
+    queue.drain(10)
+
+
+def test_what_a_callback_raises_ends_no_thread() -> None:
+    queue = NowaitQueue(10)
+    begin = threading.Event()
+
+    def raised(error: BaseException) -> None:
+        raise error
+
+    for error in (ValueError(), asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt()):
+        queue.submit(begin.wait, 1.0).add_done_callback(lambda _, error=error: raised(error))
+    last = queue.submit(lambda: 7, 1.0)
+    begin.set()
+    assert last.result(60) == 7
     queue.drain(10)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -193,18 +194,19 @@ def killed_with(url: str, group: str, topic: str, body: str) -> str:
 def test_a_checker_that_does_not_know_or_fails_is_asked_again(
     mq: shmq.Connection, topic: str, group: str, quick: None, eventually: Eventually
 ) -> None:
-    answers: list[Any] = [shmq.UNKNOWN, ZeroDivisionError(), shmq.COMMIT]
+    failures = (ZeroDivisionError(), CancelledError(), SystemExit(3))
+    answers: list[Any] = [shmq.UNKNOWN, *failures, shmq.COMMIT]
 
     @mq.transaction_checker(group)
     def outcome(message: shmq.Message) -> shmq.TxState:
         answer = answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return shmq.TxState(answer)
 
     with mq.producer(group=group) as producer:
-        producer.transaction(topic, b"asked three times")
-    eventually(lambda: visible(mq, topic) == [b"asked three times"])
+        producer.transaction(topic, b"asked again")
+    eventually(lambda: visible(mq, topic) == [b"asked again"])
     assert answers == []
 
 

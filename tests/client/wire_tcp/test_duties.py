@@ -1,6 +1,7 @@
 """What an administrator asks a member through the broker: it answers over TCP, from one bridge and from three."""
 
 import json
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +24,7 @@ class Listening:
         self.admin = RawPeer((host, int(port)))
         self.mq = shmq.connect(f"rocketmq://{broker.name_server}")
         self.calls: list[bytes] = []
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.mq.listener("orders", group="billing")(self.handle)
         self.mq.start()
 
@@ -90,10 +91,12 @@ def test_a_listener_consumes_a_message_now_and_tells_how_it_ended(
         (shmq.Retry("not yet"), "CR_LATER", "not yet"),
         (shmq.Reject("never"), "CR_ROLLBACK", "never"),
         (ValueError("no such order"), "CR_THROW_EXCEPTION", "ValueError: no such order"),
+        (CancelledError("late"), "CR_THROW_EXCEPTION", "CancelledError: late"),
+        (SystemExit(3), "CR_THROW_EXCEPTION", "SystemExit: 3"),
     ],
 )
 def test_what_the_listener_raises_is_the_administrators_answer(
-    member: Listening, eventually: Callable[..., Any], failure: Exception, result: str, remark: str
+    member: Listening, eventually: Callable[..., Any], failure: BaseException, result: str, remark: str
 ) -> None:
     message_id = member.send(b"bad")
     eventually(lambda: member.calls == [b"bad"])
