@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -16,6 +17,7 @@ from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
 from shmq.aio.listener import Listener, Listeners
 from shmq.aio.message import Message, Slot
 from shmq.aio.offload import SyncT, awaited, offload, taking
+from shmq.aio.opening import Opening
 from shmq.aio.producer import Producer
 from shmq.aio.replier import replying
 from shmq.aio.sending import Sending, SendingFace
@@ -23,11 +25,15 @@ from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.connection import Connection as SyncConnection
+from shmq.client.consumers.consumer import Subscription as SyncSubscription
+from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
+from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.edge import edge
 from shmq.client.kinds import check_wait
 from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
 from shmq.client.producers.keywords import RequestArguments, ReserveArguments
+from shmq.client.producers.producer import Producer as SyncProducer
 from shmq.client.spec import consumer_spec
 from shmq.client.topic import Codec
 from shmq.errors import UsageError
@@ -76,24 +82,33 @@ class Connection(SendingFace[SyncConnection], Placed):
         spans: SpansWanted = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(self._connect)
+        super().__init__(self._connecting)
         self.place = place
         self._timeout = timeout
         named = None if name is None else check_connection_name(name)
         self._made_with: dict[str, Any] = {"trace": trace, "spans": spans, "name": named}
         self._listeners = Listeners()
-        self._closed = False
+        self._openings: weakref.WeakSet[Opening[Any]] = weakref.WeakSet()
         self._asked: set[str] = set()
         self._checkers: list[tuple[str, Callable[..., Any]]] = []
 
-    async def _connect(self) -> SyncConnection:
+    async def _connecting(self) -> Opening[SyncConnection]:
+        return Opening(functools.partial(self._connect, asyncio.get_running_loop()), SyncConnection.close)
+
+    def _connect(self, loop: asyncio.AbstractEventLoop) -> SyncConnection:
+        made = SyncConnection(self.place, timeout=self._timeout, **self._made_with)
+        try:
+            for group, function in self._checkers:
+                made.transaction_checker(group)(checker_for(loop, function))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    async def _open(self) -> SyncConnection:
         if self._closed:
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
-        made = await offload(SyncConnection, self.place, timeout=self._timeout, **self._made_with)
-        loop = asyncio.get_running_loop()
-        for group, function in self._checkers:
-            await offload(made.transaction_checker(group), checker_for(loop, function))
-        return made
+        return await super()._open()
 
     def _opened(self, made: SyncConnection) -> None:
         self._sending = Sending(made, made, self._timeout)
@@ -168,24 +183,30 @@ class Connection(SendingFace[SyncConnection], Placed):
     @taking(SyncConnection.producer)
     def producer(self, *, group: str | None, timeout: float | None, **arguments: Any) -> Producer:
         """Return a producer with a timeout of its own, and `send_nowait`; see `shmq.Connection.producer`."""
-        make = self._maker(SyncConnection.producer, group=group, timeout=timeout, **arguments)
-        return Producer(group, self._timeout if timeout is None else timeout, self._link, make)
+        call = functools.partial(SyncConnection.producer, group=group, timeout=timeout, **arguments)
+        prepare = self._preparing(call, SyncProducer.close)
+        return Producer(group, self._timeout if timeout is None else timeout, self._link, prepare)
 
     @taking(SyncConnection.subscribe)
     def subscribe(self, topic: str, **arguments: Any) -> Subscription:
         """Return an async iterable of messages; arguments as for `shmq.Connection.subscribe`."""
-        return Subscription(topic, arguments["group"], self._maker(SyncConnection.subscribe, topic, **arguments))
+        call = functools.partial(SyncConnection.subscribe, topic=topic, **arguments)
+        what = topic, arguments["group"]
+        return Subscription(*what, self._preparing(call, SyncSubscription.close, what))
 
     @taking(SyncConnection.simple_consumer)
     def simple_consumer(self, topic: str, *, group: str, invisible: float, **arguments: Any) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
-        make = self._maker(SyncConnection.simple_consumer, topic, group=group, invisible=invisible, **arguments)
-        return SimpleConsumer(topic, group, invisible, make)
+        call = functools.partial(
+            SyncConnection.simple_consumer, topic=topic, group=group, invisible=invisible, **arguments
+        )
+        return SimpleConsumer(topic, group, invisible, self._preparing(call, SyncSimpleConsumer.close, (topic, group)))
 
     @taking(SyncConnection.pull_consumer)
     def pull_consumer(self, topic: str, **arguments: Any) -> PullConsumer:
         """Return a consumer that reads every queue from where it is told."""
-        return PullConsumer(topic, arguments["group"], self._maker(SyncConnection.pull_consumer, topic, **arguments))
+        call = functools.partial(SyncConnection.pull_consumer, topic=topic, **arguments)
+        return PullConsumer(topic, arguments["group"], self._preparing(call, SyncPullConsumer.close))
 
     browse = awaited(SyncConnection.browse)
     arrow = awaited(SyncConnection.arrow)
@@ -226,27 +247,38 @@ class Connection(SendingFace[SyncConnection], Placed):
 
     async def start(self) -> None:
         """Run the listeners as tasks of this loop; returns at once."""
-        self._listeners.start(await self._open())
+        await self._listeners.start(await self._open())
 
     async def stop(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Stop the listeners: wait for running calls, give back what was not handled."""
-        await self._listeners.stop(check_wait(timeout))
+        await asyncio.shield(self._listeners.stop(check_wait(timeout)))
 
     async def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Drain for at most `timeout` seconds, give unsettled messages back, and leave. Twice is harmless."""
-        timeout = check_wait(timeout)
+        await asyncio.shield(self._close(check_wait(timeout)))
+
+    async def _close(self, timeout: float) -> None:
         self._closed = True
-        await self._listeners.stop(timeout)
-        if self._made is not None:
-            await offload(self._made.close, timeout)
+        try:
+            await self._listeners.stop(timeout)
+        finally:
+            await self._end(SyncConnection.close, timeout)
 
     def __repr__(self) -> str:
         return f"<shmq.aio.Connection {self.url}{' closed' if self._closed else ''}>"
 
-    def _maker(self, call: Callable[..., SyncT], *given: Any, **named: Any) -> Callable[[], Coroutine[Any, Any, SyncT]]:
-        """Return what opens the connection if need be, and calls a method of it that may wait."""
+    def _preparing(
+        self, call: Callable[[SyncConnection], SyncT], close: Callable[[SyncT], object], what: object = None
+    ) -> Callable[[], Coroutine[Any, Any, Opening[SyncT]]]:
+        """Return what opens the connection if need be, and prepares a call with it that may wait."""
 
-        async def make() -> SyncT:
-            return await offload(call, await self._open(), *given, **named)
+        async def prepare() -> Opening[SyncT]:
+            made = await self._open()
+            if what is not None:
+                for other in [each for each in self._openings if each.what == what]:
+                    await other.left()  # of a cancelled task; a connection reads a topic once for a group
+            opening = Opening(functools.partial(call, made), close, what)
+            self._openings.add(opening)
+            return opening
 
-        return make
+        return prepare

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from shmq.aio.message import Message
-from shmq.aio.offload import Face, Waiter, awaited, offload
+from shmq.aio.offload import Waiter, awaited
+from shmq.aio.opening import Face, Opening
 from shmq.aio.receiving import Receiving
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer as SyncConsumer
@@ -19,20 +19,19 @@ from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
 from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.consumers.simple import check_invisible
 from shmq.client.place import is_remote
-from shmq.errors import ShmqError
+from shmq.errors import UsageError
 from shmq.shm.core import Message as SyncMessage
 
-WAKE_TIMEOUT = 1.0
-"""How long a cancelled `poll` waits for its thread, which needs microseconds."""
-
 ConsumerT = TypeVar("ConsumerT", bound=SyncConsumer)
+SyncT = TypeVar("SyncT")
+Prepare = Callable[[], Coroutine[Any, Any, Opening[SyncT]]]
 
 
 class Consumer(Face[ConsumerT]):
     """What the twins of `Subscription` and `SimpleConsumer` share."""
 
-    def __init__(self, topic: str, group: str | None, make: Callable[[], Coroutine[Any, Any, ConsumerT]]) -> None:
-        super().__init__(make)
+    def __init__(self, topic: str, group: str | None, prepare: Prepare[ConsumerT]) -> None:
+        super().__init__(prepare)
         self.topic = topic
         self.group = group
         self._receiving: Receiving | None = None
@@ -70,8 +69,7 @@ class Consumer(Face[ConsumerT]):
     async def close(self) -> None:
         """Leave the group; unacknowledged messages are delivered again, to whoever reads next. Twice is harmless."""
         self.stop()
-        if self._made is not None:
-            await offload(self._made.close)
+        await self._end(SyncConsumer.close)
 
     def __repr__(self) -> str:
         return f"<shmq.aio.{type(self).__name__} {self.topic!r} group={self.group!r}>"
@@ -84,7 +82,14 @@ class Subscription(Consumer[SyncSubscription]):
         return self
 
     async def __anext__(self) -> Message:
-        receiving = self._receiving or await self._receiver()
+        receiving = self._receiving
+        if receiving is None:
+            try:
+                receiving = await self._receiver()
+            except UsageError:
+                if not self._closed:
+                    raise
+                raise StopAsyncIteration from None  # closed before it was open
         message = await receiving.next(options.RECEIVE_MAX)
         if message is None:
             raise StopAsyncIteration
@@ -104,9 +109,9 @@ class SimpleConsumer(Consumer[SyncSimpleConsumer]):
         topic: str,
         group: str | None,
         invisible: float,
-        make: Callable[[], Coroutine[Any, Any, SyncSimpleConsumer]],
+        prepare: Prepare[SyncSimpleConsumer],
     ) -> None:
-        super().__init__(topic, group, make)
+        super().__init__(topic, group, prepare)
         self.invisible = invisible
 
     async def receive(
@@ -123,13 +128,18 @@ class SimpleConsumer(Consumer[SyncSimpleConsumer]):
 class PullConsumer(Face[SyncPullConsumer]):
     """The application decides where it reads; see `shmq.PullConsumer`."""
 
-    def __init__(
-        self, topic: str, group: str | None, make: Callable[[], Coroutine[Any, Any, SyncPullConsumer]]
-    ) -> None:
-        super().__init__(make)
+    def __init__(self, topic: str, group: str | None, prepare: Prepare[SyncPullConsumer]) -> None:
+        super().__init__(prepare)
         self.topic = topic
         self.group = group
         self._waiter = Waiter()
+        self._polling: Opening[list[SyncMessage]] | None = None
+
+    async def _open(self) -> SyncPullConsumer:
+        made = await super()._open()
+        if self._polling is not None:
+            await self._polling.left()  # a cancelled poll: what it takes is put back first
+        return made
 
     queues = awaited(SyncPullConsumer.queues)
     seek = awaited(SyncPullConsumer.seek)
@@ -150,16 +160,14 @@ class PullConsumer(Face[SyncPullConsumer]):
         return [Message(message) for message in messages]
 
     async def _wait(self, consumer: SyncPullConsumer, count_max: int, seconds: float) -> list[SyncMessage]:
-        pending = self._waiter.submit(functools.partial(consumer._poll_once, count_max, seconds))
+        # What no task gets must not move the positions: it is put back.
+        polling = Opening(functools.partial(consumer._poll_once, count_max, seconds), consumer._rewind)
+        self._polling = polling
+        self._waiter.submit(polling.run)
         try:
-            return await asyncio.wrap_future(pending)
+            return await polling.wait() or []
         except asyncio.CancelledError:
-            # Whoever waited is gone, so the positions must not move: the thread is woken, and returns at once.
             consumer._wake()
-            if pending.cancel():
-                raise
-            with contextlib.suppress(TimeoutError, ShmqError):
-                consumer._rewind(pending.result(WAKE_TIMEOUT))
             raise
 
     async def positions(self) -> dict[int, int]:
@@ -169,8 +177,7 @@ class PullConsumer(Face[SyncPullConsumer]):
     async def close(self) -> None:
         """Stop reading; commits nothing. Twice is harmless."""
         self._waiter.stop()
-        if self._made is not None:
-            await offload(self._made.close)
+        await self._end(SyncPullConsumer.close)
 
     def __repr__(self) -> str:
         return f"<shmq.aio.PullConsumer {self.topic!r} group={self.group!r}>"

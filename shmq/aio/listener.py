@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shmq.aio.message import Message
-from shmq.aio.offload import offload
+from shmq.aio.offload import carried_out
+from shmq.aio.opening import Opening
 from shmq.aio.receiving import Receiving
 from shmq.client import options
 from shmq.client.consumers.lanes import Lanes
@@ -44,6 +45,7 @@ class Listener:
         self.function = function
         self._task_max = threads
         self._lanes = Lanes(ordered=ordered)
+        self._joining: Opening[PushConsumer] | None = None
         self._receiving: Receiving | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._late: set[asyncio.Task[None]] = set()  # calls that we have cancelled
@@ -54,7 +56,11 @@ class Listener:
         """Receive and call until stopped; the caller drains."""
         self._task, self._stopping = asyncio.current_task(), False
         consumer = PushConsumer(connection._consumer_context(), self.spec, self._lanes.forget)
-        self._receiving = Receiving(await offload(connection._add_consumer, consumer))
+        join = functools.partial(connection._add_consumer, consumer)
+        self._joining = Opening(join, PushConsumer.close).begin()
+        if await self._joining.wait() is None:
+            return  # stopped meanwhile
+        self._receiving = Receiving(consumer)
         fetching: asyncio.Task[list[SyncMessage]] | None = None
         try:
             while not consumer._stopped:
@@ -92,8 +98,10 @@ class Listener:
             for task in self._late:
                 task.cancel()
         if self._receiving is not None:
-            await offload(self._receiving.consumer.close)
-        self._receiving = None
+            await carried_out(self._receiving.consumer.close)
+        elif self._joining is not None:
+            await self._joining.refuse()
+        self._receiving = self._joining = None
         self._running.clear()
 
     def _start_calls(self, consumer: PushConsumer) -> None:
@@ -142,14 +150,19 @@ class Listeners:
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._tasks: dict[Listener, asyncio.Task[None]] = {}
+        self._stopping = asyncio.Lock()
         self._is_run = False  # `run()` waits, and raises what ended a listener
 
     def add(self, listener: Listener) -> None:
         """Register a listener; `start()` starts it."""
         self._listeners.append(listener)
 
-    def start(self, connection: SyncConnection) -> None:
+    async def start(self, connection: SyncConnection) -> None:
         """Start the listeners that do not run yet."""
+        async with self._stopping:
+            self._start(connection)
+
+    def _start(self, connection: SyncConnection) -> None:
         if not self._listeners:
             raise UsageError(
                 "there is no listener to run", hint='decorate one: @mq.listener("orders", group="billing")'
@@ -168,7 +181,7 @@ class Listeners:
 
     async def run(self, connection: SyncConnection, timeout: float) -> None:
         """Start, wait until stopped or cancelled, and drain for `timeout` seconds."""
-        self.start(connection)
+        await self.start(connection)
         self._is_run = True
         try:
             await asyncio.wait(set(self._tasks.values()), return_when=asyncio.FIRST_COMPLETED)
@@ -180,6 +193,10 @@ class Listeners:
 
     async def stop(self, timeout: float) -> list[BaseException]:
         """Stop receiving, wait for running calls, give back the rest; returns what had ended listeners before."""
+        async with self._stopping:  # a task that was cancelled may have left another stop going on
+            return await self._stop(timeout)
+
+    async def _stop(self, timeout: float) -> list[BaseException]:
         tasks, self._tasks = self._tasks, {}
         failures = []
         for listener, task in tasks.items():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq.aio.offload import offload, read_through
+from shmq.aio.offload import carried_out, read_through
+from shmq.aio.opening import Opening
 from shmq.shm.core import Message as SyncMessage
 
 if TYPE_CHECKING:
@@ -120,19 +121,20 @@ class Slot:
 
     async def commit(self) -> Receipt:
         """Publish it now."""
-        return await offload(self._slot.commit)
+        return await carried_out(self._slot.commit)
 
     async def abort(self) -> None:
         """Give the space back."""
-        await offload(self._slot.abort)
+        await carried_out(self._slot.abort)
 
     async def __aenter__(self) -> Self:
-        self._sync = await offload(self._reserve)
+        self._sync = await Opening(self._reserve, lambda slot: slot.abort()).begin().wait()
+        assert self._sync is not None, "only this task waits for it"
         self._sync.__enter__()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await offload(self._slot.__exit__, *exc)
+        await carried_out(self._slot.__exit__, *exc)
 
     @property
     def _slot(self) -> SyncSlot:

@@ -12,10 +12,10 @@ import functools
 import inspect
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from operator import attrgetter
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from shmq.client.producers.nowait import carry_out
 
@@ -28,8 +28,20 @@ async def offload(
     call: Callable[ParametersT, ResultT], *args: ParametersT.args, **kwargs: ParametersT.kwargs
 ) -> ResultT:
     """Run a call that ends by itself in a thread; the loop goes on meanwhile."""
+    return await submit(functools.partial(call, *args, **kwargs))
+
+
+async def carried_out(
+    call: Callable[ParametersT, ResultT], *args: ParametersT.args, **kwargs: ParametersT.kwargs
+) -> ResultT:
+    """The same of a call that must not be left out: a task that waits may be cancelled, the call is not."""
+    return await asyncio.shield(submit(functools.partial(call, *args, **kwargs)))
+
+
+def submit(call: Callable[..., ResultT], *given: Any) -> asyncio.Future[ResultT]:
+    """Begin a call in a thread."""
     inside = contextvars.copy_context()  # what is current here, such as a span, is so there
-    return await asyncio.get_running_loop().run_in_executor(None, functools.partial(inside.run, call, *args, **kwargs))
+    return asyncio.get_running_loop().run_in_executor(None, inside.run, call, *given)
 
 
 def awaited(
@@ -113,46 +125,3 @@ class Waiter:
                 continue  # from here on it can only be waited for, so no result gets lost
             carry_out(future, call)
             del entry, future, call
-
-
-class Opened(Generic[SyncT]):
-    """A twin whose sync object is made by `make` on first use, `async with`, or `await`."""
-
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, SyncT]]) -> None:
-        self._make = make
-        self._made: SyncT | None = None
-        self._making = asyncio.Lock()
-
-    async def _open(self) -> SyncT:
-        made = self._made
-        if made is None:
-            async with self._making:
-                made = self._made
-                if made is None:
-                    made = self._made = await self._make()
-                    self._opened(made)
-        return made
-
-    def _opened(self, made: SyncT) -> None:
-        """Take what the twin needs from the object just made."""
-
-    async def _ready(self) -> Self:
-        await self._open()
-        return self
-
-    def __await__(self) -> Generator[Any, Any, Self]:
-        return self._ready().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self._ready()
-
-
-class Face(Opened[SyncT]):
-    """The same of what is closed at the end of its `async with` block."""
-
-    async def close(self) -> None:
-        """Close; twice is harmless."""
-        raise NotImplementedError
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()

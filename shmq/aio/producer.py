@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Unpack
 
 from shmq.aio.message import Slot
-from shmq.aio.offload import offload
+from shmq.aio.opening import Opening
 from shmq.aio.sending import Sending, SendingFace
 from shmq.aio.transaction import Transaction
 from shmq.client import options
@@ -30,9 +31,9 @@ class Producer(SendingFace[SyncProducer]):
         group: str | None,
         timeout: float,
         link: Callable[[], Link],
-        make: Callable[[], Coroutine[Any, Any, SyncProducer]],
+        prepare: Callable[[], Coroutine[Any, Any, Opening[SyncProducer]]],
     ) -> None:
-        super().__init__(make)
+        super().__init__(prepare)
         self.group = group
         self._timeout = timeout
         self._link = link
@@ -55,15 +56,20 @@ class Producer(SendingFace[SyncProducer]):
     def transaction(self, topic: str, body: Body, **arguments: Any) -> Transaction:
         """Store one message that nobody sees before its transaction is committed; see `shmq.Producer.transaction`."""
 
-        async def begin() -> SyncTransaction:
-            return await offload((await self._open()).transaction, topic, body, **arguments)
+        async def prepare() -> Opening[SyncTransaction]:
+            begin = functools.partial((await self._open()).transaction, topic, body, **arguments)
+            return Opening(begin, _give_up)
 
-        return Transaction(begin)
+        return Transaction(prepare)
 
     async def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Store what `send_nowait` still holds, at most `timeout` seconds; then refuse further sends."""
-        if self._made is not None:
-            await offload(self._made.close, timeout)
+        await self._end(SyncProducer.close, timeout)
 
     def __repr__(self) -> str:
         return f"<shmq.aio.Producer group={self.group!r}>"
+
+
+def _give_up(transaction: SyncTransaction) -> None:
+    """Roll a transaction back that its task will not end: the task was cancelled."""
+    transaction.__exit__(asyncio.CancelledError, None, None)

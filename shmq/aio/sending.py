@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from shmq.aio.message import Slot
-from shmq.aio.offload import Face, SyncT, awaited, offload
+from shmq.aio.offload import SyncT, awaited, offload
+from shmq.aio.opening import Face
 from shmq.client.local_session import LocalSession as Session
 from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
 from shmq.client.producers.producer import Sender

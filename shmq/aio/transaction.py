@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shmq.aio.offload import Opened, offload
+from shmq.aio.offload import carried_out
+from shmq.aio.opening import Opened
 from shmq.client.transactions.transaction import Checker, TxState
 from shmq.errors import UsageError
 
@@ -20,8 +21,8 @@ class Transaction(Opened["SyncTransaction"]):
     """One message of a transaction: `async with p.transaction(…) as tx`, or `tx = await p.transaction(…)`."""
 
     async def __aexit__(self, *exc: Any) -> None:
-        # Shielded: a cancelled task must not leave in the middle what the broker would have to ask about.
-        await asyncio.shield(offload(self._open_one.__exit__, *exc))
+        # A cancelled task must not leave in the middle what the broker would have to ask about.
+        await carried_out(self._open_one.__exit__, *exc)
 
     @property
     def _open_one(self) -> SyncTransaction:
@@ -46,11 +47,11 @@ class Transaction(Opened["SyncTransaction"]):
 
     async def commit(self) -> Receipt:
         """Make the message visible and return where it is stored; see `shmq.Transaction.commit`."""
-        return await asyncio.shield(offload(self._open_one.commit))
+        return await carried_out(self._open_one.commit)
 
     async def rollback(self) -> None:
         """Never let the message be seen; see `shmq.Transaction.rollback`."""
-        await asyncio.shield(offload(self._open_one.rollback))
+        await carried_out(self._open_one.rollback)
 
     def __repr__(self) -> str:
         return repr(self._made) if self._made is not None else "<shmq.aio.Transaction not begun>"
