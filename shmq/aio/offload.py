@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from shmq.client.producers.nowait import carry_out
+from shmq.client.background import begun, carry_out
 
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
@@ -41,7 +41,10 @@ async def carried_out(
 def submit(call: Callable[..., ResultT], *given: Any) -> asyncio.Future[ResultT]:
     """Begin a call in a thread."""
     inside = contextvars.copy_context()  # what is current here, such as a span, is so there
-    return asyncio.get_running_loop().run_in_executor(None, inside.run, call, *given)
+    try:
+        return asyncio.get_running_loop().run_in_executor(None, inside.run, call, *given)
+    except RuntimeError:  # the main thread has ended, and with it every executor
+        return asyncio.wrap_future(begun(functools.partial(inside.run, call, *given), name="shmq-aio-last"))
 
 
 def awaited(

@@ -8,7 +8,6 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from shmq.client.background import carry_out
 from shmq.errors import FlowControl, UsageError
 
 Call = Callable[[], Any]
@@ -88,16 +88,3 @@ class NowaitQueue:
                 continue
             carry_out(future, call)
             del future, call
-
-
-def carry_out(future: Future[Any], call: Call) -> None:
-    """Run a call and end its future with what came of it; nothing is raised, the thread has other futures to serve."""
-    try:
-        try:
-            result = call()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-    except BaseException:  # out of a callback; the future itself reports an Exception only
-        logging.getLogger("shmq").exception("a callback of a send failed")

@@ -27,6 +27,7 @@ from typing import Any, Self
 
 import msgspec
 
+from shmq.client.background import started
 from shmq.client.wire import NOBODY, guarded, reply_of
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
@@ -172,7 +173,11 @@ class ControlChannel:
                 time.sleep(_RECONNECT_PAUSE_MIN)
         _clients.add(client)
         client._thread = threading.Thread(target=client._run, name="shmq-control", daemon=True)
-        client._thread.start()
+        try:
+            started(client._thread)
+        except BaseException:
+            client._link.finish()
+            raise
         return client
 
     @property

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import ssl
@@ -26,8 +27,17 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from shmq.client.background import begun, started
 from shmq.client.place import Address, RemoteOptions
-from shmq.errors import BrokerNotRunning, PermissionDenied, ProtocolError, RequestTimeout, ShmqError, UsageError
+from shmq.errors import (
+    BrokerNotRunning,
+    ConnectError,
+    PermissionDenied,
+    ProtocolError,
+    RequestTimeout,
+    ShmqError,
+    UsageError,
+)
 from shmq.protocol.acl import sign
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
@@ -225,7 +235,11 @@ class Network:
         with above_standard:
             self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="shmq-remote", daemon=True)
-        self._thread.start()
+        try:
+            started(self._thread)
+        except BaseException:
+            self.loop.close()
+            raise
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -383,7 +397,7 @@ class Network:
 
     async def _connect(self, address: Address) -> socket.socket:
         with above_standard:  # it opens sockets and files
-            found = await self.loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            found = await _found(address)
         failure: OSError | None = None
         for family, kind, protocol, _, target in found:
             with above_standard:
@@ -416,7 +430,18 @@ class Network:
             if all(channel.ended for channel in self._channels.values()):
                 break
             await asyncio.sleep(0.001)
-        await self.loop.shutdown_default_executor()
+
+
+async def _found(address: Address) -> list[Any]:
+    """Look an address up: a number here, a name on a thread of its own, as a name service may take long."""
+    look = functools.partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+    with contextlib.suppress(socket.gaierror):
+        return look(flags=socket.AI_NUMERICHOST)
+    try:
+        looking = begun(look, name="shmq-look-up")
+    except ConnectError:  # the process ends: nothing else has to go on
+        return look()
+    return await asyncio.wrap_future(looking)
 
 
 def _close(connected: socket.socket | None) -> None:

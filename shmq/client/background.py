@@ -1,0 +1,58 @@
+"""Calls on other threads: what a thread of ours does with one, and a thread of its own for one.
+
+Not an executor: that refuses work once the main thread has ended, while threads that are no daemons, and functions of
+`atexit`, still connect, send and close.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from shmq.errors import ConnectError
+
+ResultT = TypeVar("ResultT")
+
+
+def carry_out(future: Future[Any], call: Callable[[], Any]) -> None:
+    """Run a call and end its future with what came of it; nothing is raised, the thread has other futures to serve."""
+    try:
+        try:
+            result = call()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+    except BaseException:  # out of a callback; the future itself reports an Exception only
+        logging.getLogger("shmq").exception("a callback of a future failed")
+
+
+def begun(call: Callable[[], ResultT], *, name: str) -> Future[ResultT]:
+    """Run a call on a thread of its own, which keeps no process alive.
+
+    Raises:
+        ConnectError: no thread can be started any more.
+    """
+    future: Future[ResultT] = Future()
+    future.set_running_or_notify_cancel()  # who waits may be cancelled, the call is not
+    started(threading.Thread(target=carry_out, args=(future, call), name=name, daemon=True))
+    return future
+
+
+def started(thread: threading.Thread) -> threading.Thread:
+    """Start a thread without which there is no connection.
+
+    Raises:
+        ConnectError: no thread can be started any more.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise ConnectError(
+            f"a connection needs a thread of its own, and none can be started: {error}",
+            hint="connect before the program ends (Python 3.12 starts none in functions of atexit), or see `ulimit -u`",
+        ) from error
+    return thread
