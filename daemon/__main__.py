@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, USAGE, exit_code_of
 from shmq.daemon.options import COMMAND_LINE, Options
+from shmq.daemon.standard_streams import never_wait
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
 from shmq.shm.descriptors import open_standard
@@ -211,4 +212,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    never_wait()
     sys.exit(main())

@@ -22,7 +22,16 @@ def make_counters(instance: Instance, log: EventLog, *, bridges: int) -> None:
 
 
 def own_counters(instance: Instance, writer: int, log: EventLog) -> Counters:
-    """Return where the calling process counts; see `KEEPER` and `BRIDGE` of `shmq.shm.counters`."""
+    """Return where the calling process counts; see `KEEPER` and `BRIDGE` of `shmq.shm.counters`.
+
+    Its log counts there, too.
+    """
+    counters = _opened(instance, writer, log)
+    log.count_in(counters)
+    return counters
+
+
+def _opened(instance: Instance, writer: int, log: EventLog) -> Counters:
     if not (SHM_DIRECTORY / counters_name(instance)[1:]).exists():
         return LooseCounters()  # the keeper could not make it, and has said so
     try:

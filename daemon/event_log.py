@@ -9,16 +9,17 @@ A line has a name and fields, as text or as JSON.
     10 lines      of a cause in 10 s; the next line of it says suppressed=N, or when none comes, log.suppressed does
 
 Rules: (1) a line is written with one system call, so the processes of a broker can share a stderr;
-(2) a line that cannot be written is dropped: a full pipe must not stop a broker;
-(3) what is left out is counted, and the count is said;
-(4) no message bodies: values are names, numbers and reasons, and a line is cut at 8 KiB;
-(5) an exception nobody caught, and what libraries log, are events as well.
+(2) a line that cannot be written at once is dropped: a full pipe must not stop a broker (`standard_streams.py`);
+(3) what is left out is counted, and the count is said: of dropped lines before the next one that can be written, and
+by `shmq health`;
+(4) no message bodies: values are names, numbers and reasons, and a line is cut at what a pipe takes as a whole;
+(5) an exception nobody caught, and what libraries log, are events as well; faults of ours are counted.
 """
 
-import contextlib
 import json
 import logging
 import os
+import select
 import sys
 import threading
 import time
@@ -28,12 +29,20 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-_LINE_BYTES_MAX = 8192
+from shmq.metrics.family import INTERNAL_ERRORS, LATEST, LOG_LINES_DROPPED
+from shmq.shm.counters import Counter, Counters, LooseCounters
+
+INTERNAL_ERROR = "internal.error"
+_FAULT = "process.fault"
+
+_LINE_BYTES_MAX = select.PIPE_BUF - 1
 _LINES_PER_CAUSE = 10
 _WINDOW_SECONDS = 10.0
 _CAUSES_MAX = 256
 _CAUSE_CHARACTERS = 24
 _SUPPRESSED = "log.suppressed"
+_DROPPED = "log.dropped"
+_ALWAYS = ("time", "process", "event")
 
 
 @dataclass(slots=True)
@@ -68,7 +77,13 @@ class EventLog:
         self._descriptor = descriptor
         self._now = now
         self._causes: dict[tuple[str, str], _Cause] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler or a finalizer may come in between
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._unsaid = 0  # lines dropped since that was said
+        self._is_torn = False  # whether a part of a line was the last that was written
+        self._totals: dict[str, tuple[Counter, Counter]] = {}
+        self.count_in(LooseCounters())
 
     def __call__(self, event: str, *, about: str = "", **values: Any) -> None:
         """Write one event.
@@ -78,23 +93,41 @@ class EventLog:
             values: numbers, strings, or lists of them.
         """
         with self._lock:
+            if event in (INTERNAL_ERROR, _FAULT):
+                self._count(INTERNAL_ERRORS)
             self._tell_ended()
             # A line with a text of its own has as many causes as beginnings.
             suppressed = self._admit((event, about or str(values.get("text", ""))[:_CAUSE_CHARACTERS]))
-        if suppressed is not None:
-            self._write(event, {**values, "suppressed": suppressed} if suppressed else values)
+            if suppressed is not None:
+                self._write(event, {**values, "suppressed": suppressed} if suppressed else values)
 
     def tick(self) -> None:
         """Say what was left out since; called now and then, so that it is said when no line follows."""
         with self._lock:
             self._tell_ended()
+            self._say_dropped()
+
+    def count_in(self, counters: Counters) -> None:
+        """Count dropped lines and faults of ours there from now on, with what was counted before."""
+        with self._lock:
+            for family in (LOG_LINES_DROPPED, INTERNAL_ERRORS):
+                total, latest = counters.counter(family), counters.counter(family + LATEST)
+                if before := self._totals.get(family):
+                    total.add(before[0].value)
+                    latest.set(max(latest.value, before[1].value))
+                self._totals[family] = total, latest
 
     def own_everything(self) -> None:
-        """Make events of exceptions that nobody catches and of what libraries log; for the process' start."""
+        """Make events of exceptions and warnings that nobody catches and of what libraries log; for the process' start.
+
+        Each of them would write to stderr itself, where a line may be torn and is not counted.
+        """
         sys.excepthook = self._uncaught
+        sys.unraisablehook = lambda hook: self._uncaught(hook.exc_type, hook.exc_value, hook.exc_traceback)
         threading.excepthook = lambda hook: self._uncaught(
             hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback
         )
+        logging.captureWarnings(True)
         logging.getLogger().addHandler(_Handler(self))
 
     # -- limits
@@ -135,9 +168,20 @@ class EventLog:
     def _uncaught(self, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None and not issubclass(kind, KeyboardInterrupt | SystemExit):
             text = "".join(traceback.format_exception(kind, error, trace, limit=-8))
-            self("process.fault", reason=f"{kind.__name__}: {error}", trace=text)
+            self(_FAULT, reason=f"{kind.__name__}: {error}", trace=text)
 
     def _write(self, event: str, values: dict[str, Any]) -> None:
+        self._say_dropped()
+        if self._unsaid or not self._put(event, values):
+            self._unsaid += 1
+            self._count(LOG_LINES_DROPPED)
+
+    def _say_dropped(self) -> None:
+        if self._unsaid and self._put(_DROPPED, {"dropped": self._unsaid}):
+            self._unsaid = 0
+
+    def _put(self, event: str, values: dict[str, Any]) -> bool:
+        """Write one line; False when that cannot be done now."""
         now = time.time()
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
         if self._json:
@@ -146,8 +190,20 @@ class EventLog:
             line = " ".join(
                 (moment, self._process, event, *(f"{name}={_text(value)}" for name, value in values.items()))
             ).encode(errors="backslashreplace")[:_LINE_BYTES_MAX]
-        with contextlib.suppress(OSError):
-            os.write(self._descriptor, line + b"\n")
+        line = b"\n" * self._is_torn + line + b"\n"
+        if not self._poll.poll(0):  # the descriptor may be one that waits
+            return False
+        try:
+            written = os.write(self._descriptor, line)
+        except OSError:
+            return False
+        self._is_torn = written < len(line)  # a terminal takes as much as it has room for
+        return not self._is_torn
+
+    def _count(self, family: str) -> None:
+        total, latest = self._totals[family]
+        total.add()
+        latest.set(time.time_ns() // 1_000_000)
 
 
 class _Handler(logging.Handler):
@@ -165,8 +221,14 @@ class _Handler(logging.Handler):
 def _json_line(values: dict[str, Any]) -> bytes:
     """One object, also when it would be too long: then its longest texts are cut, and it says so."""
     line = json.dumps(values, default=str).encode()
-    if len(line) > _LINE_BYTES_MAX:
-        short = {name: value if isinstance(value, int | float) else str(value)[:512] for name, value in values.items()}
+    for characters in (512, 32, 0):
+        if len(line) <= _LINE_BYTES_MAX:
+            break
+        short = {
+            name: value if isinstance(value, int | float) or name in _ALWAYS else str(value)[:characters]
+            for name, value in values.items()
+            if characters or name in _ALWAYS
+        }
         line = json.dumps({**short, "cut": True}, default=str).encode()
     return line
 

@@ -10,11 +10,12 @@ import asyncio
 import importlib
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shmq.daemon.event_log import EventLog
+from shmq.daemon.event_log import INTERNAL_ERROR, EventLog
 
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -24,10 +25,18 @@ def run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
     with _signals_restored(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         loop = runner.get_loop()
         # Faults in callbacks end their connection; the loop's own report would be many lines a second.
-        loop.set_exception_handler(
-            lambda _, context: log("loop.error", reason=repr(context.get("exception") or context))
-        )
+        loop.set_exception_handler(lambda _, context: _tell(log, context))
         return runner.run(main)
+
+
+def _tell(log: EventLog, context: dict[str, Any]) -> None:
+    """A network that fails is one event, a fault of ours another, which is counted."""
+    error = context.get("exception")
+    if error is None or isinstance(error, OSError):
+        log("loop.error", reason=repr(error or context))
+    else:
+        trace = "".join(traceback.format_exception(error, limit=-4))
+        log(INTERNAL_ERROR, where=str(context.get("message", "a callback")), trace=trace)
 
 
 def stop_event(asked_before: threading.Event | None = None) -> asyncio.Event:

@@ -9,10 +9,13 @@ time.
     left out    said once in `TICKS_PER_SUMMARY` ticks: how many lines, and whose most of them were
 
 Invariant: nothing is left out in silence, and what the limiter says itself is one line in `TICKS_PER_SUMMARY` ticks.
+A fault of ours is no peer's doing: the log behind counts and limits those itself.
 """
 
 from collections import Counter
 from collections.abc import Callable
+
+from shmq.daemon.event_log import INTERNAL_ERROR
 
 PEER_LINES_MAX = 4
 TICKS_PER_LINE = 10
@@ -32,6 +35,9 @@ class LimitedLog:
 
     def __call__(self, event: str, *, about: str = "", **values: object) -> None:
         """Write an event; `about` is the peer that caused it."""
+        if event == INTERNAL_ERROR:
+            self._log(event, **values)
+            return
         if (about and self._lines_of[about] >= PEER_LINES_MAX) or self._lines >= self._lines_max:
             self._left_out[about] += 1
             return

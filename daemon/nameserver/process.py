@@ -59,6 +59,7 @@ class NameServerOptions:
 def run_nameserver(options: NameServerOptions) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
     log = EventLog("nameserver", options.log_format)
+    log.own_everything()
     os.umask(_UMASK)
     try:
         return run_loop(_serve(options, log), log)

@@ -20,7 +20,9 @@ from shmq.metrics.family import (
     GAUGE,
     HISTOGRAM,
     INFO,
+    INTERNAL_ERRORS,
     KEEPER,
+    LOG_LINES_DROPPED,
     SCRUB_BYTES,
     SCRUB_DAMAGES,
     SCRUB_REPAIRS,
@@ -263,6 +265,18 @@ _OWN = (
         "seconds",
         FAST_BOUNDS,
         SECOND,
+    ),
+    Family(
+        LOG_LINES_DROPPED,
+        COUNTER,
+        "Lines of the broker's log that could not be written: stderr is full and not read, or closed.",
+        "counted by the keeper and the bridges; its log: `log.dropped`; `shmq health`",
+    ),
+    Family(
+        INTERNAL_ERRORS,
+        COUNTER,
+        "Faults of the broker itself, each with a trace in its log.",
+        "the same; its log: `internal.error`, `process.fault`; `shmq health`",
     ),
     Family("shmq_requests_failed", COUNTER, "Requests answered with an error.", BRIDGE, ("class",)),
     Family(

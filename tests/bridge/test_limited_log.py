@@ -27,6 +27,14 @@ def test_one_peer_has_few_lines_and_leaves_the_others_theirs() -> None:
     assert len(lines) == PEER_LINES_MAX + 3, "one more, after a while"
 
 
+def test_faults_of_ours_are_never_left_out_here() -> None:
+    log, lines = new_log()
+    for _ in range(100):
+        log("closed")
+        log("internal.error", about="10.0.0.1")
+    assert [event for event, _ in lines].count("internal.error") == 100
+
+
 def test_all_together_have_a_limit() -> None:
     log, lines = new_log()
     for number in range(1000):

@@ -2,8 +2,14 @@
 
 import json
 import os
+import select
+
+import pytest
 
 from shmq.daemon.event_log import EventLog
+from shmq.metrics.family import INTERNAL_ERRORS, LOG_LINES_DROPPED
+from shmq.shm.counters import LooseCounters
+from tests.supervisor.unread_output import KINDS, unread_output
 
 
 def lines(log_format: str, **values: object) -> str:
@@ -36,3 +42,55 @@ def test_a_closed_stderr_does_not_end_the_broker() -> None:
     os.close(reading)
     EventLog("keeper", descriptor=writing)("log.rolled")
     os.close(writing)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("waits", [True, False], ids=["a descriptor that waits", "one that does not"])
+def test_a_line_that_cannot_be_written_at_once_is_dropped_and_counted(kind: str, waits: bool) -> None:
+    counters = LooseCounters()
+    with unread_output(kind) as (writing, _):
+        os.set_blocking(writing, waits)
+        log = EventLog("keeper", descriptor=writing)
+        log("log.rolled")
+        log.count_in(counters)
+        log("log.rolled")
+        log.tick()
+    assert counters.counter(LOG_LINES_DROPPED).value == 2
+
+
+@pytest.mark.parametrize("follows", ["a line", "a tick"])
+def test_the_next_line_that_can_be_written_says_how_many_were_dropped(follows: str) -> None:
+    with unread_output("pipe") as (writing, reading):
+        log = EventLog("keeper", "json", descriptor=writing)
+        for _ in range(3):
+            log("log.rolled")
+        while select.select([reading], [], [], 0)[0]:
+            os.read(reading, 1 << 20)
+        if follows == "a line":
+            log("flush.slow", files=3)
+        else:
+            log.tick()
+        log.tick()
+        first, *others = [json.loads(line) for line in os.read(reading, 1 << 20).splitlines()]
+    assert (first["event"], first["dropped"]) == ("log.dropped", 3)
+    assert [event["event"] for event in others] == (["flush.slow"] if follows == "a line" else [])
+
+
+def test_a_line_fits_a_pipe_as_a_whole_whatever_it_says() -> None:
+    many = {f"field_{number}": "x" * 600 for number in range(40)}
+    for values in ({"trace": "ä" * 50_000}, many, {"field" * 2000: 1}):
+        for log_format in ("text", "json"):
+            line = lines(log_format, **values)
+            assert len(line) <= select.PIPE_BUF and line.endswith("\n") and line.count("\n") == 1
+            assert log_format == "text" or json.loads(line)["event"] == "log.rolled"
+
+
+def test_faults_of_ours_are_counted_also_those_whose_line_is_left_out() -> None:
+    counters = LooseCounters()
+    with open(os.devnull, "wb") as nothing:
+        log = EventLog("bridge", descriptor=nothing.fileno())
+        log.count_in(counters)
+        for _ in range(100):
+            log("internal.error", where="a tick")
+            log("connection.closed")
+    assert counters.counter(INTERNAL_ERRORS).value == 100

@@ -92,17 +92,24 @@ def test_a_line_that_would_be_too_long_is_still_one_object() -> None:
 
 def test_faults_and_the_words_of_libraries_are_events_too() -> None:
     program = """
-import logging, threading
+import logging, threading, warnings
 from shmq.daemon.event_log import EventLog
 EventLog("bridge", "json").own_everything()
 logging.getLogger("asyncio").warning("slow: %s", 3)
 thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()
+warnings.warn("old", RuntimeWarning)
+class Unraisable:
+    def __del__(self):
+        {}["missing"]
+Unraisable()
 raise ValueError("two\\nlines")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    library, of_thread, of_main = [json.loads(line) for line in done.stderr.splitlines()]
+    library, of_thread, warned, of_finalizer, of_main = [json.loads(line) for line in done.stderr.splitlines()]
     assert (library["event"], library["source"], library["text"]) == ("library.message", "asyncio", "slow: 3")
     assert of_thread["event"] == "process.fault" and of_thread["reason"].startswith("ZeroDivisionError")
+    assert (warned["event"], warned["source"]) == ("library.message", "py.warnings") and "old" in warned["text"]
+    assert of_finalizer["event"] == "process.fault" and of_finalizer["reason"] == "KeyError: 'missing'"
     assert of_main["reason"] == "ValueError: two\nlines" and "Traceback" in of_main["trace"]
     assert logging.getLogger().handlers is not None
 

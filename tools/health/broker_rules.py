@@ -8,7 +8,7 @@ from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Broker, Claim, Lock, Process, Snapshot
+from shmq.tools.observe.snapshot import Broker, Claim, Counted, Lock, Process, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
@@ -19,6 +19,8 @@ _WITHOUT = {
     "replication": "slaves on other hosts do not get what is stored here now",
     "bridge": "no client can connect, join a group or use TCP; who is connected goes on sending and reading",
 }
+_LINES_TOLD_SECONDS = 3600.0
+_FAULTS_TOLD_SECONDS = 86400.0
 _READ_ONLY = {
     1: (
         "a write to the store's disk failed, and after that nothing can be promised to be stored",
@@ -45,6 +47,8 @@ def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Find
     if not snapshot.broker.generation or any(fault.kind == "ForeignNamespace" for fault in snapshot.faults):
         return  # its processes have other numbers here: nobody can say from here whether they live
     yield from _daemon(snapshot, thresholds)
+    if snapshot.counted is not None:
+        yield from _counted(snapshot.counted)
     yield from _store(snapshot)
     yield from _replicas(snapshot)
     if snapshot.replication is not None:
@@ -115,6 +119,22 @@ def _daemon(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
             up = f", up {age_text(supervisor.age)}" if supervisor and supervisor.age is not None else ""
             pids = ", ".join(f"{process.role} {process.pid}" for process in own)
             yield Finding("daemon", Verdict.OK, f"{pids}{up}", measures=measures)
+
+
+def _counted(counted: Counted) -> Iterator[Finding]:
+    """What is counted is told for a while after the last time."""
+    count, age = counted.log_lines_dropped, counted.log_lines_dropped_age
+    if age is not None and age < _LINES_TOLD_SECONDS:
+        what = f"{plural(count, 'line')} of the broker's log could not be written, the last {age_text(age)} ago"
+        why = "its stderr is full because nothing reads it: a pager, a log shipper that hangs, Ctrl-S; or was closed"
+        do = "read it again (Ctrl-Q in its terminal), or start it so: shmq serve --detach --log-file FILE"
+        yield Finding("daemon", Verdict.WARNING, what, "stderr", why, do, {"log_lines_dropped": Measure(count, "c")})
+    count, age = counted.internal_errors, counted.internal_errors_age
+    if age is not None and age < _FAULTS_TOLD_SECONDS:
+        what = f"{plural(count, 'fault')} inside the broker, the last {age_text(age)} ago"
+        why = "a defect of shmq: what was being served then has failed, the rest went on"
+        do = "report it with the lines internal.error and process.fault of its log"
+        yield Finding("daemon", Verdict.WARNING, what, "faults", why, do, {"internal_errors": Measure(count, "c")})
 
 
 def _finding_dead(snapshot: Snapshot, what: str) -> Finding:

@@ -30,6 +30,7 @@ from shmq.tools.observe.segments import collect_segments
 from shmq.tools.observe.snapshot import (
     Broker,
     Client,
+    Counted,
     Disk,
     Fault,
     Group,
@@ -245,3 +246,11 @@ class Look:
             tables_rewritten=state.tables_rewritten,
             indexes_rebuilt=state.indexes_rebuilt,
         )
+
+    def counted(self) -> Counted | None:
+        """What keeper and bridges count of themselves."""
+        if self.instance is None:
+            return None
+        from shmq.tools.observe.counted import collect_counted
+
+        return collect_counted(self.instance)

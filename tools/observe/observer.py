@@ -6,7 +6,7 @@ Nothing is written. What cannot be opened becomes a fault of the snapshot; the r
         first = observer.snapshot()
         second = observer.snapshot()          rates are differences of two snapshots; the mapping is kept between them
 
-    depth     processes               log                 groups                cost
+    depth     processes               log                 groups, counted       cost
     quick     state                   ends, spare, behind none                  3 ms
     usual     CPU, RSS, fds           as quick            lag, ready, oldest    + 0.1 ms a process, 1 us a queue
     deep      USS, PSS, mappings      and residency       as usual              + 2 ms a process
@@ -94,6 +94,7 @@ class Observer:
             scrub=look.scrub(),
             refused=refused,
             replication=look.replication(),
+            counted=None if depth == "quick" else look.counted(),
         )
 
     def _attached(self, look: Look) -> Store | None:

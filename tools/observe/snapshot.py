@@ -15,6 +15,7 @@
       refused     members whose subscription cannot be served                 roster.json
       recovery    what the last one found                                     instance.json
       scrub       what the checks in the background found                     shmq.scrub in the store
+      counted     lost lines of the broker's log, faults of its own           counters segment
       faults      what could not be read, and why
 
 The types are named tuples whose annotations are not postponed: twenty data classes, or every annotation compiled once
@@ -314,6 +315,15 @@ class Scrub(NamedTuple):
     indexes_rebuilt: int = 0
 
 
+class Counted(NamedTuple):
+    """What keeper and bridges count of themselves since the segments were made; ages of the latest, None without."""
+
+    log_lines_dropped: int
+    log_lines_dropped_age: float | None
+    internal_errors: int
+    internal_errors_age: float | None
+
+
 class Replica(NamedTuple):
     """One slave that is connected; `shmq.shm.links` says what its states mean."""
 
@@ -401,6 +411,7 @@ class Snapshot(NamedTuple):
     scrub: Scrub | None = None
     refused: tuple[Refusal, ...] = ()
     replication: Replication | None = None
+    counted: Counted | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain dicts and lists, as JSON carries it."""

@@ -17,6 +17,7 @@ from shmq.tools.observe.snapshot import (
     Broker,
     Claim,
     Client,
+    Counted,
     Departure,
     Disk,
     Fault,
@@ -181,6 +182,15 @@ def test_the_client_judges_a_broker_as_the_command_does(
     broker = BROKER._replace(keeper_beat_age=beat, read_only=reason, retired=retired)
     theirs = worst(judged(broker=broker, log=LOG._replace(allocated_end=1000 + ahead)))
     assert store_health(store, alive=True).verdict == theirs.name
+
+
+def test_lost_lines_are_told_for_an_hour_and_faults_for_a_day() -> None:
+    lines = only(judged(counted=Counted(12, 3599.0, 0, None)))
+    assert lines[:2] == ("daemon", WARNING) and "12 lines" in lines[2]
+    faults = only(judged(counted=Counted(0, None, 1, 86399.0)))
+    assert faults[:2] == ("daemon", WARNING) and "1 fault inside" in faults[2]
+    for counted in (Counted(0, None, 0, None), Counted(12, 3600.0, 1, 86400.0)):
+        assert judged(counted=counted) == []
 
 
 def test_a_part_of_the_broker_that_is_missing_or_dead_is_critical() -> None:

@@ -1,0 +1,49 @@
+"""Descriptors 1 and 2 of a daemon process: whatever writes there, in Python or in C, never waits for a reader.
+
+A pipe that is full because its reader hangs, or a terminal under Ctrl-S, would hold whoever writes: the bridge with all
+its connections, the keeper with the disk, the supervisor with its signals.
+
+    pipe, terminal      opened once more, without waiting; what does not fit is dropped with EAGAIN
+    file, /dev/null     left as it is: it takes what comes
+    socket, and what may not be opened again (another user's)   left; `event_log.py` asks before each line
+
+Rules: (1) O_NONBLOCK belongs to an open file, which the user's shell and other programs share, so it is set on one of
+our own only; our children inherit that one;
+(2) sys.stdout and sys.stderr keep nothing back: what they could not write would be written, or fail, at the end;
+(3) a terminal that stops whoever writes in the background (`stty tostop`) stops no process of a broker.
+"""
+
+import contextlib
+import io
+import os
+import signal
+import stat
+import sys
+
+_NAMES = {1: "stdout", 2: "stderr"}
+
+
+def never_wait() -> None:
+    """Make it so; for the first moment of a process that is nothing but a daemon."""
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    for descriptor, name in _NAMES.items():
+        with contextlib.suppress(OSError):  # closed: there is nothing to wait for
+            open_again(descriptor)
+            raw = io.FileIO(descriptor, "w", closefd=False)
+            stream = io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", write_through=True)
+            setattr(sys, name, stream)
+
+
+def open_again(descriptor: int) -> None:
+    """Put an open file of our own in the place of a pipe or terminal, one that does not wait.
+
+    Raises:
+        OSError: the descriptor is closed.
+    """
+    kind = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(kind) or os.isatty(descriptor)) or not os.get_blocking(descriptor):
+        return
+    with contextlib.suppress(OSError):  # no reader is left, or the file is not ours to open
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        os.dup2(own, descriptor)
+        os.close(own)

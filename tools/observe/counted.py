@@ -1,0 +1,34 @@
+"""What keeper and bridges count of themselves, read from the counters segment: who is hung or dead is read as well."""
+
+from __future__ import annotations
+
+import time
+
+from shmq.errors import SegmentError
+from shmq.metrics.family import INTERNAL_ERRORS, LATEST, LOG_LINES_DROPPED
+from shmq.shm.counter_reader import open_counters
+from shmq.shm.instance import Instance
+from shmq.tools.observe.snapshot import Counted
+
+
+def collect_counted(instance: Instance) -> Counted | None:
+    """Return it; None where there are no counters, or we may not read them."""
+    try:
+        reader = open_counters(instance)
+    except SegmentError:
+        return None
+    try:
+        entries = [entry for block in reader.blocks() for entry in block.entries]
+    finally:
+        reader.close()
+
+    def words(family: str) -> list[int]:
+        return [entry.words[0] for entry in entries if entry.family == family]
+
+    def age(family: str) -> float | None:
+        latest_ms = max(words(family + LATEST), default=0)
+        return max(0.0, time.time() - latest_ms / 1000) if latest_ms else None
+
+    return Counted(
+        sum(words(LOG_LINES_DROPPED)), age(LOG_LINES_DROPPED), sum(words(INTERNAL_ERRORS)), age(INTERNAL_ERRORS)
+    )
