@@ -33,6 +33,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from shmq.client.client_id import pid_of as pid_of
+from shmq.client.kinds import check_wait
+from shmq.client.timetable import check_move
 from shmq.errors import BrokerNotRunning, UsageError
 from shmq.shm.descriptors import above_standard
 
@@ -90,7 +92,7 @@ class Broker:
     ) -> None:
         self.name = name or f"test-{os.getpid()}-{next(_serial)}"
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
-        self._timeout = timeout
+        self._timeout = check_wait(timeout, START_TIMEOUT)
         is_small = settings.pop("small", True)
         network = {"clock": clock, "tcp": tcp, "listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0"}
         if clock == "frozen":
@@ -223,7 +225,7 @@ class Broker:
         Raises:
             AssertionError: fewer came within `timeout` seconds; by default 2, and more on a busy machine.
         """
-        timeout = _look_timeout() if timeout is None else timeout
+        timeout = check_wait(timeout, _look_timeout())
         deadline = time.monotonic() + timeout
         found: list[Message] = []
         while len(found) < n:
@@ -249,7 +251,7 @@ class Broker:
         Raises:
             AssertionError: there were fewer after `timeout` seconds; by default 2, and more on a busy machine.
         """
-        timeout = _look_timeout() if timeout is None else timeout
+        timeout = check_wait(timeout, _look_timeout())
         deadline = time.monotonic() + timeout
         while len(letters := self._watch().admin.dlq(group)) < n:
             if time.monotonic() >= deadline:
@@ -273,6 +275,7 @@ class Broker:
         ordered messages and those that are given back for a second or less. Limits of TCP connections that are no
         member's, such as that of a silent one, pass with the frozen clock.
         """
+        seconds = check_move(seconds)
         connections = self._connections()
         for connection in connections:
             connection._live().readers.settle()  # what was acknowledged before counts

@@ -236,6 +236,8 @@ uint64_t deadline_after(const PyStore *self, double seconds);
 bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds);
 /* None or NULL leaves *seconds as it is. */
 bool seconds_from(struct core_state *state, PyObject *value, const char *name, double *seconds);
+/* A new reference to an int, of any library's; NULL with an exception for what is none, True and False included. */
+PyObject *whole_from(PyObject *value);
 bool store_format(PyStore *self, PyObject *format); /* py_format.c: fill mapped, zeroed segments */
 bool store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;

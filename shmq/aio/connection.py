@@ -136,7 +136,7 @@ class Connection(SendingFace[SyncConnection], Placed):
     ) -> Message:
         """Send a message that somebody is to answer, and return the answer; see `shmq.Connection.request`."""
         made = await self._open()
-        seconds = self._timeout if timeout is None else timeout
+        seconds = check_wait(timeout, self._timeout)
         if made._observer is None:
             return await self._ask(made, topic, body, seconds, arguments)
         with made._observer.asking(topic, body, {**arguments}) as carrying:
@@ -185,7 +185,7 @@ class Connection(SendingFace[SyncConnection], Placed):
         """Return a producer with a timeout of its own, and `send_nowait`; see `shmq.Connection.producer`."""
         call = functools.partial(SyncConnection.producer, group=group, timeout=timeout, **arguments)
         prepare = self._preparing(call, SyncProducer.close)
-        return Producer(group, self._timeout if timeout is None else timeout, self._link, prepare)
+        return Producer(group, check_wait(timeout, self._timeout), self._link, prepare)
 
     @taking(SyncConnection.subscribe)
     def subscribe(self, topic: str, **arguments: Any) -> Subscription:

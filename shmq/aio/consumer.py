@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from shmq.aio.message import Message
 from shmq.aio.offload import Waiter, awaited
 from shmq.aio.opening import Face, Opening
-from shmq.aio.receiving import Receiving
+from shmq.aio.receiving import WAIT_MAX, Receiving
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer as SyncConsumer
 from shmq.client.consumers.consumer import Subscription as SyncSubscription
@@ -19,6 +19,7 @@ from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
 from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.consumers.simple import check_invisible
 from shmq.client.place import is_remote
+from shmq.client.spec import check_poll
 from shmq.errors import UsageError
 from shmq.shm.core import Message as SyncMessage
 
@@ -98,7 +99,7 @@ class Subscription(Consumer[SyncSubscription]):
     async def receive(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
         """Return at most `max` messages; [] when none came within `wait` seconds."""
         receiving = await self._receiver()
-        return [Message(message) for message in await receiving.fetch(max, wait)]
+        return [Message(message) for message in await receiving.fetch(*check_poll(max, wait))]
 
 
 class SimpleConsumer(Consumer[SyncSimpleConsumer]):
@@ -118,11 +119,11 @@ class SimpleConsumer(Consumer[SyncSimpleConsumer]):
         self, max: int = options.RECEIVE_MAX, wait: float = 0.0, *, invisible: float | None = None
     ) -> list[Message]:
         """Return at most `max` messages; [] when none came within `wait` seconds."""
-        if invisible is not None:
-            check_invisible(invisible)
+        hidden = None if invisible is None else check_invisible(invisible)
         consumer = await self._open()
         receiving = await self._receiver()
-        return [Message(message) for message in consumer._hide(await receiving.fetch(max, wait), invisible)]
+        messages = await receiving.fetch(*check_poll(max, wait))
+        return [Message(message) for message in consumer._hide(messages, hidden)]
 
 
 class PullConsumer(Face[SyncPullConsumer]):
@@ -150,13 +151,14 @@ class PullConsumer(Face[SyncPullConsumer]):
     async def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
         """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
         consumer = await self._open()
+        max, wait = check_poll(max, wait)
         deadline = time.monotonic() + wait
         if is_remote(consumer._context.url):
-            messages = await self._wait(consumer, max, wait)
+            messages = await self._wait(consumer, max, min(wait, WAIT_MAX))
         else:
             messages = consumer.poll(max, 0.0)
         while not messages and (remaining := deadline - time.monotonic()) > 0:
-            messages = await self._wait(consumer, max, remaining)
+            messages = await self._wait(consumer, max, min(remaining, WAIT_MAX))
         return [Message(message) for message in messages]
 
     async def _wait(self, consumer: SyncPullConsumer, count_max: int, seconds: float) -> list[SyncMessage]:

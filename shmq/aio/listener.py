@@ -20,7 +20,7 @@ from shmq.aio.opening import Opening
 from shmq.aio.receiving import Receiving
 from shmq.client import options
 from shmq.client.consumers.lanes import Lanes
-from shmq.client.consumers.listener import PushConsumer, log_end
+from shmq.client.consumers.listener import PushConsumer, check_threads, log_end
 from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
@@ -38,12 +38,11 @@ class Listener:
     """One coroutine function and the tasks that run it."""
 
     def __init__(self, spec: ConsumerSpec, function: Function, *, threads: int, ordered: bool) -> None:
-        if not 1 <= threads <= options.LISTENER_THREADS_MAX:
-            raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
+        count = check_threads(threads)
         check_coroutine_function(function)
         self.spec = spec._replace(ordered=ordered)
         self.function = function
-        self._task_max = threads
+        self._task_max = count
         self._lanes = Lanes(ordered=ordered)
         self._joining: Opening[PushConsumer] | None = None
         self._receiving: Receiving | None = None

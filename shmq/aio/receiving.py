@@ -35,8 +35,8 @@ class Receiving:
 
     async def fetch(self, count_max: int, wait: float | None) -> list[Message]:
         """Return at most `count_max` messages; [] when none came within `wait` seconds (None: until stopped)."""
-        check_poll(count_max, 0.0 if wait is None else wait)
-        deadline = None if wait is None else time.monotonic() + wait
+        count_max, seconds = check_poll(count_max, 0.0 if wait is None else wait)
+        deadline = None if wait is None else time.monotonic() + seconds
         while not self.consumer._stopped:
             if self._pending is not None and self._pending.done():
                 self._take_pending()
@@ -44,7 +44,7 @@ class Receiving:
                 self._buffer.extend(self.consumer._poll(count_max, 0.0))
             if self._buffer:
                 return [self._buffer.popleft() for _ in range(min(count_max, len(self._buffer)))]
-            remaining = WAIT_MAX if deadline is None else deadline - time.monotonic()
+            remaining = WAIT_MAX if deadline is None else min(WAIT_MAX, deadline - time.monotonic())
             if remaining <= 0:
                 return []
             await self._wait(count_max, remaining)
@@ -67,9 +67,7 @@ class Receiving:
 
     async def _wait(self, count_max: int, seconds: float) -> None:
         if self._pending is None:
-            self._pending = self._waiter.submit(
-                functools.partial(self.consumer._poll_once, count_max, min(seconds, WAIT_MAX))
-            )
+            self._pending = self._waiter.submit(functools.partial(self.consumer._poll_once, count_max, seconds))
         pending = asyncio.wrap_future(self._pending)
         pending.add_done_callback(_look_at)  # raised by `_take_pending` if anybody still fetches
         try:

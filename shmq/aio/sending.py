@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from shmq.aio.message import Slot
 from shmq.aio.offload import SyncT, awaited, offload
 from shmq.aio.opening import Face
+from shmq.client.kinds import check_wait, refuse_wrong
 from shmq.client.local_session import LocalSession as Session
 from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
 from shmq.client.producers.producer import Sender
@@ -54,6 +55,7 @@ class Sending:
             return await self._started(f"start_{name}", topic, body, arguments)
         fast = self._fast_for(topic)
         if fast is not None and (name != "send_batch" or _is_one_part(body)):
+            refuse_wrong({"timeout": arguments.get("timeout")})
             timeout = arguments.pop("timeout", None)
             try:
                 stored = getattr(fast, name)(topic, body, **arguments)
@@ -100,7 +102,7 @@ class Sending:
         store = session.wire.store
         position = store.log_end  # at or behind the end of what was just stored
         if store.safe_end < position:
-            await offload(_wait_durable, session, position, self._timeout if timeout is None else timeout)
+            await offload(_wait_durable, session, position, check_wait(timeout, self._timeout))
 
 
 class SendingFace(Face[SyncT]):

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from shmq.client.kinds import whole_in
 from shmq.client.position import BEGIN, END, Kind, Position, PositionLike, parse_position
 from shmq.client.spec import parse_tags
 from shmq.columns.names import check_columns
@@ -74,9 +75,10 @@ def wish_of(
         InvalidName: no topic can have this name.
     """
     check_topic(topic)
-    if type(batch_rows) is not int or not 1 <= batch_rows <= COLUMN_ROWS_MAX:
+    rows = whole_in(batch_rows, 1, COLUMN_ROWS_MAX)
+    if rows is None:
         raise UsageError(f"batch_rows={batch_rows!r:.80} is not possible", hint=f"1 to {COLUMN_ROWS_MAX}")
-    return Wish(topic, _positions("start", start), _positions("end", end), parse_tags(tags), batch_rows)
+    return Wish(topic, _positions("start", start), _positions("end", end), parse_tags(tags), rows)
 
 
 def _positions(name: str, given: Positions) -> Position | dict[int, Position]:

@@ -15,7 +15,7 @@ from shmq.client.consumers.consumer import Subscription
 from shmq.client.consumers.pull import PullConsumer
 from shmq.client.consumers.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
 from shmq.client.edge import edge
-from shmq.client.kinds import TIMEOUT_MAX, check_wait, refuse_wrong
+from shmq.client.kinds import check_wait, refuse_wrong
 from shmq.client.looking import Looking
 from shmq.client.place import COMPRESSIONS, find
 from shmq.client.position import PositionLike, parse_position
@@ -102,7 +102,7 @@ class Connection(Looking):
                 (see shmq.client.producers.queue_selector).
         """
         check_selector(queue_selector)
-        refuse_wrong({"timeout": timeout})
+        seconds = check_wait(timeout, self._timeout)
         if compression is not None and compression not in COMPRESSIONS:
             raise UsageError(f"compression={compression!r} does not exist", hint=f"one of {', '.join(COMPRESSIONS)}")
         session = self._live()
@@ -115,7 +115,7 @@ class Connection(Looking):
             self._forget_producer,
             self.url,
             group=group,
-            timeout=self._timeout if timeout is None else timeout,
+            timeout=seconds,
             compression=compression,
             queue_selector=queue_selector,
         )
@@ -201,7 +201,7 @@ class Connection(Looking):
             hidden_by: "process" reads queues without asking the broker; see `SimpleConsumer` for the limits.
             verify: as for `subscribe`; what a broker hides it has looked at itself, as it is told.
         """
-        check_invisible(invisible)
+        hidden = check_invisible(invisible)
         spec = consumer_spec(
             topic,
             group,
@@ -212,9 +212,9 @@ class Connection(Looking):
             attempts_max=attempts_max,
             codec=codec,
             verify=verify,
-            invisible=invisible if check_hidden_by(hidden_by) == "broker" else None,
+            invisible=hidden if check_hidden_by(hidden_by) == "broker" else None,
         )
-        return self._add_consumer(SimpleConsumer(self._consumer_context(), spec, invisible=invisible))
+        return self._add_consumer(SimpleConsumer(self._consumer_context(), spec, invisible=hidden))
 
     @edge
     def pull_consumer(
@@ -336,10 +336,7 @@ class Connection(Looking):
             "message_group": message_group,
             "queue_id": queue_id,
         }
-        ask, seconds = self._live().requests.request, self._timeout if timeout is None else timeout
-        if not isinstance(seconds, int | float) or seconds != seconds:
-            raise UsageError(f"timeout={timeout!r} is no time to wait", hint="seconds: timeout=0.5")
-        seconds = min(seconds, TIMEOUT_MAX)
+        ask, seconds = self._live().requests.request, check_wait(timeout, self._timeout)
         refuse_wrong({"topic": topic, **arguments})
         if self._observer is None:
             return ask(topic, body, seconds, **arguments)

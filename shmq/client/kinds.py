@@ -9,13 +9,17 @@ ways refuse the same things in the same words: the argument, what it is, what wa
 Invariants:
     1. Nothing here runs for a send in shared memory that succeeds.
     2. None is no value: it counts as not given.
-    3. An iterator is not used up by looking at it; what it gives is looked at where it is written, and the core says
+    3. A number is any of Python's or another library's (Decimal, Fraction, NumPy's) but True, False, NaN and text;
+       `real_in` and `whole_in` say so for every argument of the client, also for those that are checked elsewhere.
+    4. An iterator is not used up by looking at it; what it gives is looked at where it is written, and the core says
        in `error.given` what that was.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -64,6 +68,8 @@ def explained(named: Mapping[str, Any], error: BaseException | None) -> ShmqErro
         return found
     try:
         _refuse_values(named, error)
+        if isinstance(error, UsageError) and not error.hint and named.get("queue_id") is not None:
+            error.hint = "leave queue_id out, or see the queues of mq.admin.topics[name]"
     except ShmqError as refused:
         found = refused.with_traceback(None)
         found.__context__ = None
@@ -88,6 +94,8 @@ def _refuse_values(named: Mapping[str, Any], error: BaseException) -> None:
         encode_properties(properties)
     if "body" in named:
         check_body(memoryview(named["body"]).nbytes)
+    if "size" in named:
+        check_body(operator.index(named["size"]))
     if isinstance(named.get("bodies"), Iterator) and type(error) is TypeError:
         raise WrongKind(str(error))  # nobody can look at what it gave again
 
@@ -126,15 +134,48 @@ def check_word(name: str, text: str) -> None:
         raise UsageError(f"{name} {text!r:.80} holds {what}", hint=hint)
 
 
-def check_wait(timeout: Any) -> float:
-    """Return how long to wait for an end, in seconds that a thread can wait.
+def check_wait(timeout: Any, default: float | None = None) -> float:
+    """Return how long to wait, in seconds that a thread can wait; None takes the default.
 
     Raises:
         WrongKind: it is no time.
     """
-    if timeout is None or not _is_seconds(timeout):
+    seconds = real_in(default if timeout is None else timeout)
+    if seconds is None or seconds < 0:
         raise wrong_kind("timeout", timeout, KINDS["timeout"].what, "timeout=5.0")
-    return min(float(timeout), TIMEOUT_MAX)
+    return min(seconds, TIMEOUT_MAX)
+
+
+def check_after(after: Any, most: float = TIMEOUT_MAX, *, late_is_now: bool = False) -> float | None:
+    """Return in how many seconds a message is to come again; None leaves it to the group.
+
+    Raises:
+        UsageError: it is no such time.
+    """
+    if after is None:
+        return None
+    seconds = real_in(after)
+    if seconds is None:
+        raise wrong_kind("after", after, "seconds", "after=30, or None for the group's next delay")
+    if late_is_now:
+        seconds = max(0.0, seconds)
+    if not 0 <= seconds <= most:
+        raise UsageError(f"a message cannot come again in {after!r:.80} s", hint=f"0 to {most:g} s, or None")
+    return seconds
+
+
+def check_hiding(seconds: Any, most: float = TIMEOUT_MAX) -> float:
+    """Return for how many seconds from now a message is to be hidden.
+
+    Raises:
+        UsageError: it is no such time.
+    """
+    number = real_in(seconds)
+    if number is None:
+        raise wrong_kind("the time to extend by", seconds, "seconds", "message.extend(60)")
+    if not 0 <= number <= most:
+        raise UsageError(f"a message cannot be hidden for {seconds!r:.80} s", hint=f"0 to {most:g} s")
+    return number
 
 
 def refuse_wrong(named: Mapping[str, Any]) -> None:
@@ -163,19 +204,40 @@ def wrong_body(body: object) -> WrongKind | None:
     )
 
 
+def real_in(value: Any) -> float | None:
+    """Return a number as a float, infinity for one that is too large; None for what is none."""
+    if type(value) is float:
+        return None if math.isnan(value) else value
+    if isinstance(value, bool | str) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError, ArithmeticError):  # a Decimal's signalling NaN, an array of several numbers
+        return None
+    return None if math.isnan(number) else number
+
+
+def whole_in(value: Any, least: float = -math.inf, most: float = math.inf) -> int | None:
+    """Return a whole number of a range; None for what is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if least <= number <= most else None
+
+
 def is_number(value: Any) -> bool:
-    """Whether this is a number, those of other libraries included."""
-    return isinstance(value, int | float) or (hasattr(value, "__float__") and not isinstance(value, str | bytes))
+    """Whether this is a number."""
+    return real_in(value) is not None
 
 
 def is_count(value: Any) -> bool:
-    """Whether this is a whole number, those of other libraries included."""
-    return hasattr(value, "__index__")
-
-
-def is_in(value: Any, least: int, most: int) -> bool:
-    """Whether this is a whole number of a range; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+    """Whether this is a whole number."""
+    return whole_in(value) is not None
 
 
 def _wrong_body_in(name: str, value: Any) -> WrongKind | None:
@@ -211,11 +273,12 @@ def _is_properties(value: Any) -> bool:
 
 
 def _is_flag(value: Any) -> bool:
-    return is_count(value) and -(1 << FLAG_BITS - 1) <= value < 1 << FLAG_BITS
+    return whole_in(value, -(1 << FLAG_BITS - 1), (1 << FLAG_BITS) - 1) is not None
 
 
 def _is_seconds(value: Any) -> bool:
-    return is_number(value) and value >= 0
+    number = real_in(value)
+    return number is not None and number >= 0
 
 
 def _is_buffer(value: object) -> bool:
@@ -231,7 +294,7 @@ def _is_bodies(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return is_count(value) and value >= 0
+    return whole_in(value, 0) is not None
 
 
 _SEPARATORS: Final = {

@@ -31,7 +31,7 @@ from shmq.client import options
 from shmq.client.client_id import new_client_id
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
-from shmq.client.kinds import TIMEOUT_MAX, check_wait
+from shmq.client.kinds import TIMEOUT_MAX, check_wait, real_in
 from shmq.client.observers.observer import observer_of
 from shmq.client.place import Placed, RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
@@ -87,7 +87,8 @@ class Link(Sender, Placed):
         spans: SpansWanted = False,
         name: str | None = None,
     ) -> None:
-        if not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
+        seconds = real_in(timeout)
+        if seconds is None or not 0 < seconds <= TIMEOUT_MAX:
             raise UsageError(
                 f"timeout={timeout!r:.80} is no time to wait",
                 hint=f"seconds, more than 0 and at most {TIMEOUT_MAX:.0f} (24 days): timeout=5.0",
@@ -95,7 +96,7 @@ class Link(Sender, Placed):
         self._name = None if name is None else check_connection_name(name)
         self.place = place
         self.client_id = ""
-        self._timeout = timeout
+        self._timeout = seconds
         self._clock = clock or Clock()
         self._closed = False
         self._listeners: Listeners | None = None

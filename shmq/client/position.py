@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from shmq.client.kinds import whole_in
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ PositionLike: TypeAlias = "str | int | datetime"
 
 _BEGIN = frozenset(("begin", "first", "earliest"))
 _END = frozenset(("end", "last", "latest"))
+_DIGITS_MAX = 19
+_OFFSET_MAX = (1 << 63) - 1  # behind the end of every queue
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _HINT = 'use "begin", "end", an offset, "-2h", or an ISO time like "2026-11-20T08:00:00Z"'
 
@@ -76,8 +79,9 @@ def parse_position(text: PositionLike, *, now_ms: int | None = None) -> Position
         return Position(Kind.TIME_MS, round(text.timestamp() * 1000))
     if isinstance(text, bool):
         raise UsageError(f"{text!r} is not a position", hint=_HINT)
-    if isinstance(text, int):
-        return _offset(text)
+    number = whole_in(text)
+    if number is not None:
+        return _offset(number)
     if not isinstance(text, str):
         raise UsageError(f"a position cannot be a {type(text).__name__}", hint=_HINT)
     word = text.strip().lower()
@@ -86,7 +90,7 @@ def parse_position(text: PositionLike, *, now_ms: int | None = None) -> Position
     if word in _END:
         return END
     if word.isdecimal():
-        return _offset(int(word))
+        return _offset(int(word[-_DIGITS_MAX:]) if word[:-_DIGITS_MAX].strip("0") == "" else _OFFSET_MAX)
     if word.startswith("-"):
         return Position(Kind.TIME_MS, _ago(text, word, round(time.time() * 1000) if now_ms is None else now_ms))
     return parse_time(text)

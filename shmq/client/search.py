@@ -30,6 +30,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmq.client import options
+from shmq.client.kinds import whole_in, wrong_kind
 from shmq.client.place import Address
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
 from shmq.client.spec import EVERYTHING, Wanted
@@ -114,11 +115,10 @@ def wish_of(
         UsageError: a time, a limit or a combination that means nothing.
     """
     check_topic(topic)
-    if not isinstance(limit, int) or not 1 <= limit <= options.BROWSE_LIMIT_MAX:
-        raise UsageError(f"limit={limit!r} is not possible", hint=f"1 to {options.BROWSE_LIMIT_MAX}")
-    for name, number in (("queue_id", queue_id), ("offset", offset)):
-        if number is not None and not isinstance(number, int):
-            raise UsageError(f"{name} is an int, not {type(number).__name__}", hint=f"{name}=0")
+    count_max = whole_in(limit, 1, options.BROWSE_LIMIT_MAX)
+    if count_max is None:
+        raise UsageError(f"limit={limit!r:.80} is not possible", hint=f"1 to {options.BROWSE_LIMIT_MAX}")
+    queue_id, offset = _whole("queue_id", queue_id), _whole("offset", offset)
     if offset is not None and queue_id is None:
         raise UsageError("an offset counts messages of one queue", hint="browse(topic, queue_id=0, offset=…)")
     if offset is not None and offset < 0:
@@ -129,7 +129,14 @@ def wish_of(
     end_ms = None if until is None else parse_moment(until)
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise UsageError(f"since={since} is later than until={until}", hint="swap them")
-    return Wish(topic, wanted, begin_ms, end_ms, queue_id, offset, limit)
+    return Wish(topic, wanted, begin_ms, end_ms, queue_id, offset, count_max)
+
+
+def _whole(name: str, number: int | None) -> int | None:
+    found = None if number is None else whole_in(number)
+    if found is None and number is not None:
+        raise wrong_kind(name, number, "an int", f"{name}=0")
+    return found
 
 
 class Search:

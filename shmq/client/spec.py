@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from shmq.client.kinds import wrong_kind
+from shmq.client.kinds import real_in, whole_in, wrong_kind
 from shmq.client.position import BEGIN, END, Position, PositionLike, parse_position
 from shmq.errors import UsageError
 from shmq.filter.sql import SQL92, sql_filter, with_tags
@@ -107,16 +107,18 @@ def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
 _COUNT_MAX: Final = 2**31 - 1
 
 
-def check_poll(count_max: int, wait: float) -> None:
-    """Check how many messages are asked for, and how many seconds may be waited for them.
+def check_poll(count_max: int, wait: float) -> tuple[int, float]:
+    """Return how many messages are asked for, and how many seconds may be waited for them: 0 for a time that is over.
 
     Raises:
         UsageError: no count of at least 1, or no number of seconds.
     """
-    if not isinstance(count_max, int) or not 1 <= count_max <= _COUNT_MAX:
-        raise UsageError(f"max={count_max!r} asks for no message", hint="max is at least 1")
-    if not isinstance(wait, int | float) or wait != wait:
-        raise UsageError(f"wait={wait!r} is no time to wait", hint="seconds: wait=10")
+    count, seconds = whole_in(count_max, 1, _COUNT_MAX), real_in(wait)
+    if count is None:
+        raise UsageError(f"max={count_max!r:.80} asks for no message", hint=f"max is 1 to {_COUNT_MAX}")
+    if seconds is None:
+        raise UsageError(f"wait={wait!r:.80} is no time to wait", hint="seconds: wait=10")
+    return count, max(0.0, seconds)
 
 
 Model: TypeAlias = Literal["clustering", "broadcasting"]
@@ -172,8 +174,10 @@ def consumer_spec(
             hint='subscribe(…, group="billing"), or model="broadcasting" to see every message without a group',
         )
     attempts_max = rest.get("attempts_max")
-    if attempts_max is not None and (not isinstance(attempts_max, int) or isinstance(attempts_max, bool)):
-        raise wrong_kind("attempts_max", attempts_max, "a number of deliveries", "attempts_max=17")
+    if attempts_max is not None:
+        rest["attempts_max"] = whole_in(attempts_max, 1, _COUNT_MAX)
+        if rest["attempts_max"] is None:
+            raise wrong_kind("attempts_max", attempts_max, "a number of deliveries, 1 or more", "attempts_max=17")
     begin = BEGIN if model == "clustering" else END
     position = begin if start is None else parse_position(start)
     wanted = wanted_of(tags, where)

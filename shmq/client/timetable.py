@@ -18,9 +18,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from shmq.client.kinds import real_in
 from shmq.errors import UsageError
 
 Job = Callable[[], None]
+_MOVE_MOST = 100 * 365.25 * 86_400
 
 
 class Clock:
@@ -39,13 +41,23 @@ class Clock:
         """Move the clock ahead; whoever waits on it must be woken by the caller.
 
         Raises:
-            UsageError: `seconds` is negative.
+            UsageError: `seconds` is negative, or no time.
         """
-        if seconds < 0:
-            raise UsageError(
-                f"a clock cannot be moved back by {-seconds} s", hint="advance(seconds=…) takes seconds >= 0"
-            )
-        self._ahead += seconds
+        self._ahead += check_move(seconds)
+
+
+def check_move(seconds: float) -> float:
+    """Return how far a clock is to be moved.
+
+    Raises:
+        UsageError: it is negative, longer than a century, or no time.
+    """
+    number = real_in(seconds)
+    if number is None or not 0 <= number <= _MOVE_MOST:
+        raise UsageError(
+            f"a clock cannot be moved by {seconds!r:.80} s", hint="a century at most, never back: advance(60)"
+        )
+    return number
 
 
 class Timetable:

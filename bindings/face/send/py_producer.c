@@ -179,7 +179,12 @@ struct route *producer_route(PyProducer *self, PyObject *topic)
 
 static bool queue_by_id(PyProducer *self, struct call *call)
 {
-    unsigned long queue_id = PyLong_AsUnsignedLong(call->values[CALL_QUEUE_ID]);
+    PyObject *number = whole_from(call->values[CALL_QUEUE_ID]);
+    if (!number) {
+        return false;
+    }
+    unsigned long queue_id = PyLong_AsUnsignedLong(number);
+    Py_DECREF(number);
     if (queue_id == (unsigned long)-1 && PyErr_Occurred()) {
         if (!PyErr_ExceptionMatches(PyExc_OverflowError)) {
             return false;

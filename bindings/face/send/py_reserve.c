@@ -3,7 +3,12 @@
 
 static bool reserve_bytes(PyProducer *self, PyObject *size, unsigned long *bytes)
 {
-    *bytes = PyLong_AsUnsignedLong(size);
+    PyObject *number = whole_from(size);
+    if (!number) {
+        return false;
+    }
+    *bytes = PyLong_AsUnsignedLong(number);
+    Py_DECREF(number);
     if (*bytes == (unsigned long)-1 && PyErr_Occurred()) {
         return false;
     }

@@ -179,7 +179,12 @@ static bool send_one(PyProducer *self, struct call *call, bool durable, struct s
         goto done;
     }
     if (call->values[CALL_FLAG]) {
-        long flag = PyLong_AsLong(call->values[CALL_FLAG]);
+        PyObject *number = whole_from(call->values[CALL_FLAG]);
+        if (!number) {
+            goto done;
+        }
+        long flag = PyLong_AsLong(number);
+        Py_DECREF(number);
         if (flag < INT32_MIN || flag > (long)UINT32_MAX) {
             PyErr_SetString(PyExc_OverflowError, "flag has more than 32 bits");
         }

@@ -284,15 +284,19 @@ static PyObject *slot_get_size(PySlot *self, void *closure)
 static int slot_set_size(PySlot *self, PyObject *value, void *closure)
 {
     (void)closure;
-    if (!value) {
-        PyErr_SetString(PyExc_TypeError, "size cannot be deleted");
-    }
-    unsigned long size = value ? PyLong_AsUnsignedLong(value) : 0;
-    if (PyErr_Occurred()) {
+    PyObject *number = value ? whole_from(value) : NULL;
+    if (!number) {
+        if (!value) {
+            PyErr_SetString(PyExc_TypeError, "size cannot be deleted");
+        }
         return -1;
     }
-    if (!self->open || size > self->claim.body_bytes_max) {
-        core_raise(self->state, SHMQ_BAD_ARGUMENT, "size %lu: the slot is %s and has room for %u bytes", size,
+    unsigned long size = PyLong_AsUnsignedLong(number);
+    Py_DECREF(number);
+    bool is_size = size != (unsigned long)-1 || !PyErr_Occurred();
+    PyErr_Clear();
+    if (!is_size || !self->open || size > self->claim.body_bytes_max) {
+        core_raise(self->state, SHMQ_BAD_ARGUMENT, "size %R: the slot is %s and has room for %u bytes", value,
                    self->open ? "open" : "over", self->claim.body_bytes_max);
         return -1;
     }

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
@@ -58,9 +59,19 @@ bool seconds_from(struct core_state *state, PyObject *value, const char *name, d
     if (!value || value == Py_None) {
         return true;
     }
+    if (PyBool_Check(value)) {
+        PyErr_Format(PyExc_TypeError, "%s is seconds, not a bool", name);
+        return false;
+    }
     double number = PyFloat_AsDouble(value);
     if (number == -1.0 && PyErr_Occurred()) {
-        return false;
+        int sign = 0;
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError) || !PyLong_Check(value)) {
+            return false;
+        }
+        PyErr_Clear(); /* an int that is no double any more is longer than anybody waits, or below 0 */
+        (void)PyLong_AsLongAndOverflow(value, &sign);
+        number = sign > 0 ? HUGE_VAL : -HUGE_VAL;
     }
     if (!(number >= 0)) {
         core_raise(state, SHMQ_BAD_ARGUMENT, "%s is %R seconds; it must be 0 or more", name, value);
@@ -68,6 +79,18 @@ bool seconds_from(struct core_state *state, PyObject *value, const char *name, d
     }
     *seconds = number;
     return true;
+}
+
+PyObject *whole_from(PyObject *value)
+{
+    if (PyLong_CheckExact(value)) {
+        return Py_NewRef(value);
+    }
+    if (PyBool_Check(value)) {
+        PyErr_SetString(PyExc_TypeError, "a whole number is needed, not a bool");
+        return NULL;
+    }
+    return PyNumber_Index(value);
 }
 
 /* ---- mapping --------------------------------------------------------------------------------------- */

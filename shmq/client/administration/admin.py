@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shmq.client.administration.group import Group, GroupFigures, Groups
-from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
+from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues, queue_count
 from shmq.client.edge import edge
-from shmq.client.kinds import is_in, refuse_wrong
+from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError
 from shmq.message import (
     DEAD_LETTER_REASON,
@@ -285,6 +285,7 @@ class Admin:
             TopicExists: a topic of this name has other settings than those given; `update_topic` changes it.
         """
         now, known = self._look(name, kind)
+        queues, read_queues = queue_count("queues", queues), queue_count("read_queues", read_queues)
         figures = self._figures
         if now is not None and known is not None:
             change_queues(now, queues=queues, read_queues=read_queues)
@@ -365,14 +366,15 @@ class Admin:
     def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
         """Return what a group gave up on, oldest first; [] when there is nothing."""
         topic = dead_letter_topic(check_group(group))
-        if not is_in(limit, 1, DEAD_LETTERS_MAX):
+        count_max = whole_in(limit, 1, DEAD_LETTERS_MAX)
+        if count_max is None:
             raise UsageError(f"limit={limit!r:.80} is not possible", hint=f"1 to {DEAD_LETTERS_MAX}")
         if not self._figures.has_topic(topic):
             return []
         letters: list[DeadLetter] = []
         with self._read(topic) as reader:
-            while len(letters) < limit and any(reader.lag().values()):
-                messages = reader.poll(limit - len(letters), READ_PATIENCE)
+            while len(letters) < count_max and any(reader.lag().values()):
+                messages = reader.poll(count_max - len(letters), READ_PATIENCE)
                 if not messages:
                     break
                 letters += (DeadLetter(self._send, group, message) for message in messages)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shmq.client.kinds import is_in
+from shmq.client.kinds import whole_in
 from shmq.errors import UsageError
 from shmq.message import QUEUES_MAX
 
@@ -48,15 +48,27 @@ class QueueChange(NamedTuple):
     hidden: int = 0
 
 
+def queue_count(name: str, count: int | None) -> int | None:
+    """Return a number of queues that a topic can have; None stays None.
+
+    Raises:
+        UsageError: no topic can have it.
+    """
+    if count is None:
+        return None
+    number = whole_in(count, 1, QUEUES_MAX)
+    if number is None:
+        raise UsageError(f"a topic cannot have {name}={count!r:.80}", hint=f"{name} is 1 to {QUEUES_MAX}")
+    return number
+
+
 def change_queues(now: TopicQueues, *, queues: int | None = None, read_queues: int | None = None) -> QueueChange:
     """Return what a wish for `queues` or `read_queues` comes to; None leaves that number to the rules above.
 
     Raises:
         UsageError: a number that no topic can have, or queues that would be written and not read.
     """
-    for name, count in (("queues", queues), ("read_queues", read_queues)):
-        if count is not None and not is_in(count, 1, QUEUES_MAX):
-            raise UsageError(f"a topic cannot have {name}={count!r:.80}", hint=f"{name} is 1 to {QUEUES_MAX}")
+    queues, read_queues = queue_count("queues", queues), queue_count("read_queues", read_queues)
     write = now.write_queues if queues is None else queues
     if read_queues is not None and read_queues < write:
         raise UsageError(

@@ -166,7 +166,7 @@ class Consumer:
             done = reader
 
     def _poll(self, count_max: int, wait: float) -> list[Message]:
-        check_poll(count_max, wait)
+        count_max, wait = check_poll(count_max, wait)
         deadline = time.monotonic() + wait
         while True:
             remaining = max(0.0, deadline - time.monotonic())

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.lanes import Lanes
-from shmq.client.kinds import is_in
+from shmq.client.kinds import whole_in
 from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
@@ -34,6 +34,18 @@ if TYPE_CHECKING:
     from shmq.shm.core import Message
 
 Function = Callable[[Any], Any]
+
+
+def check_threads(threads: int) -> int:
+    """Return how many messages a listener may handle at once.
+
+    Raises:
+        UsageError: no listener may.
+    """
+    count = whole_in(threads, 1, options.LISTENER_THREADS_MAX)
+    if count is None:
+        raise UsageError(f"threads={threads!r:.80} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
+    return count
 
 
 class PushConsumer(Consumer):
@@ -87,15 +99,14 @@ class Listener:
         ordered: bool,
     ) -> None:
         """`join` lets a consumer begin to read, as a member of its group."""
-        if not is_in(threads, 1, options.LISTENER_THREADS_MAX):
-            raise UsageError(f"threads={threads!r:.80} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
+        count = check_threads(threads)
         check_function(function)
         self.spec = spec._replace(ordered=ordered, function=function)
         self.function = function
         self.failure: BaseException | None = None
         self._context = context
         self._join = join
-        self._thread_count = threads
+        self._thread_count = count
         self._ordered = ordered
         self._lanes = Lanes(ordered=ordered)
         self._changed = threading.Condition()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shmq.client import options
 from shmq.client.consumers.consumer import ConsumerContext
+from shmq.client.kinds import whole_in
 from shmq.client.observers.observer import polled
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
 from shmq.client.spec import Wanted, check_poll
@@ -106,8 +107,8 @@ class PullConsumer:
         queues = self._context.live().queues
         wanted = parse_time(time) if time is not None else parse_position(given[0])
         target = queues.place_in(self.topic, slot, wanted)
-        if offset is not None and target != offset:
-            raise self._out_of_range(queue, offset, *queues.bounds(self.topic, slot))
+        if offset is not None and target != wanted.value:
+            raise self._out_of_range(queue, wanted.value, *queues.bounds(self.topic, slot))
         reader.seek(slot.queue_index, target)
         return target
 
@@ -119,7 +120,7 @@ class PullConsumer:
 
     def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
         """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
-        check_poll(max, wait)
+        max, wait = check_poll(max, wait)
         deadline = time.monotonic() + wait
         while True:
             remaining = deadline - time.monotonic()
@@ -147,12 +148,17 @@ class PullConsumer:
         Raises:
             OffsetOutOfRange: an offset is behind the end of its queue; nothing is written then.
         """
-        wanted = self.positions() if offsets is None else offsets
+        given = self.positions() if offsets is None else offsets
         self._live_reader()
         queues = self._context.live().queues
-        for queue_id, offset in wanted.items():
-            if queue_id not in self._queues or offset < 0:
-                raise UsageError(f"queue {queue_id} of {self.topic} cannot have offset {offset}", hint="see queues()")
+        wanted: dict[int, int] = {}
+        for queue, place in given.items():
+            queue_id, offset = whole_in(queue), whole_in(place, 0)
+            if offset is None or queue_id is None or queue_id not in self._queues:
+                raise UsageError(
+                    f"queue {queue!r:.80} of {self.topic} cannot have offset {place!r:.80}", hint="see queues()"
+                )
+            wanted[queue_id] = offset
             offset_min, offset_max = queues.bounds(self.topic, self._slot_of(queue_id))
             if offset > offset_max:  # the group would miss what comes next
                 raise self._out_of_range(queue_id, offset, offset_min, offset_max)
@@ -196,9 +202,11 @@ class PullConsumer:
         return wanted
 
     def _slot_of(self, queue: int) -> QueueSlot:
-        slot = self._queues.get(queue)
+        queue_id = whole_in(queue)
+        slot = None if queue_id is None else self._queues.get(queue_id)
         if slot is None:
-            raise UsageError(f"topic {self.topic} has no queue {queue}", hint=f"its queues are {sorted(self._queues)}")
+            hint = f"its queues are {sorted(self._queues)}"
+            raise UsageError(f"topic {self.topic} has no queue {queue!r:.80}", hint=hint)
         return slot
 
     def _live_reader(self) -> MessageReader:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
+from shmq.client.kinds import real_in
 from shmq.client.spec import ConsumerSpec, check_poll
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
@@ -29,16 +30,18 @@ def check_hidden_by(hidden_by: HiddenBy) -> HiddenBy:
 
 
 def check_invisible(seconds: float) -> float:
-    """Return the invisible time unchanged.
+    """Return the invisible time as a float.
 
     Raises:
         UsageError: it is not above 0 and at most 12 hours.
     """
-    if not isinstance(seconds, int | float) or not 0 < seconds <= options.INVISIBLE_MAX:
+    number = real_in(seconds)
+    if number is None or not 0 < number <= options.INVISIBLE_MAX:
         raise UsageError(
-            f"an invisible time of {seconds!r} s is not possible", hint=f"above 0, at most {options.INVISIBLE_MAX:g} s"
+            f"an invisible time of {seconds!r:.80} s is not possible",
+            hint=f"above 0, at most {options.INVISIBLE_MAX:g} s",
         )
-    return seconds
+    return number
 
 
 class SimpleConsumer(Consumer):
@@ -69,12 +72,11 @@ class SimpleConsumer(Consumer):
         Args:
             invisible: seconds, instead of the consumer's own.
         """
-        if invisible is not None:
-            check_invisible(invisible)
-        return self._hide(self._poll(max, wait), invisible)
+        hidden = None if invisible is None else check_invisible(invisible)
+        return self._hide(self._poll(max, wait), hidden)
 
     def _poll(self, count_max: int, wait: float) -> list[Message]:
-        check_poll(count_max, wait)
+        count_max, wait = check_poll(count_max, wait)
         if isinstance(self._live_reader(), HidingReader):
             return self._poll_once(count_max, wait)  # a broker should know how long somebody waits
         return super()._poll(count_max, wait)

@@ -28,10 +28,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
+from shmq.client.kinds import check_after, check_hiding
 from shmq.client.pop.request import Batch, batch_of, pop_of, pop_request
 from shmq.client.pop.settlement import Lease, Settlement, warn
 from shmq.client.wire import WaitingReader
-from shmq.errors import LeaseExpired, ShmqError, UsageError
+from shmq.errors import LeaseExpired, ShmqError
 from shmq.protocol.pop import POP_COUNT_MAX, RECEIPT_PROPERTY, Receipt, parse_receipt
 from shmq.shm.core import CoreError, Message, records_read
 
@@ -258,17 +259,14 @@ class PopReader(WaitingReader):
             return self._leases.pop(key_of(message), None)
 
     def _nack(self, message: Message, after: float | None) -> None:
-        if after is not None and not 0 <= after <= options.INVISIBLE_MAX:
-            hint = f"0 to {options.INVISIBLE_MAX:g} s, or None"
-            raise UsageError(f"a message cannot come again in {after} s", hint=hint)
+        after = check_after(after, options.INVISIBLE_MAX)
         if self.spec.attempts_max is not None and message.attempt >= self.spec.attempts_max:
             self.dead_letter(message, f"not consumed in {message.attempt} attempts")
         elif lease := self._take(message):
             self._settlement.hide(lease, options.retry_delay(message.attempt) if after is None else after)
 
     def _extend(self, message: Message, seconds: float) -> None:
-        if not 0 <= seconds <= options.INVISIBLE_MAX:
-            raise UsageError(f"a message cannot be hidden for {seconds} s", hint=f"0 to {options.INVISIBLE_MAX:g} s")
+        seconds = check_hiding(seconds, options.INVISIBLE_MAX)
         if self._pid != os.getpid():
             return
         with self.changed:

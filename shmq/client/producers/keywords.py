@@ -29,12 +29,12 @@ from datetime import datetime, timedelta
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from shmq.client.kinds import check_body, check_word, refuse_wrong, wrong_body
+from shmq.client.kinds import check_body, check_word, real_in, refuse_wrong, whole_in, wrong_body
 from shmq.delay_levels import DELAY
 from shmq.errors import UsageError
 from shmq.message import check_properties
 from shmq.shm.core import tag_hash
-from shmq.timing import DELAY_MS, DELIVER_MS
+from shmq.timing import DELAY_MS, DELIVER_MS, MAX_DELAY_SECONDS
 
 OWN: Final = frozenset(
     ("tag", "key", "keys", "properties", "message_group", "queue_id", "flag", "timeout")  # of every send
@@ -180,20 +180,24 @@ def level_properties(level: Any) -> dict[str, str]:
     Raises:
         UsageError: not a number from 0 on.
     """
-    if type(level) is not int or not 0 <= level <= _LEVEL_MOST:
-        raise UsageError(f"delay_level={level!r} is no level", hint="1 (1 s) to 18 (2 h), 0 for none")
-    return {DELAY: str(level)} if level else {}
+    number = whole_in(level, 0, _LEVEL_MOST)
+    if number is None:
+        raise UsageError(f"delay_level={level!r:.80} is no level", hint="1 (1 s) to 18 (2 h), 0 for none")
+    return {DELAY: str(number)} if number else {}
 
 
 def delay_properties(delay: Any) -> dict[str, str]:
     """Return what `delay=` stands for: a timedelta, or seconds.
 
     Raises:
-        UsageError: negative, or no time.
+        UsageError: negative, no time, or longer than any broker waits.
     """
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
-        raise UsageError(f"delay={delay!r} is no delay", hint="seconds or a timedelta, 0 or more")
+    seconds = real_in(delay.total_seconds() if isinstance(delay, timedelta) else delay)
+    if seconds is None or not 0 <= seconds < _EPOCH_MOST:
+        raise UsageError(
+            f"delay={delay!r:.80} is no delay",
+            hint=f"seconds or a timedelta, 0 or more; brokers allow {MAX_DELAY_SECONDS} s unless told otherwise",
+        )
     delay_ms = math.ceil(seconds * 1000 - _ROUNDING_MS)
     return {DELAY_MS: str(delay_ms)} if delay_ms else {}
 
@@ -222,12 +226,13 @@ def time_properties(moment: Any) -> dict[str, str]:
             seconds = moment.timestamp()
     except (ValueError, OverflowError, OSError):
         seconds = None
-    if type(seconds) not in (int, float) or not 0 <= seconds < _EPOCH_MOST:
+    number = real_in(seconds)
+    if number is None or not 0 <= number < _EPOCH_MOST:
         raise UsageError(
-            f"deliver_at={moment!r} is no time",
+            f"deliver_at={moment!r:.80} is no time",
             hint='a datetime, an ISO text such as "2026-12-01T09:00:00Z", or seconds since the epoch',
         )
-    return {DELIVER_MS: str(math.ceil(seconds * 1000 - _ROUNDING_MS))}
+    return {DELIVER_MS: str(math.ceil(number * 1000 - _ROUNDING_MS))}
 
 
 MEANINGS: Final[dict[str, Callable[[Any], dict[str, str]]]] = {

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from shmq.client import options
-from shmq.client.kinds import TIMEOUT_MAX, check_wait, refuse_wrong
+from shmq.client.kinds import check_wait, refuse_wrong
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, body_of
 from shmq.client.producers.queue_selector import QueueSelector, selecting
 from shmq.client.wire import Question
@@ -233,7 +233,7 @@ class Producer(Sender):
         if self.group is None:
             raise UsageError("a transaction needs a producer group to ask", hint='mq.producer(group="shop")')
         refuse_wrong({"topic": topic, "flag": flag, "timeout": timeout})
-        seconds = min(self._timeout if timeout is None else timeout, TIMEOUT_MAX)
+        seconds = check_wait(timeout, self._timeout)
         arguments: dict[str, Any] = {"flag": flag} if flag else {}
         is_plain = tag is None and key is None and keys is None and properties is None and message_group is None
         if not (is_plain and queue_id is None and check_after is None):

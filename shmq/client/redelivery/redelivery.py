@@ -9,8 +9,9 @@
 `Schedule` decides who is due; `Redelivery` adds the lock, the background thread and the counting. What the end of a
 listener's call means is said once, for threads and for the asyncio twin's tasks (`settle`, `settle_failed`):
 
-    returned anything but RECONSUME_LATER   consumed
-    Retry(after=…)                          again after that time        RECONSUME_LATER   again after the next delay
+    returned anything else                  consumed
+    Retry(after=…)                          again after that time, at once if it is over; what is no time is a failure
+    RECONSUME_LATER                         again after the next delay
     Reject("why")                           dead-letter topic
     KeyboardInterrupt, SystemExit           again at once, and raised again
     anything else, CancelledError too       logged once with traceback and message id, again after the next delay
@@ -30,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.client import options
+from shmq.client.kinds import check_after, check_hiding
 from shmq.errors import ConsumeError, Reject, Retry, ShmqError, UsageError
 from shmq.functions import ENDING
 
@@ -64,8 +66,9 @@ class Redelivery:
         """Let the message come again in `after` seconds; None takes RocketMQ's next delay. False: a dead letter now.
 
         Raises:
-            UsageError: `after` is negative.
+            UsageError: `after` is no such time.
         """
+        after = check_after(after)
         due = self._due(options.retry_delay(message.attempt) if after is None else after)
         refused_due = 0.0 if after is None else due
         if self._send_back is not None and self._send_back.retry(
@@ -114,9 +117,9 @@ class Redelivery:
         """Keep the message hidden for `seconds` from now.
 
         Raises:
-            UsageError: `seconds` is negative.
+            UsageError: `seconds` is no such time.
         """
-        due = self._due(seconds)
+        due = self._due(check_hiding(seconds))
         with self._lock:
             self._schedule.extend(message, due)
         self._plan()
@@ -138,8 +141,6 @@ class Redelivery:
             self._closed = True
 
     def _due(self, seconds: float) -> float:
-        if not seconds >= 0:
-            raise UsageError(f"a message cannot come again in {seconds} s", hint="give seconds >= 0, or None")
         return self._timetable.clock.now() + seconds
 
     def _plan(self) -> None:
@@ -188,7 +189,10 @@ def settle(redelivery: Redelivery, message: Message, outcome: object) -> bool:
 def settle_failed(redelivery: Redelivery, group: str | None, message: Message, error: BaseException) -> bool:
     """Settle a message whose listener raised; True when it will not come again. Raises one of `ENDING`."""
     if isinstance(error, Retry):
-        return not redelivery.nack(message, error.after)
+        try:
+            return not redelivery.nack(message, check_after(error.after, late_is_now=True))
+        except UsageError as wrong:  # a failure of the function like any other
+            error = wrong
     if isinstance(error, Reject):
         return not redelivery.dead_letter(message, str(error) or "rejected")
     if isinstance(error, ENDING):

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from shmq.client.kinds import real_in
 from shmq.client.producers.keywords import UniqueIds, body_of, queue_in_order, take_properties
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question, number_in
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _BUSY_PAUSE: Final = 0.02
 _TEXTS_MAX: Final = 4096
 _LOCAL_HOST: Final = "127.0.0.1"
+_CHECK_AFTER_MOST: Final = 1e8
 
 
 @dataclass(slots=True, eq=False)
@@ -369,9 +371,11 @@ def half_properties(group: str, check_after: float | None) -> dict[str, str]:
     """
     found = {wire.IS_TRANSACTION: "true", wire.PRODUCER_GROUP: group}
     if check_after is not None:
-        if not 0 <= check_after < 1e8:
-            raise UsageError(f"check_after={check_after!r} is no number of seconds", hint="check_after=60")
-        found[wire.IMMUNITY_SECONDS] = str(round(check_after))
+        seconds = real_in(check_after)
+        if seconds is None or not 0 <= seconds < _CHECK_AFTER_MOST:
+            hint = f"check_after=60; 0 or more, less than {_CHECK_AFTER_MOST:.0f}"
+            raise UsageError(f"check_after={check_after!r:.80} is no number of seconds", hint=hint)
+        found[wire.IMMUNITY_SECONDS] = str(round(seconds))
     return found
 
 

@@ -14,12 +14,13 @@ Invariants:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from shmq.client.edge import edge
-from shmq.client.kinds import TIMEOUT_MAX, refuse_wrong
+from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
 from shmq.client.producers.keywords import (
     DEFAULT_PRODUCER_GROUP,
     UniqueIds,
@@ -128,7 +129,7 @@ class TcpSender:
         def publish(body: memoryview, properties: Mapping[str, str]) -> Receipt:
             return self.send(topic, body, properties=properties, timeout=timeout, **arguments)
 
-        return TcpSlot(size, publish, properties)
+        return TcpSlot(operator.index(size), publish, properties)
 
     # -- the same, for whoever waits in another way
     def start_send(self, topic: str, body: Any, **arguments: Any) -> Future[Receipt]:
@@ -166,7 +167,7 @@ class TcpSender:
         ]
         wire = self._wire
         parts = batches(wire.ids, wire.now_ms(), topic, [body_of(body) for body in bodies], each)
-        place = _Place(queue_id, message_group)
+        place = _Place(whole_in(queue_id), message_group)
         return wire.network.submit(self._send_parts(parts, place, self._seconds(timeout)))
 
     def prepare(
@@ -198,7 +199,7 @@ class TcpSender:
         refuse_wrong({"topic": topic, "queue_id": queue_id, "flag": flag, "timeout": timeout})
         check_open_topic(topic)
         found = take_properties(arguments)
-        place = _Place(queue_id, arguments.pop("message_group", None))
+        place = _Place(whole_in(queue_id), arguments.pop("message_group", None))
         if arguments:
             found.update(take_special(arguments))
         found.update(extra or {})
@@ -210,7 +211,7 @@ class TcpSender:
         return self._wire.wait(future, self._seconds(arguments.get("timeout")))
 
     def _seconds(self, timeout: float | None) -> float:
-        return min(self._timeout if timeout is None else timeout, TIMEOUT_MAX)
+        return check_wait(timeout, self._timeout)
 
     # -- on the I/O thread
     async def _send_one(self, message: Outgoing, place: _Place, timeout: float, retries: int = RETRIES) -> Receipt:
@@ -345,8 +346,7 @@ class TcpSlot:
     """As `shmq.Slot`, in memory of this process: `with mq.reserve(…) as slot:` sends at the end of the block."""
 
     def __init__(self, size: int, publish: Publish, properties: Mapping[str, str] | None) -> None:
-        if not 0 < size <= BODY_BYTES_MAX:
-            raise UsageError(f"a body of {size} bytes is not possible", hint=f"1 to {BODY_BYTES_MAX}")
+        check_body(size)
         self._memory = bytearray(size)
         self._publish = publish
         self._open = True
@@ -361,10 +361,11 @@ class TcpSlot:
         Raises:
             UsageError: it was committed or aborted before, or `size` grew.
         """
-        if not self._open or not 0 <= self.size <= len(self._memory):
+        size = whole_in(self.size, 0, len(self._memory))
+        if not self._open or size is None:
             raise UsageError("the slot is over, or its size grew", hint="reserve another one")
         self._open = False
-        self.receipt = self._publish(memoryview(self._memory)[: self.size], self.properties)
+        self.receipt = self._publish(memoryview(self._memory)[:size], self.properties)
         return self.receipt
 
     def abort(self) -> None:

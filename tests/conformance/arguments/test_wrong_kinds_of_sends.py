@@ -255,7 +255,7 @@ def test_a_key_of_a_wrong_kind_that_an_iterator_gives_is_named(connections: Pair
 
 
 def test_a_time_that_no_broker_waits_for_is_refused_alike(connections: Pair) -> None:
-    for delay in (2**70, 2**40, 259_202):
+    for delay in (2**40 // 1000, 2**30, 259_202):
         error = said(connections, lambda mq, delay=delay: mq.send("orders", b"x", delay=delay))
         assert str(error) == "the message would wait longer than the 259200 s that the broker allows"
         assert error.hint == "shmq serve --timer-max-delay SECONDS"
