@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.functions": {"shmq.errors"},
     "shmq.bindings": set(),
     "shmq.message": {"shmq.errors"},
+    "shmq.words": {"shmq.errors", "shmq.message"},
     "shmq.delay_levels": {"shmq.errors"},
     "shmq.progress": set(),
     "shmq.timing": {"shmq.errors"},
@@ -46,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.record",
         "shmq.protocol",
         "shmq.shm",
+        "shmq.words",
     },
     "shmq.client": {
         "shmq.columns",
@@ -61,9 +63,10 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.version",
         "shmq.typed_json",
+        "shmq.words",
     },
     "shmq.compat": {"shmq", "shmq.errors", "shmq.functions"},
-    "shmq.contrib": {"shmq", "shmq.errors", "shmq.message", "shmq.version"},
+    "shmq.contrib": {"shmq", "shmq.errors", "shmq.message", "shmq.version", "shmq.words"},
     "shmq": {"shmq.errors", "shmq.functions", "shmq.message", "shmq.client", "shmq.shm", "shmq.version"},
     "shmq.daemon": {
         "shmq.errors",
@@ -79,6 +82,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.store",
         "shmq.version",
         "shmq.typed_json",
+        "shmq.words",
     },
     "shmq.tools": {
         "shmq",
@@ -93,6 +97,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.version",
         "shmq.client",
+        "shmq.words",
     },
     "shmq.spark": {
         "shmq",
@@ -104,7 +109,16 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.protocol",
         "shmq.client",
     },
-    "shmq.spark.jobs": {"shmq", "shmq.errors", "shmq.message", "shmq.protocol", "shmq.shm", "shmq.spark", "shmq.tools"},
+    "shmq.spark.jobs": {
+        "shmq",
+        "shmq.errors",
+        "shmq.message",
+        "shmq.protocol",
+        "shmq.shm",
+        "shmq.spark",
+        "shmq.tools",
+        "shmq.words",
+    },
     "pyspark_shmq": {"shmq.spark"},
 }
 # `shmq` on the right of the table grants the public API, which is these.

@@ -1,12 +1,15 @@
-"""Names, property text and suggestions."""
+"""Names, property text, suggestions; and what a word may be (shmq/words.py)."""
 
 import re
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shmq.client.producers.keywords import message_properties
+from shmq.client.spec import parse_tags
 from shmq.errors import InvalidName, MessageTooLarge, UsageError
 from shmq.message import (
     GROUP_BYTES_MAX,
@@ -18,12 +21,15 @@ from shmq.message import (
     check_topic,
     dead_letter_topic,
     encode_properties,
+    is_control,
     is_system_topic,
     nearest,
     parse_properties,
     retry_topic,
 )
 from shmq.shm import core
+from shmq.testing import SharedBroker
+from shmq.words import check_word, escaped, keys_in, sent_again, tags_in
 from tests.tables.rows import every_row
 
 TOPIC_RULE = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
@@ -180,3 +186,93 @@ def test_suggestions_stay_cheap_among_ten_thousand_similar_names() -> None:
 
 def test_the_limits_are_those_of_the_tables_and_records() -> None:
     assert (TOPIC_BYTES_MAX, PROPERTIES_BYTES_MAX) == (core.TOPIC_BYTES_MAX, core.PROPERTIES_BYTES_MAX)
+
+
+# -- words
+
+CONTROLS = [chr(code) for code in range(0x110000) if is_control(chr(code))]
+BLANKS = [chr(code) for code in range(0x80, 0x110000) if chr(code).isspace() and not is_control(chr(code))]
+KINDS = ("tag", "key", "message_group")
+LETTERS = st.characters() | st.sampled_from("a *|\x00\x01\x02\x7f\x85\ud800\u3000")
+ANY = st.text(LETTERS, max_size=12)
+
+
+@every_row("kind", KINDS)
+def test_a_word_holds_no_control_character_no_half_of_a_pair_and_is_not_empty(kind: str) -> None:
+    for text in ("", "\ud800", "a\udfffb", *(f"a{control}b" for control in CONTROLS)):
+        with pytest.raises(UsageError) as caught:
+            check_word(kind, text)
+        assert str(caught.value).isascii() and caught.value.hint
+
+
+@every_row("kind", KINDS)
+def test_a_blank_that_is_not_ascii_is_a_letter(kind: str) -> None:
+    assert "\u3000" in BLANKS and "\u00a0" in BLANKS
+    for blank in BLANKS:
+        for text in (blank, f"{blank}a", f"a{blank}", f"a{blank}b"):
+            check_word(kind, text)
+            assert parse_tags([text]) == parse_tags(f" {text} ") == (text,)
+            assert keys_in(f"{text} b") == [text, "b"]
+
+
+@every_row("tag", [" ", " a", "a ", "*", "a|b", "||"])
+def test_a_tag_that_no_subscription_can_name_is_refused(tag: str) -> None:
+    with pytest.raises(UsageError, match="in a subscription"):
+        check_word("tag", tag)
+
+
+@given(ANY)
+def test_every_tag_that_is_taken_can_be_subscribed_to(text: str) -> None:
+    try:
+        check_word("tag", text)
+    except UsageError:
+        return
+    assert parse_tags(text) == parse_tags([text]) == (text,)
+    assert tags_in(f"{text} ||b") == [text, "b"]
+
+
+@given(st.dictionaries(ANY | st.sampled_from(["TAGS", "KEYS", "__SHARDINGKEY"]), ANY, max_size=6))
+def test_whatever_is_stored_can_be_sent_again(properties: dict[str, str]) -> None:
+    again: dict[str, Any] = sent_again(properties)
+    keys = again["keys"] or ()
+    found = message_properties(again["tag"], keys, again["message_group"], again["properties"])
+    assert parse_properties(encode_properties(found)) == found
+
+
+def test_what_is_sent_again_is_what_was_sent_but_for_what_may_not_be() -> None:
+    stored = {"TAGS": "sour fruit", "KEYS": "a\u3000b  c", "__SHARDINGKEY": "g", "n": "a\nb", "UNIQ_KEY": "1"}
+    stored["own"] = "2"
+    assert sent_again(stored, without=["own"]) == {
+        "tag": "sour fruit",
+        "keys": ["a\u3000b", "c"],
+        "properties": {"n": "a\nb"},
+        "message_group": "g",
+    }
+    assert sent_again({}) == {"tag": None, "keys": None, "properties": None, "message_group": None}
+
+
+@every_row(
+    ("kind", "text", "written"),
+    [
+        ("tag", "a\0b", r"a\x00b"),
+        ("tag", " a| ", r"\x20a\x7c\x20"),
+        ("tag", "*", r"\x2a"),
+        ("tag", "**", "**"),
+        ("tag", "a b\u3000", "a b\u3000"),
+        ("key", "a\x85b", r"a\x85b"),
+        ("message_group", "a\ud800", r"a\ud800"),
+        ("value", "a\x01\tb", "a\\x01\tb"),
+        ("environment", "a\0\x01", "a\\x00\x01"),
+    ],
+)
+def test_what_may_not_be_is_written_as_an_escape(kind: str, text: str, written: str) -> None:
+    assert escaped(kind, text) == written
+
+
+def test_the_core_keeps_the_same_properties_for_rocketmq(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("kept")
+    with shmq_shared_broker.connect() as mq:
+        for name in RESERVED_PROPERTIES:
+            with pytest.raises(UsageError, match="reserved by RocketMQ"):
+                mq.send(topic, b"x", properties={name: "x"})
+        assert mq.browse(topic) == []

@@ -24,8 +24,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from shmq.errors import InvalidName, MessageTooLarge, ShmqError, UsageError, WrongKind
-from shmq.message import check_properties, check_topic, encode_properties, is_control
+from shmq.message import check_properties, check_topic, encode_properties
 from shmq.shm.core import BODY_BYTES_MAX
+from shmq.words import check_word
 
 TIMEOUT_MAX: Final = 2_147_483.0
 """Seconds that a socket can be told to wait: 2**31 ms, 24 days."""
@@ -82,12 +83,12 @@ def _refuse_values(named: Mapping[str, Any], error: BaseException) -> None:
         check_topic(named["topic"])
     for name in ("tag", "key", "message_group"):
         if named.get(name) is not None:
-            check_word(name, named[name])
+            check_text(name, named[name])
     keys = named.get("keys")
     given = [error.given] if hasattr(error, "given") else keys if isinstance(keys, Collection) else ()
     for key in given:
         if key is not None:
-            check_word("key", key)
+            check_text("key", key)
     properties = named.get("properties")
     if properties:
         check_properties(properties)
@@ -110,28 +111,15 @@ def check_body(size: int) -> None:
         raise MessageTooLarge(f"a body of {size} bytes is longer than {BODY_BYTES_MAX}", hint="split it")
 
 
-def check_word(name: str, text: str) -> None:
-    """Refuse a tag, a key or a message group that RocketMQ's property text cannot hold.
+def check_text(name: str, text: Any) -> None:
+    """Refuse a tag, a key or a message group that no message can have.
 
     Raises:
-        UsageError: it is no str, is empty, or holds what separates.
+        UsageError: it is no str, or no such word (shmq/words.py).
     """
     if not isinstance(text, str):
         raise wrong_kind(name, text, KINDS[name].what, KINDS[name].hint)
-    if not text:
-        raise UsageError(f"{name} is empty", hint="leave it out")
-    if not text.isprintable():
-        if control := next(filter(is_control, text), None):
-            raise UsageError(f"{name} {text!a:.80} holds the control character {control!a}", hint="remove it")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(
-                f"{name} holds {text[error.start]!a}, which UTF-8 cannot carry", hint="remove it"
-            ) from None
-    separator, what, hint = _SEPARATORS.get(name, ("", "", ""))
-    if separator and separator in text:
-        raise UsageError(f"{name} {text!r:.80} holds {what}", hint=hint)
+    check_word(name, text)
 
 
 def check_wait(timeout: Any, default: float | None = None) -> float:
@@ -297,10 +285,6 @@ def _is_size(value: Any) -> bool:
     return whole_in(value, 0) is not None
 
 
-_SEPARATORS: Final = {
-    "tag": ("|", "'|', which separates tags in a subscription", "a message has one tag"),
-    "key": (" ", "a blank, which separates keys", 'several are keys=["order-42", "customer-7"]'),
-}
 _NEEDED: Final = frozenset(("body", "bodies", "size"))
 
 KINDS: Final[dict[str, Kind]] = {

@@ -23,6 +23,7 @@ from shmq.filter.sql import SQL92, sql_filter, with_tags
 from shmq.message import check_group, check_topic, retry_topic
 from shmq.protocol.body import ConsumerData, SubscriptionData
 from shmq.shm.core import Filter, tag_hash
+from shmq.words import check_word, tags_in, trimmed
 
 TAG = "TAG"
 
@@ -84,23 +85,24 @@ def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the tags of `"fruit || veg"` or `["fruit", "veg"]`; () stands for all messages.
 
     Raises:
-        UsageError: an empty tag, or one that cannot be written in an expression.
+        UsageError: an empty tag, or one that no message can have.
     """
     if tags is None:
         return ()
     if isinstance(tags, str):
-        listed: Sequence[str] = tags.split("||")
+        parts = tags_in(tags)
     elif not isinstance(tags, Iterable) or not all(isinstance(tag, str) for tag in tags):
         raise UsageError(f"tags are str, not {tags!r:.80}", hint='tags="fruit || veg" or ["fruit", "veg"]')
     else:
-        listed = tags
-    parts = [part.strip() for part in listed]
+        parts = [trimmed(tag) for tag in tags]
     if "*" in parts or parts == [""]:
         return ()
     if not parts or not all(parts) or any("|" in part for part in parts):
         raise UsageError(
             f"tags {tags!r} hold an empty tag or a single |", hint='tags="fruit || veg" or ["fruit", "veg"]'
         )
+    for part in parts:
+        check_word("tag", part)
     return tuple(dict.fromkeys(parts))
 
 

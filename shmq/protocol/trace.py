@@ -110,7 +110,7 @@ def trace_keys(traces: Iterable[Trace]) -> list[str]:
     """Return what these traces are found by, each once."""
     found: dict[str, None] = {}
     for trace in traces:
-        found.update(dict.fromkeys((trace.message_id, *trace.keys.split())))
+        found.update(dict.fromkeys((trace.message_id, *trace.keys.split(" "))))
     found.pop("", None)
     return list(found)
 

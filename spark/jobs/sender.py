@@ -39,6 +39,7 @@ from shmq.spark.access.way import open_place
 from shmq.spark.options import full_url, parse_options
 from shmq.spark.scan.reader import ShmqReader
 from shmq.spark.schema import refused
+from shmq.words import escaped, sent_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,18 +160,15 @@ class _Sender:
             time.sleep(_PAUSE_SECONDS)
 
     def _send(self, target: str, row: Any, stamped: dict[str, str], properties: dict[str, str]) -> None:
-        group = properties.get("__SHARDINGKEY")
+        group = escaped("message_group", properties.get("__SHARDINGKEY") or row["keys"] or "")
         place: dict[str, Any] = {"queue_id": row["queue_id"]} if self._sending.same_queue else {}
         if not self._sending.same_queue:
-            place["message_group"] = group or row["keys"] or f"{row['topic']}/{row['queue_id']}"
+            place["message_group"] = group or f"{row['topic']}/{row['queue_id']}"
         self._mq.send(
             target,
             bytes(row["body"]),
-            tag=row["tags"] or None,
-            keys=(row["keys"] or "").split() or None,
-            properties=stamped,
             flag=row["flag"] or 0,
-            **place,
+            **{**sent_again({**stamped, "TAGS": row["tags"] or "", "KEYS": row["keys"] or ""}), **place},
         )
 
 

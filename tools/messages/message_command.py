@@ -24,9 +24,10 @@ from shmq.protocol.trace import Trace, decode_traces
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.messages.lookup import find_message, names_a_topic, no_message
-from shmq.tools.messages.text import message_document, own_properties, render_pretty
+from shmq.tools.messages.text import message_document, render_pretty
 from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import clock_text, count_text, plural
+from shmq.words import sent_again
 
 if TYPE_CHECKING:
     import shmq
@@ -188,10 +189,7 @@ def send_again(mq: shmq.Connection, found: shmq.Message) -> shmq.Receipt:
     return mq.send(
         found.topic,
         found.body,
-        tag=found.tag,
-        keys=found.keys or None,
-        properties=own_properties(found) or None,
-        message_group=found.message_group,
+        **sent_again(found.properties),
         flag=found.flag,
     )
 

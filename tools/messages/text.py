@@ -23,6 +23,7 @@ from shmq.errors import UsageError
 from shmq.message import RESERVED_PROPERTIES
 from shmq.tools.terminal.output import json_line, printable
 from shmq.tools.terminal.quantity import clock_text, iso_text
+from shmq.words import escaped
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -83,7 +84,10 @@ def message_document(message: Message) -> dict[str, Any]:
 
 
 def environment_of(message: Message) -> dict[str, str]:
-    """Return our own environment, and SHMQ_TOPIC, SHMQ_KEY, … of a message."""
+    r"""Return our own environment, and SHMQ_TOPIC, SHMQ_KEY, … of a message.
+
+    Other clients store any word: a NUL, which no environment can carry, is written as `\x00`.
+    """
     variables = {
         "SHMQ_TOPIC": message.topic,
         "SHMQ_QUEUE": str(message.queue_id),
@@ -93,7 +97,7 @@ def environment_of(message: Message) -> dict[str, str]:
         "SHMQ_MESSAGE_ID": message.message_id,
         "SHMQ_ATTEMPT": str(message.attempt),
     }
-    return {**os.environ, **variables}
+    return {**os.environ, **{name: escaped("environment", text) for name, text in variables.items()}}
 
 
 def render_json_line(message: Message) -> bytes:

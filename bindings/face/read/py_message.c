@@ -126,13 +126,26 @@ static PyObject *get_property(PyMessage *self, void *closure)
     return text_or_none(text, bytes);
 }
 
+/* The next key of a text and its bytes, NULL behind the last; blanks separate them, and no other character does. */
+static const char *key_in(const char **at, const char *end, size_t *bytes)
+{
+    while (*at < end && **at == ' ') {
+        (*at)++;
+    }
+    const char *key = *at, *blank = key < end ? memchr(key, ' ', (size_t)(end - key)) : NULL;
+    *at = blank ? blank : end;
+    *bytes = (size_t)(*at - key);
+    return *bytes ? key : NULL;
+}
+
 static PyObject *get_key(PyMessage *self, void *closure)
 {
     (void)closure;
     size_t bytes = 0;
     const char *text = property_of(self, "KEYS", &bytes);
-    const char *blank = text ? memchr(text, ' ', bytes) : NULL;
-    return text_or_none(text, blank ? (size_t)(blank - text) : bytes);
+    const char *end = text ? text + bytes : NULL;
+    const char *key = key_in(&text, end, &bytes);
+    return text_or_none(key, bytes);
 }
 
 static PyObject *get_keys(PyMessage *self, void *closure)
@@ -140,12 +153,15 @@ static PyObject *get_keys(PyMessage *self, void *closure)
     (void)closure;
     size_t bytes = 0;
     const char *text = property_of(self, "KEYS", &bytes);
-    PyObject *joined = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)bytes, "replace") : NULL;
-    if (!joined) {
-        return text ? NULL : PyList_New(0);
+    const char *end = text ? text + bytes : NULL, *key;
+    PyObject *keys = PyList_New(0);
+    while (keys && (key = key_in(&text, end, &bytes))) {
+        PyObject *word = text_or_none(key, bytes);
+        if (!word || PyList_Append(keys, word) < 0) {
+            Py_CLEAR(keys);
+        }
+        Py_XDECREF(word);
     }
-    PyObject *keys = PyUnicode_Split(joined, NULL, -1);
-    Py_DECREF(joined);
     return keys;
 }
 

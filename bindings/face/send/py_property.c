@@ -30,6 +30,7 @@ static const struct {
     {"TTL", "use request()"},
     {CRC_NAME, NULL},
     {"WAIT", NULL},
+    {"BUYER_ID", NULL},
     {"RETRY_TOPIC", NULL},
     {"REAL_TOPIC", NULL},
     {"REAL_QID", NULL},
@@ -177,6 +178,12 @@ static bool put_tag(struct core_state *state, PyObject *tag, struct property_tex
                    "tag '%s' holds '|', which separates tags in a subscription; a message has "
                    "one tag",
                    piece.data);
+        return false;
+    }
+    const bool every = piece.bytes == 1 && piece.data[0] == '*';
+    if (every || piece.data[0] == ' ' || piece.data[piece.bytes - 1] == ' ') {
+        core_raise(state, SHMQ_BAD_ARGUMENT, "tag '%s' %s in a subscription", piece.data,
+                   every ? "means every tag" : "has a blank around it, which is no part of a tag");
         return false;
     }
     *tag_hash = shmq_tag_hash(piece.data, piece.bytes);

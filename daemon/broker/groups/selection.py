@@ -15,6 +15,7 @@ from shmq.errors import FilterSyntaxError, RemoteError
 from shmq.filter.sql import SQL92, sql_filter
 from shmq.protocol.codes import Response
 from shmq.shm.core import Filter, tag_hash
+from shmq.words import tags_in
 
 TAG = "TAG"
 _EVERYTHING = "*"
@@ -82,7 +83,7 @@ def _long_hashes_of(expression: str) -> tuple[int, ...] | None:
 def _hashes_of(expression: str) -> tuple[int, ...] | None:
     if not expression or expression == _EVERYTHING:
         return None
-    tags = [tag for part in expression.split("||") if (tag := part.strip())]
+    tags = list(filter(None, tags_in(expression)))
     if not tags:
         raise FilterSyntaxError(f"the subscription {expression[:64]!a} names no tag")
     return tuple(dict.fromkeys(map(tag_hash, tags)))

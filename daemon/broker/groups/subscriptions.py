@@ -28,6 +28,7 @@ from typing import NamedTuple
 from shmq.errors import SubscriptionConflict
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.body import SubscriptionData
+from shmq.words import tags_in
 
 _TAG = "TAG"
 _EVERYTHING = frozenset({"*"})
@@ -64,7 +65,7 @@ def _interest(entry: SubscriptionData) -> Interest:
     language = entry.expressionType or _TAG
     if language != _TAG:
         return Interest(language, frozenset({entry.subString}))
-    tags = frozenset(tag.strip() for tag in entry.subString.split("||")) - {""}
+    tags = frozenset(tags_in(entry.subString)) - {""}
     return Interest(_TAG, _EVERYTHING if not tags or "*" in tags else tags)
 
 

@@ -17,7 +17,6 @@ from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError
 from shmq.message import (
     DEAD_LETTER_REASON,
-    RESERVED_PROPERTIES,
     check_group,
     check_topic,
     dead_letter_topic,
@@ -25,6 +24,7 @@ from shmq.message import (
     nearest,
     refuse_system_topic,
 )
+from shmq.words import sent_again
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message, Receipt
@@ -234,10 +234,7 @@ class DeadLetter:
         return self._send(
             self.origin_topic,
             self.message.body,
-            tag=self.message.tag,
-            keys=self.message.keys or None,
-            properties=_application_properties(self.message) or None,
-            message_group=self.message.message_group,
+            **sent_again(self.message.properties, without=(DEAD_LETTER_REASON,)),
             flag=self.message.flag,
         )
 
@@ -390,9 +387,3 @@ class Admin:
 
     def __repr__(self) -> str:
         return f"<shmq.Admin of {self._url}>"
-
-
-def _application_properties(message: Message) -> dict[str, str]:
-    """Return the properties the sender chose, without those of RocketMQ and of the burial."""
-    kept = message.properties.items()
-    return {name: text for name, text in kept if name not in RESERVED_PROPERTIES and name != DEAD_LETTER_REASON}

@@ -35,6 +35,7 @@ from shmq.protocol.message_id import message_id_text, message_place
 from shmq.protocol.trace import ContextCode, MessageType, Trace, encode_trace, trace_keys
 from shmq.protocol.transaction import COMMIT, ROLLBACK
 from shmq.shm.core import CoreError, record_decode
+from shmq.words import keys_in
 
 if TYPE_CHECKING:
     from shmq.client.wire import MessageSender
@@ -360,7 +361,7 @@ def _said_by(error: DamagedMessage) -> tuple[str, str]:
         return "", place
     properties = parse_properties(record["properties"].decode(errors="replace"))
     message_id = properties.get("UNIQ_KEY") or message_id_text(record["store_host"], error.position)
-    return message_id, " ".join((*properties.get("KEYS", "").split(), place))
+    return message_id, " ".join((*keys_in(properties.get("KEYS", "")), place))
 
 
 def _since_ms(began: float) -> int:

@@ -29,7 +29,7 @@ from datetime import datetime, timedelta
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from shmq.client.kinds import check_body, check_word, real_in, refuse_wrong, whole_in, wrong_body
+from shmq.client.kinds import check_body, check_text, real_in, refuse_wrong, whole_in, wrong_body
 from shmq.delay_levels import DELAY
 from shmq.errors import UsageError
 from shmq.message import check_properties
@@ -129,15 +129,15 @@ def message_properties(
     """
     found: dict[str, str] = {}
     if tag is not None:
-        check_word("tag", tag)
+        check_text("tag", tag)
         found["TAGS"] = tag
     words = list(keys)
     if words:
         for key in words:
-            check_word("key", key)
+            check_text("key", key)
         found["KEYS"] = " ".join(words)
     if message_group is not None:
-        check_word("message_group", message_group)
+        check_text("message_group", message_group)
         found["__SHARDINGKEY"] = message_group
     if properties is not None:
         check_properties(properties)
@@ -153,7 +153,12 @@ def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
 
 
 def queue_in_order(name: str, count: int) -> int:
-    """Return which of `count` queues keeps what has one name in order, as the core and RocketMQ's clients choose it."""
+    """Return which of `count` queues keeps what has one name in order, as the core and RocketMQ's clients choose it.
+
+    Raises:
+        UsageError: no message group can have this name.
+    """
+    check_text("message_group", name)
     return (tag_hash(name) & 0x7FFFFFFF) % count
 
 

@@ -21,6 +21,7 @@ from shmq.contrib.faststream.message import Delivery
 from shmq.contrib.faststream.producer import ShmqProducer, ShmqPublishCommand
 from shmq.contrib.faststream.publisher import ShmqPublisher
 from shmq.contrib.faststream.subscriber import ShmqSubscriber
+from shmq.words import tags_in
 
 FAKE_GROUP = "test_publisher"
 
@@ -115,7 +116,7 @@ def _is_tagged(subscriber: ShmqSubscriber, tag: str | None) -> bool:
     tags = subscriber.config.listening.get("tags")
     if tags is None or tags == "*":
         return True
-    wanted = [part.strip() for part in tags.split("||")] if isinstance(tags, str) else list(tags)
+    wanted = tags_in(tags) if isinstance(tags, str) else list(tags)
     return tag in wanted
 
 

@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shmq.delay_levels import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
-from shmq.message import RESERVED_PROPERTIES, is_system_topic, is_waiting_topic
+from shmq.message import is_system_topic, is_waiting_topic
 from shmq.shm.core import body_inflate
 from shmq.timing import CANCELLED_KEY, ROLL_TIMES, TIMER_TOPIC, due_ms, number_of
+from shmq.words import sent_again
 
 NEEDED = ("topic", "body_base64", "properties", "sys_flag", "flag", "store_ms", "prepared_position")
 """Members of an exported line that are looked at."""
@@ -51,13 +52,7 @@ def message_again(record: Mapping[str, Any], delay_levels: str) -> Again | str:
     if isinstance(place, str):
         return place
     properties, body = record["properties"], base64.b64decode(record["body_base64"])
-    keywords = {
-        "tag": properties.get("TAGS"),
-        "keys": properties.get("KEYS", "").split() or None,
-        "properties": {name: text for name, text in properties.items() if name not in RESERVED_PROPERTIES} or None,
-        "message_group": properties.get("__SHARDINGKEY"),
-        "flag": record["flag"],
-    }
+    keywords = {**sent_again(properties), "flag": record["flag"]}
     if record["sys_flag"] & _COMPRESSED:
         body = body_inflate(body, record["sys_flag"])
     return Again(*place, body, keywords)

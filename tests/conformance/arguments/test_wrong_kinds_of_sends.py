@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.message import RESERVED_PROPERTIES
 from shmq.testing import Broker
 from tests.tables.rows import every_row
 
@@ -85,6 +86,12 @@ IMPOSSIBLE: tuple[tuple[dict[str, Any], str], ...] = (
     ({"tag": "a||b"}, "tag 'a||b' holds '|', which separates tags"),
     ({"tag": "a\n"}, "tag 'a\\n' holds the control character '\\n'"),
     ({"tag": "\ud800"}, "tag holds '\\ud800', which UTF-8 cannot carry"),
+    ({"tag": "*"}, "tag '*' means every tag in a subscription"),
+    ({"tag": " a"}, "tag ' a' has a blank around it"),
+    ({"tag": "a "}, "tag 'a ' has a blank around it"),
+    ({"tag": "a\x00b"}, "tag 'a\\x00b' holds the control character '\\x00'"),
+    ({"tag": "a\x7f"}, "tag 'a\\x7f' holds the control character '\\x7f'"),
+    ({"tag": "a\x85"}, "tag 'a\\x85' holds the control character '\\x85'"),
     ({"key": ""}, "key is empty"),
     ({"key": "a b"}, "key 'a b' holds a blank, which separates keys"),
     ({"keys": ["a", "b c"]}, "key 'b c' holds a blank, which separates keys"),
@@ -93,9 +100,10 @@ IMPOSSIBLE: tuple[tuple[dict[str, Any], str], ...] = (
     ({"key": "\ud800"}, "key holds '\\ud800', which UTF-8 cannot carry"),
     ({"message_group": ""}, "message_group is empty"),
     ({"message_group": "a\x02"}, "message_group 'a\\x02' holds the control character '\\x02'"),
+    ({"message_group": "\ud800"}, "message_group holds '\\ud800', which UTF-8 cannot carry"),
+    *(({"properties": {name: "x"}}, f"the property {name} is reserved") for name in sorted(RESERVED_PROPERTIES)),
     ({"properties": {"": "x"}}, "the property '' has an empty key"),
     ({"properties": {"a": ""}}, "the property 'a' has an empty value"),
-    ({"properties": {"TAGS": "x"}}, "the property TAGS is reserved by RocketMQ"),
     ({"properties": {"a\x01": "x"}}, "the property 'a\\x01' holds '\\x01', which separates properties"),
     ({"properties": {"a\x03": "x"}}, "the property name 'a\\x03' holds the control character '\\x03'"),
     ({"properties": {"a": "x\x02"}}, "the property 'a' holds '\\x02', which separates properties"),
@@ -190,8 +198,15 @@ def test_a_property_of_rocketmq_names_the_argument_to_use(connections: Pair) -> 
 
 def test_what_both_ways_take(connections: Pair) -> None:
     """A blank inside a tag, and a flag of 32 bits with or without a sign, are RocketMQ's own."""
+    wide = {"tag": "\u3000fruit\u2003", "key": "\u3000", "message_group": "\u00a0", "properties": {" ": "a\0\n"}}
     for mq in connections:
         mq.send("orders", b"taken", tag="sour fruit", flag=2**31, key="a\u00a0b")
+        mq.send("orders", b"wide", **wide)
+    for mq in connections:
+        found = mq.browse("orders", tags=" \u3000fruit\u2003 ")
+        assert [(m.tag, m.key, m.message_group, m.properties[" "]) for m in found] == [
+            ("\u3000fruit\u2003", "\u3000", "\u00a0", "a\0\n")
+        ] * 2
     with connections[0].subscribe("orders", group="takers", tags="sour fruit", start="begin") as subscription:
         found = subscription.receive(2, 10.0)
         found += subscription.receive(2 - len(found), 10.0) if len(found) < 2 else []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shmq.testing import Broker, SharedBroker
+from tests.conformance.foreign import store_foreign
 from tests.tools.json_schema import check
 from tests.tools.shell import TIMEOUT, Shell, interrupt, joined, until
 
@@ -418,6 +419,18 @@ def test_a_failed_exec_without_a_group_is_told_and_the_next_one_runs(shell: Shel
     result = shell.run("consume", topic, "-e", "--exec", "tee /dev/stderr | grep good")
     assert (result.status, result.out) == (1, b"good\n")
     assert "ended with 1" in result.err
+
+
+def test_exec_gets_any_word_that_another_client_has_stored(
+    shmq_shared_broker: SharedBroker, shell: Shell, topic: str, group: str
+) -> None:
+    shell.ok("topic", "create", topic, "--queues", "1")
+    with shmq_shared_broker.connect() as mq:
+        store_foreign(mq, topic, "TAGS\x01a\0b\tc\x02KEYS\x01k\0 l\x02")
+    script = 'printf "%s|%s\\n" "$SHMQ_TAG" "$SHMQ_KEY"'
+    assert shell.ok("consume", topic, "-g", group, "-e", "--exec", script) == b"a\\x00b\tc|k\\x00\n"
+    assert lag(shell, group) == 0
+    assert shell.run("consume", topic, "-e", "--exec", script).status == 0
 
 
 def test_an_exec_that_does_not_read_its_input_is_fine(shell: Shell, topic: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 import shmq
 from shmq.testing import Broker
 from tests.conformance.conftest import TRANSPORTS, url_of
+from tests.conformance.foreign import store_foreign
 from tests.tools.shell import Shell, until
 
 
@@ -63,6 +64,18 @@ def test_a_message_is_sent_again_after_a_yes(shell: Shell, broker: Broker) -> No
     with broker.connect() as mq:
         again = mq.browse("orders")[len(stored)]
     assert (again.body, again.key, again.tag, again.properties["region"]) == (b"42 apples", "o-42", "fruit", "eu")
+
+
+def test_a_message_of_any_words_is_sent_again_with_escapes_for_what_may_not_be(shell: Shell, broker: Broker) -> None:
+    with broker.connect() as mq:
+        mq.admin.create_topic("strange", queues=1)
+        store_foreign(mq, "strange", "TAGS\x01 a\0\x02KEYS\x01k\x7f\u3000 l\x02p\x03\x01\x01v\x02q\x01\x02")
+        known = mq.browse("strange")[0]
+    shell.json("message-resend", "message", "resend", "strange", known.offset_message_id, "--yes")
+    with broker.connect() as mq:
+        again = mq.browse("strange")[-1]
+    assert again.offset > known.offset and again.tag == "\\x20a\\x00"
+    assert again.keys == ["k\\x7f\u3000", "l"] and again.properties["p\\x03"] == "\\x01v"
 
 
 def test_whole_records_verify(shell: Shell) -> None:
