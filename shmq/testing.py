@@ -91,7 +91,8 @@ class Broker:
         **settings: Any,
     ) -> None:
         self.name = name or f"test-{os.getpid()}-{next(_serial)}"
-        self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
+        with above_standard:
+            self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
         self._timeout = check_wait(timeout, START_TIMEOUT)
         is_small = settings.pop("small", True)
         network = {"clock": clock, "tcp": tcp, "listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0"}
@@ -196,7 +197,8 @@ class Broker:
         instance = self._instance()
         if instance is not None:
             unlink_segments(instance)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        with above_standard:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
         try:
@@ -428,7 +430,8 @@ def _kept_bytecode() -> tempfile.TemporaryDirectory[str] | None:
     """Return the directory of the byte code that brokers keep; it vanishes when this process ends."""
     if not sys.dont_write_bytecode or Path(importlib.util.cache_from_source(__file__)).exists():
         return None
-    return tempfile.TemporaryDirectory(prefix="shmq-test-bytecode-", ignore_cleanup_errors=True)
+    with above_standard:
+        return tempfile.TemporaryDirectory(prefix="shmq-test-bytecode-", ignore_cleanup_errors=True)
 
 
 class SharedBroker:

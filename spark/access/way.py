@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 
 from shmq.errors import BrokerNotRunning, ConnectError, SegmentError, ShmqError
 from shmq.shm.addresses import read_addresses
+from shmq.shm.descriptors import above_standard
 from shmq.shm.place import DEFAULT_BROKER_NAME, place_of
 from shmq.spark.access.broker import Access, Where
 from shmq.spark.access.segments import attach
@@ -139,6 +140,7 @@ def may_be_here(access: str, store: str | None, nameserver: str | None) -> bool:
     return access != REMOTE and not is_remote(store) and (access == SHM or store is not None or nameserver is None)
 
 
+@above_standard  # asking for a name opens sockets
 def remote_url(store: str | None, nameserver: str | None) -> str | None:
     """Return where the broker of these options is reached over TCP, None when nobody says."""
     if is_remote(store):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from shmq.shm.descriptors import above_standard
 from shmq.spark.options import is_remote, parse_options
 from shmq.spark.scan.reader import ShmqReader
 from shmq.spark.schema import default_columns, projected, refused
@@ -65,6 +66,7 @@ def executors_here(context: Any) -> list[str]:
     return sorted(name for name in known if _addresses(name) & mine)
 
 
+@above_standard
 def _addresses(name: str) -> set[str]:
     try:
         return {str(found[4][0]) for found in socket.getaddrinfo(name, None)}

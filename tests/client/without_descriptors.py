@@ -31,6 +31,7 @@ from shmq.spark.access.way import open_access
 from shmq.spark.options import parse_options
 from shmq.spark.scan.frames import read_files, sealed_files
 from shmq.spark.scan.messages import read_ranges
+from shmq.testing import Broker
 from tests.deadline import eventually
 
 SETS: Final = tuple(each for size in (1, 2, 3) for each in combinations(range(3), size))
@@ -144,11 +145,12 @@ def program(numbers: tuple[int, ...], url: str, remote: str, number: int) -> lis
 
 
 def outlives(url: str, remote: str, parent: socket.socket) -> list[str]:
-    """Send before, and after, the broker was started again, and from a forked child; return what went wrong."""
-    missing((0, 1, 2))
+    """Close them when all is open; then the broker is started again, and a child is forked. Return what went wrong."""
+    missing(())
     wrong = []
     try:
         with shmq.connect(url) as near, shmq.connect(remote) as far:
+            missing((0, 1, 2))
             for mq in (near, far):
                 mq.send("again", b"before")
             tell(parent, {"ready": True})
@@ -168,6 +170,21 @@ def outlives(url: str, remote: str, parent: socket.socket) -> list[str]:
     return wrong + taken((0, 1, 2))
 
 
+def embeds() -> list[str]:
+    """Have a broker of one's own, as tests have it; return what went wrong."""
+    missing((0, 1, 2))
+    try:
+        with Broker(default_queues=1) as broker, broker.connect() as mq:
+            mq.send("orders", b"embedded")
+            prints()
+            broker.restart()
+            prints()
+            assert [bytes(each.body) for each in broker.expect("orders")] == [b"embedded"]
+    except Exception:
+        return [traceback.format_exc()]
+    return taken((0, 1, 2))
+
+
 def sent_again(mq: shmq.Connection) -> bool:
     """Print, and send; False as long as the client has not found that the broker was started again."""
     prints()
@@ -183,12 +200,16 @@ def tell(parent: socket.socket, what: dict[str, Any]) -> None:
 
 def main(url: str, remote: str, descriptor: int, directory: Path) -> None:
     parent = socket.socket(fileno=descriptor)
-    for number, numbers in enumerate((*SETS, "again")):
+    for number, numbers in enumerate((*SETS, "embedded", "again")):
         if os.fork() == 0:
             log = directory / f"low.{number}"
             os.environ["SHMQ_LOW_LOG"] = str(log)
-            again = isinstance(numbers, str)
-            wrong = outlives(url, remote, parent) if again else program(numbers, url, remote, number)
+            if numbers == "again":
+                wrong = outlives(url, remote, parent)
+            elif isinstance(numbers, str):
+                wrong = embeds()
+            else:
+                wrong = program(numbers, url, remote, number)
             low = log.read_text().splitlines() if log.exists() else []
             tell(parent, {"missing": numbers, "wrong": wrong, "low": low})
             os._exit(0)

@@ -206,7 +206,9 @@ _OPENS: Final = {
     *("open", "os.open", "os.dup", "os.pipe", "os.eventfd", "os.memfd_create", "os.pidfd_open", "os.openpty"),
     *("socket.socket", "socket.create_connection", "socket.create_server", "socket.socketpair", "mmap.mmap"),
     *("asyncio.new_event_loop", "posix_ipc.SharedMemory", "posix_ipc.Semaphore", "tempfile.NamedTemporaryFile"),
-    *("select.epoll", "selectors.DefaultSelector", "pyarrow.parquet.ParquetWriter"),
+    *("select.epoll", "selectors.DefaultSelector", "pyarrow.parquet.ParquetFile", "pyarrow.parquet.ParquetWriter"),
+    *("tempfile.mkdtemp", "tempfile.TemporaryDirectory", "shutil.rmtree", "socket.getfqdn", "socket.getaddrinfo"),
+    *("self.loop.getaddrinfo", "self.loop.create_server"),
 }
 _IN_LIBRARIES: Final = ("shmq/client", "shmq/shm", "shmq/aio", "shmq/contrib", "shmq/testing.py", "spark")
 _OF_PROGRAMS: Final = {"spark/jobs/driver/java_output.py", "spark/jobs/driver/session.py"}

@@ -72,7 +72,8 @@ def _joined(root: Path, parts: Sequence[Entry], compression: str) -> Entry:
     writer, rows = None, 0
     try:
         for part in parts:
-            file = pyarrow.parquet.ParquetFile(root / part.path)
+            with above_standard:
+                file = pyarrow.parquet.ParquetFile(root / part.path)
             if file.metadata.num_rows != part.rows:
                 raise CorruptionError(
                     root / part.path, 0, f"{file.metadata.num_rows} rows, the manifest says {part.rows}"
