@@ -167,8 +167,7 @@ class EventLog:
 
     def _uncaught(self, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None and not issubclass(kind, KeyboardInterrupt | SystemExit):
-            text = "".join(traceback.format_exception(kind, error, trace, limit=-8))
-            self(_FAULT, reason=f"{kind.__name__}: {error}", trace=text)
+            self(_FAULT, reason=f"{kind.__name__}: {error}", trace=format_trace(error.with_traceback(trace), frames=8))
 
     def _write(self, event: str, values: dict[str, Any]) -> None:
         self._say_dropped()
@@ -216,6 +215,11 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
         self._log("library.message", source=record.name, level=record.levelname, text=record.getMessage())
+
+
+def format_trace(error: BaseException, *, frames: int = 4) -> str:
+    """Return the last frames of an exception's traceback, and what it says."""
+    return "".join(traceback.format_exception(error, limit=-frames))
 
 
 def _json_line(values: dict[str, Any]) -> bytes:

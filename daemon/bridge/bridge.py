@@ -15,7 +15,6 @@ Invariants:
 import asyncio
 import socket
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 
 from shmq.daemon.bridge.busy_poll import BusyPoll
@@ -36,8 +35,10 @@ from shmq.daemon.bridge.sockets.reception import Arrival, Door, Reception, is_lo
 from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
+from shmq.daemon.bridge.wake_up import WakeUp
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
 from shmq.daemon.broker.sends.header import refuse_long_send
+from shmq.daemon.event_log import INTERNAL_ERROR, format_trace
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -89,8 +90,8 @@ class Bridge:
         self._doors: list[Door] = []
         self._is_closed = False
         self.busy_poll = BusyPoll()
-        self._wake: asyncio.TimerHandle | None = None
-        self._waking = NextTurn(lambda _: self._guarded("a wave", lambda: self._logic.woken(self._now_ms())))
+        self._wake_up = WakeUp(self._woken)
+        self._waking = NextTurn(lambda _: self._woken())
         self._storing = NextTurn(self.arrived)
         self._settling = Settling()
         self._route_waits: RouteWaits | None = None
@@ -269,9 +270,9 @@ class Bridge:
         routes, version = self._route_waits, self._route_waits.version if self._route_waits is not None else 0
         try:
             effects = list(self._logic.handle(connection.connection_id, command, self._now_ms()))
-        except Exception:
+        except Exception as error:
             # The outermost loop of a request: a fault of ours must cost this connection only.
-            self.log("internal.error", where=f"request {command.code}", trace=traceback.format_exc(limit=-4))
+            self.log(INTERNAL_ERROR, where=f"request {command.code}", trace=format_trace(error))
             if not command.is_oneway:
                 connection.reply(failure_reply(command, ShmqError("internal error; see the broker's log")))
             connection.close("internal error")
@@ -379,7 +380,7 @@ class Bridge:
         self._release(self._held.take_all(), Response.FLUSH_DISK_TIMEOUT)
 
     def _release(self, entries: Sequence[Entry], code: Response) -> None:
-        send(entries, code)
+        self._guarded("answers that were held", lambda: send(entries, code))
         for entry in entries:
             self._figures.plain(entry.code, entry.held.frame_count, entry.began_ns, answer=code)
         if code in (Response.SUCCESS, Response.SLAVE_NOT_AVAILABLE) and entries:
@@ -399,33 +400,49 @@ class Bridge:
     def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
             self._carry_out(action())
-        except ShmqError as error:
+        except Exception as error:  # a process that ended here would take all connections with it
+            self._failed(where, error)
+
+    def _failed(self, where: str, error: Exception) -> None:
+        if isinstance(error, ShmqError):
             self.log("work.failed", where=where, reason=str(error))
-        except Exception:  # a process that ended here would take all connections with it
-            self.log("internal.error", where=where, trace=traceback.format_exc(limit=-4))
+        else:
+            self.log(INTERNAL_ERROR, where=where, trace=format_trace(error))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry out each of them, also when one before it failed: they may concern other connections."""
         for effect in effects:
-            if isinstance(effect, Report):
-                self.log("broker", text=effect.text)
-                continue
-            if isinstance(effect, Wake):
-                self._wake_in(effect.after_ms)
-                continue
-            connection = self._connections.get(effect.connection_id)
-            if connection is None:
-                continue
-            if isinstance(effect, Reply):
-                if self._route_waits is None or not self._route_waits.keeps(effect):
-                    self._reply(effect)
-            elif isinstance(effect, Notify):
-                connection.notify(effect.command)
-            elif isinstance(effect, Close):
-                connection.close(effect.reason)
-            elif isinstance(effect, Forward):
-                assert self._upstreams is not None
-                self._upstreams.forward(connection, effect.command)
+            try:
+                self._carry(effect)
+            except Exception as error:
+                self._failed(f"effect {type(effect).__name__}", error)
+                if isinstance(effect, Reply | Forward) and effect.connection_id in self._connections:
+                    self._connections[effect.connection_id].close("internal error")  # it would wait for an answer
         self._settling.settle_soon()
+
+    def _carry(self, effect: Effect) -> None:
+        if isinstance(effect, Report):
+            self.log("broker", text=effect.text)
+            return
+        if isinstance(effect, Wake):
+            if effect.after_ms > 0:
+                self._wake_up.within(effect.after_ms / 1000)
+            else:
+                self._waking.ask()
+            return
+        connection = self._connections.get(effect.connection_id)
+        if connection is None:
+            return
+        if isinstance(effect, Reply):
+            if self._route_waits is None or not self._route_waits.keeps(effect):
+                self._reply(effect)
+        elif isinstance(effect, Notify):
+            connection.notify(effect.command)
+        elif isinstance(effect, Close):
+            connection.close(effect.reason)
+        elif isinstance(effect, Forward):
+            assert self._upstreams is not None
+            self._upstreams.forward(connection, effect.command)
 
     def _reply(self, effect: Reply) -> None:
         connection = self._connections.get(effect.connection_id)
@@ -457,21 +474,7 @@ class Bridge:
             self._release(late, self._outcome(late[-1].held.end))
         self._guarded("a tick", lambda: self._logic.tick(self._now_ms()))
 
-    def _wake_in(self, after_ms: int) -> None:
-        """Call `woken` no later than that. One timer is enough: whoever wants more says so when woken too early."""
-        if after_ms <= 0:
-            self._waking.ask()
-            return
-        loop = asyncio.get_running_loop()
-        due = loop.time() + after_ms / 1000
-        if self._wake is not None:
-            if self._wake.when() <= due:
-                return
-            self._wake.cancel()
-        self._wake = loop.call_at(due, self._woken)
-
     def _woken(self) -> None:
-        self._wake = None
         if not self._is_closed:
             self._guarded("a wake-up", lambda: self._logic.woken(self._now_ms()))
 
@@ -485,8 +488,7 @@ class Bridge:
             turn.close()
         for arrival in self._arrivals.values():
             arrival.cancel()
-        if self._wake is not None:
-            self._wake.cancel()
+        self._wake_up.close()
         for connection in list(self._connections.values()):
             connection.abort("the bridge stops")
         self.log.sum_up()

@@ -10,12 +10,11 @@ import asyncio
 import importlib
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shmq.daemon.event_log import INTERNAL_ERROR, EventLog
+from shmq.daemon.event_log import INTERNAL_ERROR, EventLog, format_trace
 
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -32,11 +31,10 @@ def run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
 def _tell(log: EventLog, context: dict[str, Any]) -> None:
     """A network that fails is one event, a fault of ours another, which is counted."""
     error = context.get("exception")
-    if error is None or isinstance(error, OSError):
+    if not isinstance(error, Exception) or isinstance(error, OSError | EOFError):
         log("loop.error", reason=repr(error or context))
     else:
-        trace = "".join(traceback.format_exception(error, limit=-4))
-        log(INTERNAL_ERROR, where=str(context.get("message", "a callback")), trace=trace)
+        log(INTERNAL_ERROR, where=str(context.get("message", "a callback")), trace=format_trace(error))
 
 
 def stop_event(asked_before: threading.Event | None = None) -> asyncio.Event:

@@ -85,14 +85,25 @@ class HeldAnswers:
         return taken
 
 
-def send(entries: Iterable[Entry], code: Response) -> None:
-    """Send the answers of some entries with this code, those of one connection together."""
+def send(entries: Iterable[Entry], code: Response) -> tuple[()]:
+    """Send the answers of some entries with this code, those of one connection together; no effects follow.
+
+    Raises:
+        ExceptionGroup: some could not be sent; the others are.
+    """
     by_waiter: dict[Waiter, list[bytes]] = {}
     for entry in entries:
         by_waiter.setdefault(entry.waiter, []).append(entry.held.answers)
+    failed = []
     for waiter, parts in by_waiter.items():
         answers = parts[0] if len(parts) == 1 else b"".join(parts)
-        waiter.released(answers if code == Response.SUCCESS else b"".join(_with_code(answers, code)), len(answers))
+        try:
+            waiter.released(answers if code == Response.SUCCESS else b"".join(_with_code(answers, code)), len(answers))
+        except Exception as error:  # whoever waits for the same flush has done nothing wrong
+            failed.append(error)
+    if failed:
+        raise ExceptionGroup("answers that were held", failed)
+    return ()
 
 
 def _with_code(answers: bytes, code: Response) -> Iterator[bytes]:

@@ -28,6 +28,7 @@ from shmq.shm.instance import write_instance
 from shmq.shm.place import Place
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from tests.deadline import eventually as wait_until
+from tests.told_faults import look_at
 
 DEADLINE = 60.0  # far more than anything here takes; only a hung test sees it
 SIZES = SegmentSizes(
@@ -112,6 +113,7 @@ class LiveBridge:
         process, self.process = self.process, None
         process.send_signal(number)
         _, log = process.communicate(timeout=DEADLINE)
+        look_at(log)
         return process.returncode, log
 
     def connect(self, name: str, *, role: int = 3, timeout: float = DEADLINE) -> ControlClient:

@@ -79,6 +79,30 @@ def test_wishes_to_be_woken_share_one_timer_and_the_earliest_counts() -> None:
     assert asyncio.run(scene()) == 1
 
 
+def test_each_effect_is_carried_out_although_one_before_it_failed() -> None:
+    logged: list[str] = []
+
+    def answer(connection_id: int, command: Command) -> Sequence[Effect]:
+        reply = command.reply(body=b"whole")
+        broken = Reply(connection_id - 1, object())  # type: ignore[arg-type]
+        return [broken, Notify(connection_id, object()), Reply(connection_id, reply)]  # type: ignore[arg-type]
+
+    async def scene() -> tuple[bytes, bytes]:
+        async with bridge_of(Scripted(answer), logged) as (_, path), asyncio.timeout(60):
+            unlucky, unlucky_writer = await asyncio.open_unix_connection(path)
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(encode_command(Command(code=1, opaque=1)))
+            data = await reader.read(1 << 16)
+            for each in (writer, unlucky_writer):
+                each.close()
+            return data, await unlucky.read()
+
+    data, of_unlucky = asyncio.run(scene())
+    assert b"whole" in data
+    assert of_unlucky == b"", "who would wait for an answer is told by the end of its connection"
+    assert logged.count("internal.error") == 2
+
+
 def test_what_is_waited_for_is_said_once_a_turn_and_only_when_it_changed() -> None:
     async def scene() -> list[int]:
         version, said = 0, []

@@ -13,6 +13,7 @@ from typing import Any
 from shmq.daemon.options import parse_address
 from shmq.protocol.codes import Request, Response
 from tests.bridge.live_bridge import DEADLINE, RawPeer
+from tests.told_faults import look_at
 
 
 class LiveNameServer:
@@ -43,6 +44,7 @@ class LiveNameServer:
         """End it; return its status and what it logged."""
         self.process.send_signal(number)
         _, log = self.process.communicate(timeout=DEADLINE)
+        look_at(log)
         return self.process.returncode, log
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shmq.daemon.bridge.held_answers import HeldAnswers, send
 from shmq.daemon.bridge.send_path import Held
 from shmq.protocol.codes import Codec, Response
@@ -68,3 +70,16 @@ def test_what_has_no_answer_is_released_too() -> None:
     answers.hold(connection, held(10, b""), 0.0, code=310, began_ns=0)
     send(answers.take_durable(10), Response.SUCCESS)
     assert connection.writes == [b""]
+
+
+def test_who_cannot_be_answered_takes_no_answer_of_others_along() -> None:
+    class Broken(Connection):
+        def released(self, answers: bytes, held_bytes: int) -> None:
+            raise KeyError("broken on purpose")
+
+    answers, connection = HeldAnswers(5.0), Connection()
+    for number, waiter in enumerate((Broken(), connection, Broken())):
+        answers.hold(waiter, held(number, answer(number)), 0.0, code=310, began_ns=0)
+    with pytest.raises(ExceptionGroup) as raised:
+        send(answers.take_all(), Response.SUCCESS)
+    assert len(raised.value.exceptions) == 2 and connection.writes == [answer(1)]
