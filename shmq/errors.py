@@ -43,6 +43,9 @@
 An error says what happened, why, which number, and in `hint` what to type next. `code` is the RocketMQ
 response code a TCP client would see. A broken promise between two parts of shmq is none of these: it is an
 `assert`, and the process stops.
+
+Invariant: an error that was pickled or copied, as by a process pool, is the same error: its text, arguments, notes and
+attributes, whatever its `__init__` takes.
 """
 
 from __future__ import annotations
@@ -56,6 +59,17 @@ if TYPE_CHECKING:
 
 _HINT_NOTE = "hint: "
 _SHOWN_BEFORE = 60  # characters of a long filter expression, before and behind the fault
+_OUTSIDE_DICT = (  # what OSError and SyntaxError keep beside `__dict__`
+    *("errno", "strerror", "filename", "filename2"),
+    *("msg", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line"),
+)
+
+
+def _blank(kind: type[ShmqError], arguments: tuple[object, ...]) -> ShmqError:
+    """Return an error as it is before its attributes are put back; pickles name this function."""
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error
 
 
 class ShmqError(Exception):
@@ -78,6 +92,13 @@ class ShmqError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = {name: value for name in _OUTSIDE_DICT if (value := getattr(self, name, None)) is not None}
+        kept |= vars(self)
+        if "__notes__" in kept:
+            kept["__notes__"] = list(kept["__notes__"])  # a copy's notes are its own
+        return _blank, (type(self), self.args), kept
 
     @property
     def hint(self) -> str:

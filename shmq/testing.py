@@ -37,6 +37,7 @@ from shmq.client.kinds import check_wait
 from shmq.client.timetable import check_move
 from shmq.errors import BrokerNotRunning, UsageError
 from shmq.shm.descriptors import above_standard
+from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from shmq.client.administration.admin import DeadLetter
@@ -80,6 +81,8 @@ class Broker:
         settings: those of the daemon, as in its options: auto_create, default_queues, flush, segments, file_bytes, …
             They are added to `SMALL`, which keeps a test at a few dozen MiB; with small=False to those of `shmq serve`.
     """
+
+    __reduce_ex__ = stays_here("hand over broker.url, or a connection")
 
     def __init__(
         self,

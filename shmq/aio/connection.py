@@ -110,6 +110,11 @@ class Connection(SendingFace[SyncConnection], Placed):
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
         return await super()._open()
 
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:  # type: ignore[override]
+        # As the synchronous one: it opens anew in the process that it is handed to.
+        spans = self._made_with["spans"] not in (None, False)
+        return _reconnect, (self.place.secret_url, {**self._made_with, "timeout": self._timeout, "spans": spans})
+
     def _opened(self, made: SyncConnection) -> None:
         self._sending = Sending(made, made, self._timeout)
 
@@ -282,3 +287,7 @@ class Connection(SendingFace[SyncConnection], Placed):
             return opening
 
         return prepare
+
+
+def _reconnect(url: str, made_with: dict[str, Any]) -> Connection:
+    return connect(url, **made_with)

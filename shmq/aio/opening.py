@@ -23,6 +23,7 @@ from typing import Any, Generic, Self
 
 from shmq.aio.offload import SyncT, carried_out, submit
 from shmq.errors import UsageError
+from shmq.shm.pickling import stays_here
 
 Call = Callable[[], SyncT]
 
@@ -114,6 +115,8 @@ class Opened(Generic[SyncT]):
 
     `prepare` returns the opening, not begun yet; it may wait for what is needed first.
     """
+
+    __reduce_ex__ = stays_here("hand over what its connection was made with, and make one of its own there")
 
     def __init__(self, prepare: Callable[[], Coroutine[Any, Any, Opening[SyncT]]]) -> None:
         self._prepare = prepare

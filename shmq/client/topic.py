@@ -89,7 +89,7 @@ class Codec(Protocol[ValueT]):
 
 
 class _MsgspecCodec:
-    __slots__ = ("decode", "encode")
+    __slots__ = ("_made_of", "decode", "encode")
 
     def __init__(self, name: str, kind: Any) -> None:
         # Imported on first use: most programs send bytes.
@@ -103,8 +103,12 @@ class _MsgspecCodec:
             what = "what values can be read into: a dataclass, a TypedDict, a msgspec.Struct, dict …"
             raise wrong_kind("type", kind, what, 'mq.topic("orders", Order)') from error
         module: Any = msgspec.json if name == "json" else msgspec.msgpack
+        self._made_of = name, kind
         self.encode = module.Encoder().encode
         self.decode = module.Decoder(kind).decode
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _MsgspecCodec, self._made_of
 
 
 def codec_of(codec: str | Codec[Any], kind: Any) -> Codec[Any]:

@@ -53,7 +53,7 @@ class Refused(Exception):
     """What stands at `span` cannot be; `sql` words it for the user."""
 
     def __init__(self, span: Span, reason: str, *, hint: str = "") -> None:
-        super().__init__(reason)
+        super().__init__(span, reason)
         self.span = span
         self.reason = reason
         self.hint = hint

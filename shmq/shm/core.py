@@ -18,11 +18,14 @@ daemon may ask the other for its status.
 
 from __future__ import annotations
 
+import copyreg
 import os
 import re
 from collections.abc import Callable
+from typing import Any
 
 from shmq import errors
+from shmq.shm.pickling import receipt_values, stays_here
 
 
 def _why_unusable() -> str:
@@ -306,6 +309,17 @@ class _CoreFailure(CoreError):
     def __str__(self) -> str:
         return str(self.args[1])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        public = type(self).__bases__[1]  # the type of both is made in each process, so a pickle cannot name it
+        return _blank_of_both, (public, self.args), super().__reduce__()[2]
+
+
+def _blank_of_both(public: type[errors.ShmqError], arguments: tuple[object, ...]) -> errors.ShmqError:
+    kind = _BOTH.get(public) or _both(public)
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error
+
 
 def _both(public: type[errors.ShmqError]) -> type[errors.ShmqError]:
     """The public type that is a CoreError as well; its name and its arguments are what a caller sees."""
@@ -358,5 +372,15 @@ def _as_core_error(public: errors.ShmqError, args: tuple[object, ...]) -> BaseEx
     return error
 
 
+def _pickled(receipt: Receipt) -> tuple[Any, ...]:
+    return receipt_make, receipt_values(receipt)
+
+
+copyreg.pickle(Receipt, _pickled)
+copyreg.pickle(
+    Message, stays_here("hand over its body and properties, or its id: mq.browse(topic, id=message.message_id)")
+)
+copyreg.pickle(Slot, stays_here("hand over the connection, and reserve there"))
+copyreg.pickle(Producer, stays_here("hand over the connection, and call its send() there"))
 _core.set_error_factory(public_error)
 _core.set_damage_factory(damage_error)

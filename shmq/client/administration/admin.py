@@ -24,6 +24,7 @@ from shmq.message import (
     nearest,
     refuse_system_topic,
 )
+from shmq.shm.pickling import stays_here
 from shmq.words import sent_again
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ class DeadLetter:
     """One message a group gave up on. Made by `mq.admin.dlq(group)`."""
 
     __slots__ = ("_send", "group", "message")
+    __reduce_ex__ = stays_here("hand over its body, reason and origin_message_id, or its group: mq.admin.dlq(group)")
 
     def __init__(self, send: Callable[..., Receipt], group: str, message: Message) -> None:
         self._send = send
@@ -252,6 +254,7 @@ class Admin:
     """
 
     __slots__ = ("_figures", "_read", "_send", "_url")
+    __reduce_ex__ = stays_here("hand over the connection, and use its admin there")
 
     def __init__(
         self,

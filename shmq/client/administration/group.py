@@ -21,6 +21,7 @@ from shmq.client.position import PositionLike, parse_position
 from shmq.errors import ConsumeError, GroupNotFound, UsageError
 from shmq.message import check_group, nearest
 from shmq.progress import Backlog
+from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from shmq.client.wire import Queues
@@ -127,6 +128,7 @@ class Group:
     """One consumer group. Made by `mq.admin.groups[name]`."""
 
     __slots__ = ("_figures", "name")
+    __reduce_ex__ = stays_here("hand over its name and the connection: mq.admin.groups[name]")
 
     def __init__(self, figures: GroupFigures, name: str) -> None:
         self._figures = figures
@@ -227,6 +229,7 @@ class Groups(Mapping[str, Group]):
     """All groups of the broker or cluster by name."""
 
     __slots__ = ("_figures",)
+    __reduce_ex__ = stays_here("hand over the connection, or a list of the names")
 
     def __init__(self, figures: GroupFigures) -> None:
         self._figures = figures

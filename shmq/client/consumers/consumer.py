@@ -30,6 +30,7 @@ from shmq.client.timetable import Timetable
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
+from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from shmq.client.observers.observer import Observer
@@ -58,6 +59,7 @@ class Consumer:
     """Reads one topic; see the classes derived from it. Any thread may use it."""
 
     _traces_what_it_hands = True
+    __reduce_ex__ = stays_here("hand over the connection, and make a consumer of its own there")
 
     def __init__(self, context: ConsumerContext, spec: ConsumerSpec) -> None:
         self._context = context

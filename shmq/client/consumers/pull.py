@@ -26,6 +26,7 @@ from shmq.client.position import Position, PositionLike, parse_position, parse_t
 from shmq.client.spec import Wanted, check_poll
 from shmq.client.wire import QueueSlot
 from shmq.errors import OffsetOutOfRange, UsageError
+from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from shmq.client.session import Session
@@ -45,6 +46,7 @@ class PullConsumer:
     """
 
     _traces_what_it_hands = False
+    __reduce_ex__ = stays_here("hand over the connection and positions(), and make a consumer of its own there")
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ from shmq.client.producers.queue_selector import QueueSelector, selecting
 from shmq.client.wire import Question
 from shmq.errors import RemoteError, UsageError
 from shmq.protocol.codes import Request, Response
+from shmq.shm.pickling import stays_here
 from shmq.timing import RecallHandle
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class Producer(Sender):
         ...     print(future.result().offset)
     """
 
+    __reduce_ex__ = stays_here("hand over the connection, and make a producer of its own there")
     __slots__ = (
         "__weakref__",
         "_closed",

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 from shmq.errors import SendTimeout, ShmqError, TransactionError, UsageError
 from shmq.functions import check_function, finished
 from shmq.protocol import transaction as wire
+from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -118,6 +119,7 @@ class Transaction:
     """
 
     __slots__ = ("_end_half", "_half", "_is_doubtful", "_note_end", "_timeout", "id", "receipt", "state", "topic")
+    __reduce_ex__ = stays_here("end it here; a checker of the producer group may end it elsewhere, by its id")
 
     def __init__(self, half: Half, timeout: float, end: End, note_end: Callable[[TxState], None] | None = None) -> None:
         self._end_half = end

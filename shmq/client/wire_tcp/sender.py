@@ -52,6 +52,7 @@ from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.trace import TRACE_GROUP
 from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make
+from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.wire import TcpWire
@@ -95,6 +96,8 @@ class TcpSends:
 
 class TcpSender:
     """Sends for one producer group, with one timeout; any thread may use it."""
+
+    __reduce_ex__ = stays_here("hand over the connection, and call its send() there")
 
     def __init__(self, wire: TcpWire, choice: QueueChoice, timeout: float, group: str, compression: str) -> None:
         self._wire = wire
@@ -344,6 +347,8 @@ class _Place(NamedTuple):
 
 class TcpSlot:
     """As `shmq.Slot`, in memory of this process: `with mq.reserve(…) as slot:` sends at the end of the block."""
+
+    __reduce_ex__ = stays_here("hand over the connection, and reserve there")
 
     def __init__(self, size: int, publish: Publish, properties: Mapping[str, str] | None) -> None:
         check_body(size)
