@@ -242,6 +242,51 @@ def test_every_module_says_what_it_owns() -> None:
     assert not silent, silent
 
 
+def draws(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line number and name of what uses the state that `random` and its like share with the whole process."""
+    makers = {"Random", "SystemRandom", "default_rng", "Generator"}  # these have a state of their own
+    tree, shared = ast.parse(text), {"numpy.random", "np.random"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            shared |= {each.asname or each.name for each in node.names if each.name in ("random", "numpy.random")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in ("random", "numpy.random"):
+            yield from ((node.lineno, each.name) for each in node.names if each.name not in makers)
+        if isinstance(node, ast.Attribute) and node.attr not in makers and ast.unparse(node.value) in shared:
+            yield node.lineno, ast.unparse(node)
+
+
+def test_nothing_draws_from_the_state_of_random_which_is_the_programs() -> None:
+    """Two programs that seed it alike would make equal ids, and a program's own sequence would change by our draws."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {name}"
+        for path, _ in python_files()
+        for number, name in draws(path.read_text())
+    ]
+    calls = re.compile(
+        r"\b(?:s?rand|s?random|rand_r|[dels]rand48|[jmn]rand48|seed48|lcong48|initstate|setstate)(?:_r)?\s*\("
+    )
+    for path in (each for each in (ROOT / "bindings").rglob("*") if each.suffix in (".c", ".h")):
+        found += [f"{path.relative_to(ROOT)}: {call[0]}" for call in calls.finditer(path.read_text())]
+    assert not found, "\n".join(found)
+
+
+@every_row(
+    ("text", "count"),
+    [
+        ("import random\nrandom.shuffle(names)", 1),
+        ("import random as chance\nchance.seed(7)", 1),
+        ("from random import Random, choice", 1),
+        ("import numpy as np\nnp.random.seed(7)", 1),
+        ("import random\npick = random.choice", 1),
+        ("import random\nrandom.Random().random(); random.SystemRandom()", 0),
+        ("self.random.choice(names)", 0),
+    ],
+)
+def test_a_draw_is_found_however_it_is_written(text: str, count: int) -> None:
+    assert len(list(draws(text))) == count
+
+
 def test_the_root_folders_are_found_in_the_package_through_links() -> None:
     links = {path.name: os.readlink(path) for path in (ROOT / "shmq").iterdir() if path.is_symlink()}
     assert links == {folder: f"../{folder}" for folder, package in ROOTS.items() if package == f"shmq.{folder}"}

@@ -29,6 +29,7 @@ from shmq.shm.liveness import ProcessMark, is_alive, mark_of
 File = tuple[int, int]  # device and inode
 
 _PROC = Path("/proc")
+_CHANCE = random.SystemRandom()  # the state of `random` itself is the program's
 _ASK_AGAIN_SECONDS = 0.01
 _NO_LEASES = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS)
 
@@ -117,7 +118,7 @@ def _patient_lease(path: Path, uid: int, held: ExitStack, until: float) -> File 
             if time.monotonic() >= until:
                 raise
         # Two who ask at once refuse each other; whoever is back first while the other sleeps is given it.
-        time.sleep(random.uniform(0.1, 1.0) * _ASK_AGAIN_SECONDS)
+        time.sleep(_CHANCE.uniform(0.1, 1.0) * _ASK_AGAIN_SECONDS)
 
 
 @above_standard

@@ -23,7 +23,6 @@ import ipaddress
 import itertools
 import math
 import os
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from struct import Struct
@@ -352,14 +351,19 @@ def month_start_ms(now_ms: int) -> int:
     return round(datetime(now.year, now.month, 1).timestamp() * 1000)
 
 
+def _drawn(size_bytes: int) -> int:
+    """Return a number by chance. Not of `random`, which programs seed: two that did so alike would make equal ids."""
+    return int.from_bytes(os.urandom(size_bytes))
+
+
 class UniqueIds:
     """Ids of one process on one host."""
 
     def __init__(self, host: str, *, pid: int | None = None, salt: int | None = None) -> None:
         process = (os.getpid() if pid is None else pid) & 0xFFFF
-        head = _HEAD.pack(process, random.getrandbits(32) if salt is None else salt)
+        head = _HEAD.pack(process, _drawn(4) if salt is None else salt)
         self._prefix = (ipaddress.ip_address(host).packed + head).hex().upper()
-        self._counter = itertools.count(random.getrandbits(16))
+        self._counter = itertools.count(_drawn(2))
         self._month_ms = 0
         self._month_ends_ms = 0
         self._head = (-1, "")  # all but the counter, of ids made in that millisecond

@@ -1,0 +1,77 @@
+"""What is drawn by chance leaves `random`'s state to the program, and ids differ however it was seeded."""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+
+import shmq
+import shmq.aio
+from shmq.client.producers.keywords import UniqueIds
+from tests.conformance.conftest import PATIENCE, Named
+
+NOW_MS = 1_790_000_000_000
+
+
+def test_ids_of_equal_seeds_hosts_and_pids_differ() -> None:
+    made = []
+    for _ in range(20):
+        random.seed(7)
+        ids = UniqueIds("172.17.0.2", pid=1)
+        made += [ids.next(NOW_MS) for _ in range(1000)]
+    assert len(set(made)) == len(made)
+
+
+def test_no_call_moves_the_programs_own_sequence(url: str, named: Named) -> None:
+    async def awaited() -> None:
+        async with shmq.aio.connect(url) as mq:
+            await mq.send(named("orders"), b"x", delay=0.001)
+
+    random.seed(7)
+    before = random.getstate()
+    with shmq.connect(url, trace=True) as mq, mq.producer(group="shop", compression="zlib") as producer:
+        topic = named("orders")
+        mq.admin.create_topic(topic, queues=2)
+        producer.send(topic, bytes(10_000), key="o-42")
+        producer.send_nowait(topic, b"x", delay_level=1).result(PATIENCE)
+        producer.send_batch(topic, [b"a", b"b"])
+        producer.transaction(topic, b"x").commit()
+        with mq.subscribe(topic, group=named("billing"), start="begin") as consumer:
+            [message] = consumer.receive(1, PATIENCE)
+            message.nack(5)
+            consumer.reject(consumer.receive(1, PATIENCE)[0])
+        with mq.simple_consumer(topic, group=named("simple"), start="begin") as simple:
+            simple.receive(1, PATIENCE)[0].extend(60)
+        mq.browse(topic, key="o-42")
+    asyncio.run(awaited())
+    assert random.getstate() == before
+
+
+def _ids(mq: shmq.Connection, topic: str) -> list[str]:
+    """The ids that a connection gives its messages: of delayed ones, and over TCP of all."""
+    sends: list[Callable[[], shmq.Receipt]] = [lambda: mq.send(topic, b"x"), lambda: mq.send(topic, b"x", delay=60)]
+    found = []
+    for send in sends * 8:
+        with mq.producer(group="shop") as producer:
+            transaction = producer.transaction(topic, b"x")
+            found += [transaction.id, send().message_id]
+            transaction.rollback()
+    return found
+
+
+def test_the_ids_of_a_forked_child_are_its_own(mq: shmq.Connection, topic: str) -> None:
+    random.seed(7)
+    _ids(mq, topic)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, " ".join(_ids(mq, topic)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    own = _ids(mq, topic)
+    with os.fdopen(read) as said:
+        childs = said.read().split()
+    os.waitpid(child, 0)
+    assert len(childs) == len(own) == len({*own, *childs}) // 2
