@@ -27,6 +27,7 @@ from typing import Any, Final
 from shmq.errors import UsageError
 from shmq.message import RESERVED_PROPERTIES, is_control
 
+REASON_CHARACTERS_MAX: Final = 500
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 _SEPARATORS: Final = {
     "tag": ("|", "'|', which separates tags in a subscription", "a message has one tag"),
@@ -87,6 +88,18 @@ def keys_in(text: str) -> list[str]:
 def escaped(kind: str, text: str) -> str:
     r"""Return stored text with what a word of this kind may not hold written as `\x00` or `\ud800`."""
     return _ESCAPED[kind].sub(_escape, text)
+
+
+def reason_text(reason: object) -> str:
+    """Return why a message is given up as a request and a dead letter can carry it: cut, without halves of a pair.
+
+    Nothing is refused here: a message that is being settled must not come again because of the words about it.
+    """
+    try:
+        text = str(reason)
+    except Exception:  # what somebody raised may do anything when it is asked for its text
+        text = type(reason).__name__
+    return text[:REASON_CHARACTERS_MAX].encode(errors="replace").decode()
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -1,5 +1,6 @@
 """Order: a message group has one queue, a topic with one queue has one order, a listener keeps it when it fails."""
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 import shmq
 from shmq.testing import Broker
 from tests.conformance.conftest import QUEUES, Named
+from tests.tables.rows import every_row
 
 Eventually = Callable[..., Any]
+_serial = itertools.count(1)
 
 
 def test_a_message_group_has_one_queue_whoever_sends(
@@ -126,6 +129,68 @@ def test_an_ordered_message_that_fails_too_often_makes_room_as_a_dead_letter(
     mq.stop()
     assert seen == [b"a", b"poison", b"poison", b"b"]
     assert [letter.body for letter in eventually(lambda: mq.admin.dlq(group))] == [b"poison"]
+
+
+class _Mute:
+    """What was raised cannot say why."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_no_words_about_a_message_and_none_in_it_keep_it_from_the_dead_letters(
+    mq: shmq.Connection, named: Named, eventually: Eventually
+) -> None:
+    """A queue that is read in order goes on behind it."""
+    topic, group = named("global"), named("billing")
+    mq.admin.create_topic(topic, queues=1)
+    reasons: list[object] = ["x" * 40_000, "\ud800", "a\x01\x02\0b", "\U0001f34e" * 5_000, "", 3, b"\xff", _Mute()]
+    given: list[object] = []
+
+    @mq.listener(topic, group=group, ordered=True)
+    def handle(message: shmq.Message) -> None:
+        given.append(reasons[len(given)])
+        raise shmq.Reject(given[-1])
+
+    for number, _ in enumerate(reasons):
+        mq.send(topic, b"%d" % number, properties={"most": "x" * 32_600, "region": "eu"}, tag="red")
+    mq.start()
+    eventually(lambda: mq.admin.groups[group].lag.total == 0 and len(mq.admin.dlq(group)) == len(reasons))
+    mq.stop()
+    assert given == reasons
+    for number, letter in enumerate(mq.admin.dlq(group)):
+        assert letter.body == b"%d" % number and letter.origin_topic == topic
+        assert letter.message.tag == "red" and letter.message.properties["region"] == "eu"
+
+
+@every_row(
+    ("reason", "kept"),
+    [
+        ("x" * 40_000, "x" * 500),
+        ("no \ud800", "no ?"),
+        ("a\x01\x02b", "a  b"),
+        ("\U0001f34e" * 5_000, "\U0001f34e" * 500),
+        (3, "3"),
+        (_Mute(), "_Mute"),
+    ],
+)
+def test_why_a_message_was_rejected_is_cut_to_what_a_dead_letter_can_carry(
+    mq: shmq.Connection, named: Named, eventually: Eventually, reason: object, kept: str
+) -> None:
+    topic, group = (named(f"{name}-{next(_serial)}") for name in ("orders", "billing"))
+    mq.admin.create_topic(topic, queues=1)
+    mq.send(topic, b"x")
+    with mq.subscribe(topic, group=group) as subscription:
+        (message,) = eventually(lambda: subscription.receive(1, 0.5))
+        subscription.reject(message, reason)  # type: ignore[arg-type]
+        (letter,) = eventually(lambda: mq.admin.dlq(group))
+    assert letter.reason == kept
+    mq.send(topic, b"y")
+    with mq.simple_consumer(topic, group=group) as simple:
+        (message,) = eventually(lambda: simple.receive(1, 0.5))
+        simple.reject(message, reason)  # type: ignore[arg-type]
+        (_, letter) = eventually(lambda: len(found := mq.admin.dlq(group)) == 2 and found)
+    assert letter.reason == kept
 
 
 def test_order_goes_on_at_the_next_member(

@@ -20,7 +20,7 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
 from shmq.daemon.broker.pop.checkpoints import Checkpoint
 from shmq.daemon.broker.pop.state import PopState
-from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.records.property_text import fitting, property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, kept_portions, records_of
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.tables import Topic
@@ -163,4 +163,4 @@ def _copy_of(record: StoredRecord, found: Checkpoint, mark: str) -> NewRecord:
         ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or own_id,
         FIRST_POP_PROPERTY: property_of(properties, FIRST_POP_PROPERTY) or str(found.key.pop_ms),
     }
-    return copy_of(record, with_properties(properties, changes), reconsume_times=record.reconsume_times + 1)
+    return copy_of(record, fitting(with_properties(properties, changes)), reconsume_times=record.reconsume_times + 1)

@@ -3,14 +3,19 @@
     key 0x01 value 0x02 key 0x01 value 0x02 ...      the last 0x02 may be missing
 
 Rules: (1) bytes that are no UTF-8 stay what they are; (2) a repeated key keeps its last value, a pair without key or
-value is dropped, as RocketMQ's own reader does; (3) the CRC of a stored record never gets into a copy of it.
+value is dropped, as RocketMQ's own reader does; (3) the CRC of a stored record never gets into a copy of it; (4) what has to be stored is not kept out by
+what its sender put into it: `fitting` leaves out what there is no room for.
 """
 
 from collections.abc import Mapping
 
+from shmq.message import DEAD_LETTER_REASON, PROPERTIES_BYTES_MAX, RESERVED_PROPERTIES
+
 _NAME_SEPARATOR = b"\x01"
 _PAIR_SEPARATOR = b"\x02"
 _RECORD_CRC = b"__CRC32#"
+_BYTES_MAX = PROPERTIES_BYTES_MAX - 21  # a record's checksum is a property, too, behind a separator
+_SPARED = frozenset(name.encode() for name in RESERVED_PROPERTIES) - {b"TAGS", b"KEYS", b"__SHARDINGKEY"}
 
 
 def property_of(properties: bytes, key: str) -> str | None:
@@ -40,4 +45,25 @@ def with_properties(properties: bytes, changes: Mapping[str, str | None]) -> byt
             pairs.pop(key.encode(), None)
         else:
             pairs[key.encode()] = value.encode()
+    return _text_of(pairs)
+
+
+def fitting(properties: bytes) -> bytes:
+    """Return the text that a record has room for: without the reason of a dead letter, then without its longest pairs.
+
+    The full properties of a message leave no room for what a redelivery adds. Its copy has to be stored all the same:
+    while it is refused, the message comes again without end, and a queue that is read in order stands still.
+    """
+    if len(properties) <= _BYTES_MAX:
+        return properties
+    pairs = pairs_of(properties)
+    pairs.pop(DEAD_LETTER_REASON.encode(), None)
+    for key in sorted(pairs.keys() - _SPARED, key=lambda key: -len(key) - len(pairs[key])):
+        if len(_text_of(pairs)) <= _BYTES_MAX:
+            break
+        del pairs[key]
+    return _text_of(pairs)
+
+
+def _text_of(pairs: Mapping[bytes, bytes]) -> bytes:
     return b"".join(key + _NAME_SEPARATOR + value + _PAIR_SEPARATOR for key, value in pairs.items())

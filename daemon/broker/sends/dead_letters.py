@@ -6,16 +6,16 @@
     %DLQ%group, queue 0    … | 4,096 messages, 16 MiB at most | what was appended since
                                read once, at the first one      read before each one, whoever appended it
 
-Rule: a message whose ORIGIN_MESSAGE_ID and birth are those of one that was read is not stored again. What lies farther
-back is not looked at: two dead letters of one message are as far apart as a delivery and the next, not thousands of
-others.
+Rules: (1) a message whose ORIGIN_MESSAGE_ID and birth are those of one that was read is not stored again. What lies
+farther back is not looked at: two dead letters of one message are as far apart as a delivery and the next, not
+thousands of others. (2) A message that fills its properties loses the longest of them, and not its way here.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 
 from shmq.daemon.broker.log import Log, NewRecord, Stored
-from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.property_text import fitting, property_of
 from shmq.daemon.broker.records.stored_record import kept_portions, pieces_of, stored_record
 from shmq.daemon.broker.tables import Queues, Topic
 
@@ -63,6 +63,7 @@ class DeadLetters:
             BrokerBusy, LogFull and the other errors of a send; nothing is stored then.
         """
         origin = property_of(copy.properties, ORIGIN_MESSAGE_ID), copy.born_ms
+        copy.properties = fitting(copy.properties)
         known = self._caught_up(topic)
         if origin[0] and origin in known.origins:
             return known.origins[origin]

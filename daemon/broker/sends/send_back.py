@@ -42,11 +42,11 @@ from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, ret
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.message_id import message_id_text
 from shmq.timing import ASKED_BY, DELAY_MS, OUT_MS
+from shmq.words import REASON_CHARACTERS_MAX
 
 _FIRST_RETRY_LEVEL = 3
 _DEAD_LETTER_QUEUES = 1
 _V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
-_REASON_CHARACTERS_MAX = 500
 _SEPARATORS = str.maketrans({"\x01": " ", "\x02": " "})
 
 
@@ -167,7 +167,7 @@ class SendBack(Part):
         topic = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0)
         copy = _copy_of(record, {DELAY: "0"}, tries)
         if "reason" in call.ext:
-            reason = call.ext["reason"].translate(_SEPARATORS)[:_REASON_CHARACTERS_MAX]
+            reason = call.ext["reason"].translate(_SEPARATORS)[:REASON_CHARACTERS_MAX]
             reason = reason or f"not consumed in {tries + 1} attempts"
             copy.properties = with_properties(copy.properties, {DEAD_LETTER_REASON: reason})
         try:

@@ -34,6 +34,7 @@ from shmq.client import options
 from shmq.client.kinds import check_after, check_hiding
 from shmq.errors import ConsumeError, Reject, Retry, ShmqError, UsageError
 from shmq.functions import ENDING
+from shmq.words import reason_text
 
 if TYPE_CHECKING:
     from shmq.client.redelivery.send_back import SendBack
@@ -194,7 +195,7 @@ def settle_failed(redelivery: Redelivery, group: str | None, message: Message, e
         except UsageError as wrong:  # a failure of the function like any other
             error = wrong
     if isinstance(error, Reject):
-        return not redelivery.dead_letter(message, str(error) or "rejected")
+        return not redelivery.dead_letter(message, reason_text(error) or "rejected")
     if isinstance(error, ENDING):
         redelivery.nack(message, 0.0)
         raise error

@@ -25,6 +25,7 @@ from shmq.client import options
 from shmq.client.wire import Question, error_in
 from shmq.errors import ConsumeError, ShmqError
 from shmq.protocol.codes import Request
+from shmq.words import reason_text
 
 if TYPE_CHECKING:
     from shmq.client.spec import ConsumerSpec
@@ -63,7 +64,7 @@ def send_back_ext(spec: ConsumerSpec, message: Message, level: int, reason: str)
         "originTopic": message.topic,
         "unitMode": "false",
         "attempt": str(message.attempt),
-        "reason": reason,
+        "reason": reason_text(reason),
     }
     if spec.attempts_max is not None:
         ext["maxReconsumeTimes"] = str(spec.attempts_max - 1)

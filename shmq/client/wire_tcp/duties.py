@@ -32,6 +32,7 @@ from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, dumps, loads
 from shmq.shm.core import Message, records_read
 from shmq.version import __version__
+from shmq.words import reason_text
 
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.network import Channel
@@ -237,11 +238,11 @@ def _outcome(function: Any, message: Message) -> dict[str, Any]:
         finished(function(message))
         result, remark = "CR_SUCCESS", ""
     except Retry as error:
-        result, remark = "CR_LATER", str(error)
+        result, remark = "CR_LATER", reason_text(error)
     except Reject as error:
-        result, remark = "CR_ROLLBACK", str(error)
+        result, remark = "CR_ROLLBACK", reason_text(error)
     except BaseException as error:  # whatever the application raised is what the operator asked for
-        result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
+        result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {reason_text(error)}"
     return _result(result, remark, round((time.monotonic() - started) * 1000))
 
 
