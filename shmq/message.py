@@ -27,6 +27,7 @@ QUEUES_MAX = 1024  # of one topic; bounds what one administration request can ma
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
+CONSUMER_GROUP_BYTES_MAX = TOPIC_BYTES_MAX - len(RETRY_PREFIX)  # %RETRY%group is a topic
 DEAD_LETTER_REASON = "SHMQ_REASON"  # property of a dead letter: in words, where our own client gave the message up
 
 # Retry flags of POP: in the topic itself, in %RETRY%group_topic, or in %RETRY%group+topic, which is never made here.
@@ -155,6 +156,33 @@ def check_group(name: str) -> str:
         InvalidName: empty, longer than 255 bytes, or with a character outside `%|a-zA-Z0-9_-`.
     """
     return _check_name("group", name, GROUP_BYTES_MAX)
+
+
+def check_consumer_group(name: str) -> str:
+    """Return the name of a group that consumes unchanged: retries and dead letters have topics with its name.
+
+    Clients of RocketMQ may have longer ones. They consume, and what they give back is stored nowhere, as in RocketMQ.
+
+    Raises:
+        InvalidName: empty, longer than 120 bytes, or with a character outside `%|a-zA-Z0-9_-`.
+    """
+    return _check_name("group", name, CONSUMER_GROUP_BYTES_MAX)
+
+
+def check_popping(group: str, topic: str) -> None:
+    """Refuse a group and a topic whose names are too long together for the topic of the messages that come again.
+
+    Raises:
+        InvalidName: they have more than 119 characters, or one of them cannot be.
+    """
+    more = len(pop_retry_topic(check_consumer_group(group), check_topic(topic))) - TOPIC_BYTES_MAX
+    if more > 0:
+        size = len(group) + len(topic)
+        raise InvalidName(
+            f"the names of group {group[:32]}... and topic {topic[:32]}... have {size} characters, {size - more} are "
+            "allowed where a broker hides what was taken",
+            hint=f"shorten one of them by {more}",
+        )
 
 
 def check_connection_name(name: str) -> str:

@@ -27,7 +27,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shmq.client.place import remote_place
-from shmq.message import check_group, check_topic, nearest
+from shmq.client.spec import parse_tags
+from shmq.errors import UsageError
+from shmq.message import check_consumer_group, check_topic, nearest
 from shmq.shm.core import COLUMN_BATCH_BYTES_MAX, COLUMN_ROWS_MAX
 from shmq.spark.option_values import checked, known, moment_ms, number, seconds, size, split, truth, wrong
 from shmq.spark.schema import VIEWS, refused
@@ -312,18 +314,16 @@ def _queue_numbers(queues: dict[str, Any], least: int) -> dict[int, int]:
 
 
 def _tags(text: str | None) -> tuple[str, ...]:
-    parts = [part.strip() for part in (text or "*").split("||")]
-    if "*" in parts:
-        return ()
-    if not all(parts) or any("|" in part for part in parts):
-        raise wrong("tags", str(text), 'tags like "paid || sent"')
-    return tuple(dict.fromkeys(parts))
+    try:
+        return parse_tags(text)
+    except UsageError as error:
+        raise wrong("tags", str(text), f'tags like "paid || sent": {error}') from None
 
 
 def _group(values: Mapping[str, str], name: str) -> str | None:
     group = values.get(name)
     if group is not None:
-        checked(check_group, group, name)
+        checked(check_consumer_group, group, name)
     return group
 
 

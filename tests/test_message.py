@@ -12,11 +12,14 @@ from shmq.client.producers.keywords import message_properties
 from shmq.client.spec import parse_tags
 from shmq.errors import InvalidName, MessageTooLarge, UsageError
 from shmq.message import (
+    CONSUMER_GROUP_BYTES_MAX,
     GROUP_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
     RESERVED_PROPERTIES,
     TOPIC_BYTES_MAX,
+    check_consumer_group,
     check_group,
+    check_popping,
     check_properties,
     check_topic,
     dead_letter_topic,
@@ -54,6 +57,13 @@ def test_names_are_bounded_at_their_exact_length() -> None:
         check_topic("t" * (TOPIC_BYTES_MAX + 1))
     with pytest.raises(InvalidName, match="256 characters, 255 are allowed"):
         check_group("g" * (GROUP_BYTES_MAX + 1))
+    assert len(retry_topic(check_consumer_group("g" * CONSUMER_GROUP_BYTES_MAX))) == TOPIC_BYTES_MAX
+    with pytest.raises(InvalidName, match="121 characters, 120 are allowed"):
+        check_consumer_group("g" * (CONSUMER_GROUP_BYTES_MAX + 1))
+    for group, topic in (("g" * 60, "t" * 59), ("g" * 118, "t"), ("g", "t" * 118)):
+        check_popping(group, topic)
+        with pytest.raises(InvalidName, match="120 characters, 119 are allowed"):
+            check_popping(group, topic + "t")
 
 
 @every_row("name", ["", "a b", "a/b", "..", "a\n", "ärger", "a\x00", "\ud800"])

@@ -24,7 +24,7 @@ from shmq.client.producers.queue_selector import QueueSelector, check_selector
 from shmq.client.requests.replier import replying
 from shmq.client.spec import Model, consumer_spec, wanted_of
 from shmq.errors import ConnectError, UsageError
-from shmq.message import check_group, check_topic
+from shmq.message import check_consumer_group, check_group, check_topic
 
 if TYPE_CHECKING:
     from shmq.client.administration.admin import Admin, Figures
@@ -235,7 +235,7 @@ class Connection(Looking):
         """
         check_topic(topic)
         if group is not None:
-            check_group(group)
+            check_consumer_group(group)
         position = parse_position(start)
         context, wanted = self._consumer_context(), wanted_of(tags, where)
         pull = PullConsumer(context, topic, group=group, start=position, wanted=wanted, codec=codec, verify=verify)

@@ -20,7 +20,7 @@ from shmq.client.kinds import real_in, whole_in, wrong_kind
 from shmq.client.position import BEGIN, END, Position, PositionLike, parse_position
 from shmq.errors import UsageError
 from shmq.filter.sql import SQL92, sql_filter, with_tags
-from shmq.message import check_group, check_topic, retry_topic
+from shmq.message import check_consumer_group, check_popping, check_topic, retry_topic
 from shmq.protocol.body import ConsumerData, SubscriptionData
 from shmq.shm.core import Filter, tag_hash
 from shmq.words import check_word, tags_in, trimmed
@@ -169,7 +169,9 @@ def consumer_spec(
     if model not in ("clustering", "broadcasting"):
         raise UsageError(f"model={model!r} does not exist", hint='model="clustering" or model="broadcasting"')
     if group is not None:
-        check_group(group)
+        check_consumer_group(group)
+        if rest.get("invisible") is not None:
+            check_popping(group, topic)
     elif model == "clustering":
         raise UsageError(
             f'no group to read topic "{topic}" for',

@@ -97,6 +97,62 @@ def test_a_group_name_that_cannot_be_is_refused_and_makes_no_group(mq: shmq.Conn
     assert group not in list(mq.admin.groups)
 
 
+LONG_GROUPS: dict[str, Callable[[shmq.Connection, str, str], object]] = {
+    "subscribe": lambda mq, topic, group: mq.subscribe(topic, group=group),
+    "broadcasting": lambda mq, topic, group: mq.subscribe(topic, group=group, model="broadcasting"),
+    "listener": lambda mq, topic, group: mq.listener(topic, group=group)(print),
+    "simple": lambda mq, topic, group: mq.simple_consumer(topic, group=group),
+    "simple in the process": lambda mq, topic, group: mq.simple_consumer(topic, group=group, hidden_by="process"),
+    "pull": lambda mq, topic, group: mq.pull_consumer(topic, group=group),
+    "replier": lambda mq, topic, group: mq.replier(topic, group=group)(lambda message: b""),
+    "clone": lambda mq, topic, group: mq.admin.groups["known"].clone(group),
+}
+
+
+def test_a_group_whose_retries_could_have_no_topic_is_refused_where_it_is_given(
+    mq: shmq.Connection, topic: str, ask: Ask
+) -> None:
+    mq.send(topic, b"x")
+    with mq.pull_consumer(topic, group="known") as pull:
+        pull.poll(1, 10)
+        pull.commit()
+    before = set(mq.admin.groups)
+    for length in (121, 125, 255, 300):
+        for name, give in LONG_GROUPS.items():
+            with pytest.raises(shmq.InvalidName, match=f"has {length} characters, 120 are allowed") as refused:
+                give(mq, topic, "g" * length)
+            assert refused.value.hint, name
+        for code, fields, body in (
+            (Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, f'{{"groupName":"{"g" * length}"}}'),
+            (Request.CLONE_GROUP_OFFSET, {"srcGroup": "known", "destGroup": "g" * length, "topic": topic}, ""),
+        ):
+            status, remark = ask(code, fields, body.encode())
+            assert status and f"has {length} characters, 120 are allowed" in remark
+    assert set(mq.admin.groups) == before
+    with mq.subscribe(topic, group="g" * 120) as subscription:
+        assert [message.body for message in subscription.receive(1, 60)] == [b"x"]
+
+
+def test_a_group_and_a_topic_whose_popped_messages_could_have_no_topic_are_refused_where_they_are_given(
+    mq: shmq.Connection, named: Named, ask: Ask
+) -> None:
+    name, group = named("t" * 60).ljust(70, "t"), named("g" * 50).ljust(60, "g")
+    mq.admin.create_topic(name, queues=1)
+    mq.send(name, b"x")
+    words = "have 130 characters, 119 are allowed"
+    with pytest.raises(shmq.InvalidName, match=words) as refused:
+        mq.simple_consumer(name, group=group)
+    assert refused.value.hint
+    wish = f'{{"topic":"{name}","consumerGroup":"{group}","mode":"POP","popShareQueueNum":0}}'
+    code, remark = ask(Request.SET_MESSAGE_REQUEST_MODE, {}, wish.encode())
+    assert code and words in remark
+    assert group not in mq.admin.groups
+    with mq.simple_consumer(name, group=group[:49]) as simple:
+        assert [message.body for message in simple.receive(1, 60)] == [b"x"]
+    with mq.simple_consumer(name, group=group, hidden_by="process") as simple:
+        assert [message.body for message in simple.receive(1, 60)] == [b"x"]
+
+
 @pytest.mark.parametrize("expression", ["region =", "AND", "a = 'x", "a BETWEEN 1", "(a = 1"])
 def test_an_expression_that_is_none_is_refused_with_its_place(
     mq: shmq.Connection, topic: str, named: Named, expression: str

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from shmq.errors import ConnectError, ConsumeError
-from shmq.message import check_group, is_system_group
+from shmq.message import check_consumer_group, is_system_group
 from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
 from shmq.tools.broker.access import control_of, deleted, local_control_of, member_names, open_view
 from shmq.tools.broker.view import BrokerView, ProgressView, group_not_found
@@ -203,7 +203,7 @@ def create(call: Call, name: str, dry_run: bool) -> int:
 
     Exit status 1 if it exists already.
     """
-    check_group(name)
+    check_consumer_group(name)
     with open_view(call) as memory:
         exists = name in memory.group_names()
     if not exists and not dry_run:

@@ -18,7 +18,7 @@ import click
 
 from shmq.client.administration.local_figures import write_offsets
 from shmq.errors import UsageError
-from shmq.message import check_group
+from shmq.message import check_consumer_group
 from shmq.tools.administration.group_command import group_document, print_queues
 from shmq.tools.broker.access import member_names, open_view, session_of
 from shmq.tools.broker.view import BrokerView, ProgressView, QueueView, being_read, group_not_found
@@ -141,7 +141,7 @@ def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool
     """Give group TO the progress of group FROM."""
     if source == target:
         raise UsageError(f'group "{source}" cannot be cloned to itself', hint="name another group")
-    check_group(target)
+    check_consumer_group(target)
     with open_view(call) as memory:
         moves = []
         known = group_document(memory, source)["topics"]

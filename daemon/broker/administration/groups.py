@@ -18,7 +18,7 @@ from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
 from shmq.errors import FlowControl, RemoteError, UsageError
-from shmq.message import check_group, nearest
+from shmq.message import check_consumer_group, check_group, nearest
 from shmq.protocol.admin_body import GroupConfigList
 from shmq.protocol.body import (
     DataVersion,
@@ -55,7 +55,8 @@ class GroupRequests(Part):
 
     def _put_all(self, configs: Sequence[SubscriptionGroupConfig]) -> Answer:
         for config in configs:
-            check_group(config.groupName)
+            if config.groupName not in self._tables.groups():  # one that is there a client of RocketMQ has brought
+                check_consumer_group(config.groupName)
             _check_honoured(config)
             self._groups.check(config)
         for config in configs:

@@ -27,7 +27,7 @@ from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.statistics.statistics import Statistics
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.errors import FlowControl, RemoteError, TopicNotFound, UsageError
-from shmq.message import check_group
+from shmq.message import check_consumer_group, check_group
 from shmq.progress import Backlog
 from shmq.protocol.admin_body import OffsetWrapper, QueueTimeSpan, QueueTimeSpans, TopicOffset
 from shmq.protocol.body import LOG_END, encode_body
@@ -184,7 +184,9 @@ class ProgressRequests(Part):
     @serves(Request.CLONE_GROUP_OFFSET)
     def _clone(self, call: Call) -> Answer:
         source = text_of(call.ext, "srcGroup")
-        target = check_group(text_of(call.ext, "destGroup"))
+        target = text_of(call.ext, "destGroup")
+        if target not in self._tables.groups():
+            check_consumer_group(target)
         asked = call.ext.get("topic", "")
         names = [asked] if asked else self._queues.topics_of(source)
         topics = [topic for name in names if (topic := self._tables.topic(name)) is not None]

@@ -15,7 +15,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
 from shmq.daemon.broker.topics import PERM_READ_WRITE, UNIT_RETRY_FLAG
 from shmq.errors import ProtocolError, RemoteError, SegmentFull, ShmqError, UsageError
-from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX, check_topic, retry_topic
+from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX, retry_topic
 from shmq.protocol.body import (
     ClientConfig,
     ConsumerData,
@@ -106,22 +106,27 @@ class Membership(Part):
 
         Consuming goes on without: who sends a message back is told then.
         """
-        name = check_topic(retry_topic(data.groupName))
+        name = retry_topic(data.groupName)
         queues = self._groups.of(data.groupName).retryQueueNums
         if self._tables.topic(name) is not None or queues <= 0:
             self._without_retries.discard(data.groupName)
             return []
+        if len(name) > TOPIC_BYTES_MAX:
+            return self._goes_without(data.groupName, f"it would have {len(name)} characters")
         flags = UNIT_RETRY_FLAG if data.unitMode else 0
         try:
             self._tables.topic_put(
                 name, read_queues=queues, write_queues=queues, perm=PERM_READ_WRITE, flags=flags, kind=0
             )
         except SegmentFull as error:
-            if data.groupName in self._without_retries:
-                return []
-            self._without_retries.add(data.groupName)
-            return [f'group "{data.groupName}" consumes without retries: {name} cannot be made: {error}']
+            return self._goes_without(data.groupName, str(error))
         return []
+
+    def _goes_without(self, group: str, reason: str) -> list[str]:
+        if group in self._without_retries:
+            return []
+        self._without_retries.add(group)
+        return [f'group "{group}" consumes without retries: {retry_topic(group)} cannot be made: {reason}']
 
     @serves(Request.UNREGISTER_CLIENT)
     def _unregister(self, call: Call) -> Answer:

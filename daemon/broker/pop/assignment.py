@@ -23,7 +23,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
 from shmq.daemon.broker.topics import PERM_READ
 from shmq.errors import RemoteError
-from shmq.message import RETRY_PREFIX, check_group
+from shmq.message import RETRY_PREFIX, check_group, check_popping
 from shmq.protocol.allocation import allocate, allocate_in_circle
 from shmq.protocol.body import decode_body, encode_body
 from shmq.protocol.codes import Request, Response
@@ -114,6 +114,8 @@ class Assignment(Part):
             raise RemoteError(Response.TOPIC_NOT_EXIST, f"topic[{wish.topic[:127]}] not exist")
         if wish.mode not in (PULL, POP):
             raise RemoteError(Response.INVALID_PARAMETER, f"the mode {wish.mode[:32]!a}; {PULL} or {POP} is possible")
+        if wish.mode == POP:
+            check_popping(wish.consumerGroup, wish.topic)
         self._tables.group_put(check_group(wish.consumerGroup))
         self._state.catch_up(call.now_ms)
         record = ModeRecord(wish.consumerGroup, wish.topic, wish.mode, wish.popShareQueueNum)

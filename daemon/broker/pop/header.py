@@ -14,8 +14,8 @@ from shmq.daemon.broker.groups.selection import TAG
 from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.tables import Names, Topic
 from shmq.daemon.broker.topics import PERM_READ
-from shmq.errors import RemoteError
-from shmq.message import TOPIC_BYTES_MAX, pop_retry_topic
+from shmq.errors import InvalidName, RemoteError
+from shmq.message import check_popping
 from shmq.protocol.codes import Response
 from shmq.protocol.pop import INVISIBLE_MS_MAX, POP_COUNT_MAX
 
@@ -110,12 +110,10 @@ def checked_topic(tables: Names, groups: GroupSettings, header: PopHeader) -> To
             f"[{topic.read_queues}]"
         )
     check_consumes(tables, groups, header.group)
-    retry = pop_retry_topic(header.group, header.topic)
-    if len(retry) > TOPIC_BYTES_MAX:
-        raise _parameter(
-            f"group and topic are too long for the topic of their retries: {len(retry)} characters, "
-            f"{TOPIC_BYTES_MAX} are possible"
-        )
+    try:
+        check_popping(header.group, header.topic)
+    except InvalidName as error:
+        raise _parameter(str(error)) from error
     return topic
 
 

@@ -3,8 +3,8 @@
     key 0x01 value 0x02 key 0x01 value 0x02 ...      the last 0x02 may be missing
 
 Rules: (1) bytes that are no UTF-8 stay what they are; (2) a repeated key keeps its last value, a pair without key or
-value is dropped, as RocketMQ's own reader does; (3) the CRC of a stored record never gets into a copy of it; (4) what has to be stored is not kept out by
-what its sender put into it: `fitting` leaves out what there is no room for.
+value is dropped, as RocketMQ's own reader does; (3) the CRC of a stored record never gets into a copy of it; (4) what
+has to be stored is not kept out by what its sender put into it: `fitting` leaves out what there is no room for.
 """
 
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong
 from shmq.client.position import PositionLike, parse_position
 from shmq.errors import ConsumeError, GroupNotFound, UsageError
-from shmq.message import check_group, nearest
+from shmq.message import check_consumer_group, check_group, nearest
 from shmq.progress import Backlog
 from shmq.shm.pickling import stays_here
 
@@ -193,7 +193,7 @@ class Group:
         """
         if topic is not None:
             refuse_wrong({"topic": topic})
-        if check_group(to) == self.name:
+        if check_consumer_group(to) == self.name:
             raise UsageError(f'group "{to}" cannot be cloned to itself', hint="name another group")
         progress: dict[str, dict[int, int]] = {}
         for entry in self.offsets:

@@ -251,6 +251,19 @@ def test_a_local_group_has_the_retry_topic_that_tools_look_for(tables: Any, sett
     assert [name for name in tables.topic_names() if "ggg" in name] == [], "a name too long for it goes without"
 
 
+def test_a_client_of_rocketmq_consumes_in_a_group_too_long_for_a_retry_topic_and_that_is_said_once(
+    tables: Any, settings: BrokerSettings
+) -> None:
+    broker = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
+    member, group = RemoteAdmin(broker), "g" * 125
+    beat = encode_body(HeartbeatData(member.client_id, [ConsumerData(group, [SubscriptionData("TBW102")])]))
+    first, second = (member.effects(Request.HEART_BEAT, beat) for _ in range(2))
+    assert all(isinstance(effects[0], Reply) and effects[0].command.code == 0 for effects in (first, second))
+    (report,) = [effect.text for effect in (*first, *second) if isinstance(effect, Report)]
+    assert "consumes without retries" in report and "132 characters" in report
+    assert tables.group(group) is not None
+
+
 @pytest.mark.parametrize("is_local", [True, False])
 def test_without_room_for_its_retry_topic_a_group_consumes_and_that_is_said_once(
     tables: Any, settings: BrokerSettings, is_local: bool
