@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from shmq.client.position import ms_of
 from shmq.errors import ShmqError, UsageError
 from shmq.message import nearest
 from shmq.spark.schema import refused
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
+_DIGITS_MAX: Final = 20  # more milliseconds are behind everything, too
+_MS_MAX: Final = (1 << 63) - 1
 _DURATION_FACTORS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _SIZE_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -63,8 +66,8 @@ def moment_ms(option: str, text: str | None) -> int | None:
     if text is None:
         return None
     clean = text.strip()
-    if clean.isdecimal():
-        return int(clean)
+    if clean.removeprefix("-").isdecimal():
+        return min(max(0, int(clean[:_DIGITS_MAX])), _MS_MAX)
     try:
         moment = datetime.fromisoformat(clean)
     except ValueError:
@@ -72,8 +75,7 @@ def moment_ms(option: str, text: str | None) -> int | None:
             f"option {option}={text!r} is not a time",
             "give milliseconds since 1970 or 2026-11-20T08:00:00Z",
         ) from None
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return round(aware.timestamp() * 1000)
+    return ms_of(moment, UTC)
 
 
 def checked(check: Callable[[str], object], name: str, option: str) -> None:

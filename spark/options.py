@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -291,7 +292,7 @@ def _offsets(values: Mapping[str, str], name: str, default: str, words: tuple[st
 
 def _times(values: Mapping[str, str], name: str) -> Offsets | None:
     form = 'JSON like {"orders": {"0": 1795161600000}}, in milliseconds since 1970'
-    return _by_queue(name, values[name], form, 0) if name in values else None
+    return _by_queue(name, values[name], form, -sys.maxsize) if name in values else None
 
 
 def _by_queue(name: str, text: str, form: str, least: int) -> Offsets:

@@ -1,13 +1,14 @@
 """The words for a place in a queue: "begin", "end", an offset, a point in time, a time ago.
 
-What a user wrote becomes one `Position`, which the wire resolves to an offset.
+What a user wrote becomes one `Position`, which the wire resolves to an offset. Any time before the first message is the
+beginning, and any time behind the last is the end.
 
     "begin" "first" "earliest"      the oldest stored message
     "end" "last" "latest"           behind the newest message
     1234, "1234"                    a queue offset
     "-2h" "-90s" "-15m" "-1d"       messages stored since so long ago
     "2026-11-20T08:00:00Z"          messages stored at or after that time (no zone: local time)
-    datetime                        the same
+    datetime, date                  the same; a date is its midnight
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime, tzinfo
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from shmq.client.kinds import whole_in
@@ -24,12 +25,13 @@ from shmq.errors import UsageError
 if TYPE_CHECKING:
     from shmq.shm.core import Store
 
-PositionLike: TypeAlias = "str | int | datetime"
+PositionLike: TypeAlias = "str | int | date"
 
 _BEGIN = frozenset(("begin", "first", "earliest"))
 _END = frozenset(("end", "last", "latest"))
 _DIGITS_MAX = 19
 _OFFSET_MAX = (1 << 63) - 1  # behind the end of every queue
+_EPOCH_YEAR, _MS_MAX = 1970, 253_402_300_799_999
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _HINT = 'use "begin", "end", an offset, "-2h", or an ISO time like "2026-11-20T08:00:00Z"'
 
@@ -75,8 +77,8 @@ def parse_position(text: PositionLike, *, now_ms: int | None = None) -> Position
     Raises:
         UsageError: the text is none of the forms above.
     """
-    if isinstance(text, datetime):
-        return Position(Kind.TIME_MS, round(text.timestamp() * 1000))
+    if isinstance(text, date):
+        return Position(Kind.TIME_MS, ms_of(text))
     if isinstance(text, bool):
         raise UsageError(f"{text!r} is not a position", hint=_HINT)
     number = whole_in(text)
@@ -96,23 +98,38 @@ def parse_position(text: PositionLike, *, now_ms: int | None = None) -> Position
     return parse_time(text)
 
 
-def parse_time(text: str | datetime) -> Position:
+def parse_time(text: str | date) -> Position:
     """Read a point in time.
 
     Raises:
         UsageError: it is no ISO 8601 time.
     """
-    if isinstance(text, datetime):
-        return Position(Kind.TIME_MS, round(text.timestamp() * 1000))
+    if isinstance(text, date):
+        return Position(Kind.TIME_MS, ms_of(text))
     if not isinstance(text, str):
         raise UsageError(f"a time cannot be a {type(text).__name__}", hint=_TIME_HINT)
     try:
-        return Position(Kind.TIME_MS, round(datetime.fromisoformat(text.strip()).timestamp() * 1000))
+        return Position(Kind.TIME_MS, ms_of(datetime.fromisoformat(text.strip())))
     except ValueError:
         raise UsageError(f"{text!r} is not a position in a queue", hint=_HINT) from None
 
 
-def parse_moment(text: str | datetime, *, now_ms: int | None = None) -> int:
+def ms_of(moment: date, zone: tzinfo | None = None) -> int:
+    """Return a point in time as milliseconds since the epoch: from 0, as nothing was stored before, to year 9999.
+
+    Args:
+        zone: of a time that has none of its own; None means local time. A date is its midnight.
+    """
+    when = moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day)
+    if when.tzinfo is None and zone is not None:
+        when = when.replace(tzinfo=zone)
+    try:
+        return min(max(0, round(when.timestamp() * 1000)), _MS_MAX)
+    except (ValueError, OverflowError, OSError):  # of year 1 or 9999, where no local time can be told
+        return 0 if when.year < _EPOCH_YEAR else _MS_MAX
+
+
+def parse_moment(text: str | date, *, now_ms: int | None = None) -> int:
     """Read a point in time, or a time ago, and return it in ms since the epoch.
 
     Raises:
@@ -120,7 +137,7 @@ def parse_moment(text: str | datetime, *, now_ms: int | None = None) -> int:
     """
     if isinstance(text, str) and text.strip().startswith("-"):
         return _ago(text, text.strip().lower(), round(time.time() * 1000) if now_ms is None else now_ms)
-    if not isinstance(text, str | datetime):
+    if not isinstance(text, str | date):
         raise UsageError(f"a time cannot be a {type(text).__name__}", hint=_TIME_HINT)
     try:
         return parse_time(text).value

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmq.client import options
@@ -103,8 +103,8 @@ def wish_of(
     topic: str,
     *,
     wanted: Wanted = EVERYTHING,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
+    since: str | date | None = None,
+    until: str | date | None = None,
     queue_id: int | None = None,
     offset: int | None = None,
     limit: int = options.BROWSE_MAX,

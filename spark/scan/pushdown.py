@@ -20,6 +20,7 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
+from shmq.client.position import ms_of
 from shmq.spark.access.broker import Reading
 from shmq.spark.options import Options
 from shmq.spark.scan.reader import ShmqReader
@@ -67,7 +68,7 @@ def _tags(options: Options, values: list[str]) -> Options:
 
 def _times(options: Options, one: Any) -> Options:
     """Stored times have milliseconds; rounding may only widen."""
-    ms = int(one.value.timestamp() * 1000)
+    ms = ms_of(one.value)
     if isinstance(one, GreaterThan | GreaterThanOrEqual):
         begin = ms if options.start_ms is None else max(ms, options.start_ms)
         return replace(options, start_ms=begin, start_strategy="latest")

@@ -611,7 +611,10 @@ def test_search_time_finds_the_first_message_at_or_after_a_time() -> None:
         times = [receipt.store_ms for receipt in receipts]
         for time_ms in sorted(set(times)):
             assert live.store.search_time(queue, time_ms) == times.index(time_ms)
-        assert live.store.search_time(queue, 0) == 0
+        for before in (0, -1, -(1 << 31), -(1 << 63), -(1 << 70)):
+            assert live.store.search_time(queue, before) == 0
+        for behind in (1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 1 << 70):
+            assert live.store.search_time(queue, behind) == len(times)
         assert live.store.search_time(queue, times[-1] + 1) == len(times)
 
 

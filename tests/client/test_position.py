@@ -1,6 +1,6 @@
 """Words for a place in a queue."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
@@ -31,6 +31,17 @@ NOW_MS = 1_800_000_000_000
         ("2026-11-20T08:00:00Z", Position(Kind.TIME_MS, 1_795_161_600_000)),
         ("2026-11-20T09:00:00+01:00", Position(Kind.TIME_MS, 1_795_161_600_000)),
         (datetime(2026, 11, 20, 8, tzinfo=UTC), Position(Kind.TIME_MS, 1_795_161_600_000)),
+        (datetime(1, 1, 1), Position(Kind.TIME_MS, 0)),
+        (datetime.min.replace(tzinfo=UTC), Position(Kind.TIME_MS, 0)),
+        (datetime.min.replace(tzinfo=timezone(timedelta(hours=23))), Position(Kind.TIME_MS, 0)),
+        (date.min, Position(Kind.TIME_MS, 0)),
+        ("0001-01-01", Position(Kind.TIME_MS, 0)),
+        ("1900-01-01", Position(Kind.TIME_MS, 0)),
+        ("1969-12-31T23:59:59.999Z", Position(Kind.TIME_MS, 0)),
+        ("1970-01-01T00:00:01Z", Position(Kind.TIME_MS, 1_000)),
+        (datetime.max.replace(tzinfo=UTC), Position(Kind.TIME_MS, 253_402_300_799_999)),
+        (datetime.max.replace(tzinfo=timezone(-timedelta(hours=23))), Position(Kind.TIME_MS, 253_402_300_799_999)),
+        ("9" * 5_000, Position(Kind.OFFSET, int("9" * 4_000))),
     ],
 )
 def test_each_form_means_one_place(text: str | int | datetime, position: Position) -> None:
@@ -69,3 +80,8 @@ def test_a_time_is_looked_up_in_the_queue() -> None:
 def test_a_seek_time_must_be_a_time() -> None:
     with pytest.raises(UsageError):
         parse_time("end")
+
+
+def test_a_date_is_its_midnight_here() -> None:
+    assert parse_position(date(2026, 11, 20)) == parse_position("2026-11-20") == parse_time(date(2026, 11, 20))
+    assert parse_position(date.max).value > parse_position("9990-01-01").value

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -54,6 +54,51 @@ def test_a_group_begins_behind_the_last_message(
         for queue_id in range(QUEUES):
             mq.send(filled, b"later", queue_id=queue_id)
         assert taken(subscription, eventually, QUEUES) == [b"later"] * QUEUES
+
+
+BEFORE = [
+    "1900-01-01",
+    "0001-01-01T00:00:00Z",
+    "1969-12-31T23:59:59.999Z",
+    "-99999w",
+    datetime.min,
+    datetime.min.replace(tzinfo=UTC),
+    datetime.min.replace(tzinfo=timezone(timedelta(hours=23))),
+    date.min,
+    date(1969, 1, 1),
+]
+BEHIND = ["9999-12-31", datetime.max, datetime.max.replace(tzinfo=timezone(-timedelta(hours=23))), date.max]
+
+
+def test_a_time_before_the_first_message_is_the_beginning_and_one_behind_the_last_the_end(
+    mq: shmq.Connection, filled: str, named: Named
+) -> None:
+    group = named("billing")
+    with mq.pull_consumer(filled, group=group) as pull:
+        for queue_id in range(QUEUES):
+            pull.seek(queue_id, "end")
+        pull.commit()
+        for times, offset in ((BEFORE, 0), (BEHIND, 2)):
+            for moment in times:
+                assert pull.seek(0, moment) == offset, moment
+                if not isinstance(moment, str) or not moment.startswith("-"):
+                    assert pull.seek(0, time=moment) == offset, moment
+                with mq.pull_consumer(filled, start=moment) as fresh:
+                    assert sum(fresh.lag().values()) == QUEUES * (2 - offset), moment
+                assert len(mq.browse(filled, since=moment)) == QUEUES * (2 - offset), moment
+                assert len(mq.browse(filled, until=moment)) == QUEUES * offset, moment
+    for times, offset in ((BEFORE, 0), (BEHIND, 2)):
+        for moment in times:
+            steps = mq.admin.groups[group].reset(filled, to=moment)
+            assert [step.new for step in steps] == [offset] * QUEUES, moment
+
+
+@pytest.mark.parametrize("start", ["1900-01-01", datetime.min])
+def test_a_group_that_begins_before_the_first_message_begins_there(
+    mq: shmq.Connection, filled: str, named: Named, start: Any, eventually: Eventually
+) -> None:
+    with mq.subscribe(filled, group=named("billing"), start=start) as subscription:
+        assert taken(subscription, eventually, 2 * QUEUES) == [b"new"] * QUEUES + [b"old"] * QUEUES
 
 
 def test_a_group_begins_at_a_time(mq: shmq.Connection, filled: str, named: Named, eventually: Eventually) -> None:

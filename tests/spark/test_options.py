@@ -40,7 +40,7 @@ def test_names_have_no_case_and_defaults_read_everything() -> None:
         ({"topic": "a", "endingOffsets": "[1]"}, ["endingOffsets"]),
         ({"topic": "a", "startingOffsets": "earliest", "startingTimestamp": "1"}, ["exclude"]),
         ({"topic": "a", "startingTimestamp": "1", "startingOffsetsByTimestamp": '{"a": {"0": 1}}'}, ["exclude"]),
-        ({"topic": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, ["startingOffsetsByTimestamp", "1970"]),
+        ({"topic": "a", "startingOffsetsByTimestamp": '{"a": {"0": "1"}}'}, ["startingOffsetsByTimestamp", "1970"]),
         ({"topic": "a", "endingOffsetsByTimestamp": "latest"}, ["endingOffsetsByTimestamp"]),
         ({"topic": "a", "startingTimestamp": "yesterday"}, ["startingTimestamp", "2026"]),
         ({"topic": "a", "startingTimestamp": "2", "endingTimestamp": "1"}, ["swap"]),
@@ -75,6 +75,16 @@ def test_sizes_and_times_have_units() -> None:
     )
     assert (options.partition_bytes_max, options.batch_bytes) == (64 << 20, 512 << 10)
     assert (options.start_ms, options.end_ms) == (1_795_161_600_000, 1_900_000_000_000)
+
+
+def test_any_time_before_1970_is_the_beginning_and_no_time_is_too_late() -> None:
+    for text in ("1900-01-01", "0001-01-01", "-1", "-2208988800000", "1969-12-31T23:59:59Z"):
+        assert parse_options({"topic": "a", "startingTimestamp": text}).start_ms == 0, text
+    for text in ("9999-12-31T23:59:59.9999999-23:00", "9" * 5_000, str(1 << 63)):
+        late = parse_options({"topic": "a", "endingTimestamp": text}).end_ms
+        assert late is not None and 1 << 47 < late < 1 << 63, text
+    options = parse_options({"topic": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'})
+    assert options.start_times == {"a": {0: -1}}, "the search takes it"
 
 
 def test_queues_are_assigned_by_topic() -> None:

@@ -121,12 +121,24 @@ static PyObject *store_message_at(PyStore *self, PyObject *args)
     return (PyObject *)message;
 }
 
+/* Milliseconds since the epoch: what is before it is its beginning, what fits no number of ours is after everything. */
+static bool time_from(PyObject *value, uint64_t *time_ms)
+{
+    int overflow;
+    const long long given = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (given == -1 && PyErr_Occurred()) {
+        return false;
+    }
+    *time_ms = overflow > 0 ? INT64_MAX : overflow < 0 || given < 0 ? 0 : (uint64_t)given;
+    return true;
+}
+
 static PyObject *store_search_time(PyStore *self, PyObject *args)
 {
     unsigned int queue;
-    unsigned long long time_ms;
-    uint64_t offset;
-    if (!PyArg_ParseTuple(args, "IK:search_time", &queue, &time_ms) || !store_check(self)) {
+    PyObject *time;
+    uint64_t time_ms, offset;
+    if (!PyArg_ParseTuple(args, "IO:search_time", &queue, &time) || !time_from(time, &time_ms) || !store_check(self)) {
         return NULL;
     }
     if (!shmq_queue_is_number(&self->core, queue)) {

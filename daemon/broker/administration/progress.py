@@ -38,6 +38,7 @@ _OFFSET_AHEAD = (1 << 63) - 1  # RocketMQ's answer for a queue on which the comp
 _SEPARATORS = re.compile("[;,]")
 _LATEST = -1
 _ALL_QUEUES = -1
+_THE_END_MS = -1  # RocketMQ's word for it; any other time before 1970 is before the first message
 _NO_OFFSET = -1
 
 
@@ -261,7 +262,7 @@ class ProgressRequests(Part):
             if not bounds.offset_min <= offset <= bounds.offset_max:
                 raise UsageError(f"offset {offset} is not between {bounds.offset_min} and {bounds.offset_max}")
             return offset
-        return bounds.offset_max if time_ms < 0 else self._tables.search_time(queue, time_ms)
+        return bounds.offset_max if time_ms == _THE_END_MS else self._tables.search_time(queue, time_ms)
 
     def _notices(
         self, group: str, topic: str, ext: Mapping[str, str], offsets: Mapping[int, int], *, is_cpp: bool

@@ -102,7 +102,7 @@ class OffsetRequests(Part):
 
     @serves(Request.SEARCH_OFFSET_BY_TIMESTAMP)
     def _search(self, call: Call) -> Answer:
-        time_ms = number_of(call.ext, "timestamp", least=-1)
+        time_ms = number_of(call.ext, "timestamp", least=-(1 << 63))
         queue = self._queue_or_none(call)
         if queue is None:
             return _offset(0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import date
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq.client import options
@@ -87,14 +87,14 @@ class PullConsumer:
         position: PositionLike | None = None,
         *,
         offset: int | None = None,
-        time: str | datetime | None = None,
+        time: str | date | None = None,
     ) -> int:
         """Read `queue` from there on, and return the offset meant.
 
         Args:
             position: "begin", "end", an offset, "-2h" or a time.
             offset: a queue offset; must be stored, or be the next one.
-            time: ISO 8601 text or datetime; the first message stored at or after it.
+            time: ISO 8601 text, datetime or date; the first message stored at or after it.
 
         Raises:
             OffsetOutOfRange: `offset` is not stored any more, or not yet.

@@ -47,6 +47,7 @@ from shmq.shm.unit import Unit, units_of
 from shmq.typed_json import decode_json
 
 ResultT = TypeVar("ResultT")
+_TIME_MS_MAX: Final = (1 << 63) - 1
 PIECE_BYTES: Final = 1 << 20
 STRIPES: Final = 8
 STRIPE_MESSAGES_MAX: Final = 512
@@ -117,7 +118,8 @@ class RangeClient:
 
     def search_time(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the first offset stored at or after a time; that behind the last one when all are older."""
-        return self._call(self._queues.place_in(queue, Position(Kind.TIME_MS, time_ms), self._timeout))
+        position = Position(Kind.TIME_MS, min(max(time_ms, 0), _TIME_MS_MAX))
+        return self._call(self._queues.place_in(queue, position, self._timeout))
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Return what a group committed on queues; those it never committed on are left out."""

@@ -198,7 +198,8 @@ def test_the_bounds_of_a_queue_are_served(admin: Admin, tables: Any) -> None:
     assert admin.ask(Request.GET_MAX_OFFSET, **of_queue).ext == {"offset": "10"}
     tables.times[tables.topic("orders").queues[1]] = [100, 200, 300]
     assert admin.ask(Request.SEARCH_OFFSET_BY_TIMESTAMP, timestamp="200", **of_queue).ext == {"offset": "1"}
-    assert admin.ask(Request.SEARCH_OFFSET_BY_TIMESTAMP, timestamp="-1", **of_queue).ext == {"offset": "0"}
+    for before in ("-1", "-2", str(-(1 << 63))):
+        assert admin.ask(Request.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=before, **of_queue).ext == {"offset": "0"}
 
 
 def test_a_queue_id_that_does_not_exist_is_refused(admin: Admin, tables: Any) -> None:

@@ -40,6 +40,11 @@ def test_nobody_has_to_be_online(broker: Broker, tables: Any) -> None:
     assert committed(tables) == [10, 10]
     assert reset(RemoteAdmin(broker, 2), timestamp="3000") == {"offsetTable": {key[0]: 3, key[1]: 3}}
     assert committed(tables) == [3, 3]
+    other = RemoteAdmin(broker, 3)
+    for before in ("-2", "-2208988800000", str(-(1 << 63))):
+        reset(other, timestamp="9000")
+        reset(other, timestamp=before)
+        assert max(committed(tables)) <= 2, "-1 alone is RocketMQ's word for the end"
 
 
 def test_one_queue_may_be_set_to_one_place(broker: Broker, tables: Any) -> None:
