@@ -12,6 +12,7 @@ import functools
 import inspect
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from operator import attrgetter
@@ -22,6 +23,7 @@ from shmq.client.background import begun, carry_out
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
 SyncT = TypeVar("SyncT")
+Calls = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 async def offload(
@@ -105,7 +107,7 @@ class Waiter:
     """One daemon thread for calls that may wait long, one after the other; it starts with the first."""
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._calls: Calls = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def submit(self, call: Callable[[], ResultT]) -> Future[ResultT]:
@@ -113,18 +115,20 @@ class Waiter:
         future: Future[ResultT] = Future()
         self._calls.put((future, functools.partial(contextvars.copy_context().run, call)))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="shmq-aio", daemon=True)
+            self._thread = threading.Thread(target=_serve, args=(self._calls,), name="shmq-aio", daemon=True)
             self._thread.start()
+            weakref.finalize(self, self._calls.put, None).atexit = False  # it may be dropped without `stop()`
         return future
 
     def stop(self) -> None:
         """Let the thread end after what it is doing."""
         self._calls.put(None)
 
-    def _run(self) -> None:
-        while (entry := self._calls.get()) is not None:
-            future, call = entry
-            if not future.set_running_or_notify_cancel():
-                continue  # from here on it can only be waited for, so no result gets lost
-            carry_out(future, call)
-            del entry, future, call
+
+def _serve(calls: Calls) -> None:
+    while (entry := calls.get()) is not None:
+        future, call = entry
+        if not future.set_running_or_notify_cancel():
+            continue  # from here on it can only be waited for, so no result gets lost
+        carry_out(future, call)
+        del entry, future, call

@@ -118,6 +118,7 @@ class Connection(Looking):
             timeout=seconds,
             compression=compression,
             queue_selector=queue_selector,
+            keeps=self._holding,
         )
         producer._attach(session.sends, session.queues)
         with self._lock:

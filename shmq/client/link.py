@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -64,6 +65,7 @@ class Link(Sender, Placed):
         "_clock",
         "_closed",
         "_held",
+        "_holding",
         "_listeners",
         "_lock",
         "_membership",
@@ -115,10 +117,12 @@ class Link(Sender, Placed):
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._held: list[Session] = []
         self._session: Session | None = None
+        self._holding = Holding()
         self._observer = observer_of(lambda body, keys: _store_trace(link, body, keys), trace=trace, spans=spans)
         self._live()
         _live.add(self)
-        weakref.finalize(self, _dropped, self._held, self.url).atexit = False
+        timetable = weakref.ref(self._timetable)
+        weakref.finalize(self._holding, _dropped, self._held, timetable, self.url).atexit = False
 
     def stop(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Stop the listeners: wait for running calls, give back what was not handled. Harmless without listeners."""
@@ -222,7 +226,7 @@ class Link(Sender, Placed):
             self._membership.register()
 
     def _attach(self, session: Session) -> None:
-        self._bind(watched_sender(session.sends, self._observer, self._timeout))
+        self._bind(watched_sender(session.sends, self._observer, self._timeout, keeps=self._holding))
         for producer in list(self._producers):
             producer._attach(session.sends, session.queues)
 
@@ -337,14 +341,33 @@ def _store_trace(link: weakref.ref[Link], body: bytes, keys: Sequence[str]) -> N
         session.sends.store_trace(body, keys)
 
 
-def _dropped(held: list[Session], url: str) -> None:
+class Holding:
+    """Keeps the session of a connection that is not closed: held by the connection, and by each of its senders.
+
+    The hot names of a connection are the senders' own methods, which know no connection: `connect().send(…)` drops it
+    before the call begins, and the session has to outlive the call.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
+def _dropped(held: list[Session], timetable: weakref.ref[Timetable], url: str) -> None:
     """A connection was collected without `close()`: let go of it elsewhere, since this may be any thread, any time."""
     if held:
         warnings.warn(
             f"a connection to {url} was not closed; use `with shmq.connect() as mq:`", ResourceWarning, stacklevel=2
         )
         # Not threading.Thread, whose start() waits for the new thread: nothing may wait inside a collection.
-        _thread.start_new_thread(held.pop().close, ())
+        _thread.start_new_thread(_let_go, (held.pop(), timetable))
+
+
+def _let_go(session: Session, timetable: weakref.ref[Timetable]) -> None:
+    jobs = timetable()
+    if jobs is not None:
+        jobs.stop(0.0)
+    with contextlib.suppress(ShmqError):
+        session.readers.settle()
+    session.close()
 
 
 def live_connections() -> list[Link]:

@@ -8,7 +8,8 @@ Invariants:
     (1) jobs run one at a time, in the order of their due time, jobs of the same time in the order they came;
     (2) a job that raises is reported and forgotten, the thread goes on;
     (3) after `stop()` no job starts, and jobs that come later are dropped;
-    (4) the thread is a daemon thread: it never keeps a process alive.
+    (4) the thread is a daemon thread: it never keeps a process alive;
+    (5) a job that is a method does not keep its object: what is dropped is collected, and has nothing more to do.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from types import MethodType
+from typing import Any, TypeVar
 
 from shmq.client.kinds import real_in
 from shmq.errors import UsageError
 
 Job = Callable[[], None]
 _MOVE_MOST = 100 * 365.25 * 86_400
+ResultT = TypeVar("ResultT")
 
 
 class Clock:
@@ -71,7 +76,7 @@ class Timetable:
     def start_over(self) -> None:
         """Begin with no job and no thread; in a forked child both are the parent's."""
         self._changed = threading.Condition()
-        self._jobs: list[tuple[float, int, Job]] = []
+        self._jobs: list[tuple[float, int, Callable[[], Job | None]]] = []
         self._sequence = 0
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -87,7 +92,8 @@ class Timetable:
             if self._stopped:
                 return
             self._sequence += 1
-            heapq.heappush(self._jobs, (due, self._sequence, job))
+            kept = weakref.WeakMethod(job) if isinstance(job, MethodType) else lambda: job
+            heapq.heappush(self._jobs, (due, self._sequence, kept))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -129,7 +135,9 @@ class Timetable:
                     continue
                 pause = self._jobs[0][0] - self.clock.now()
                 if pause <= 0:
-                    return heapq.heappop(self._jobs)[2]
+                    if (job := heapq.heappop(self._jobs)[2]()) is not None:
+                        return job
+                    continue
                 self._changed.wait(pause)
             return None
 
@@ -143,3 +151,14 @@ class Timetable:
 
                 logging.getLogger("shmq").exception("a background job of the connection failed; it is not repeated")
             del job
+
+
+def loosely(method: Callable[..., ResultT], *, gone: Any = None) -> Callable[..., ResultT]:
+    """Return what calls a method without keeping its object; once that is collected, `gone` is returned."""
+    found = weakref.WeakMethod(method)
+
+    def call(*given: Any) -> Any:
+        target = found()
+        return gone if target is None else target(*given)
+
+    return call

@@ -265,8 +265,11 @@ class MessageSender(Protocol):
 class Sends(Protocol):
     """Senders, and what belongs to sending."""
 
-    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> MessageSender:
-        """Return something that sends; `timeout` in seconds, `compression` as the transport has it when None."""
+    def sender(
+        self, timeout: float, *, group: str | None = None, compression: str | None = None, keeps: object = None
+    ) -> MessageSender:
+        """Return something that sends; `timeout` in seconds, `compression` None as the transport has it, and `keeps`
+        lives as long as the sender or one of its methods."""
 
     def fastest_queue(self, topic: str) -> int | None:
         """Return a queue of the broker that answered fastest lately; None when all are as good."""

@@ -26,7 +26,7 @@ from shmq.client.observers.observer import iterated, polled
 from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
 from shmq.client.spec import check_poll
-from shmq.client.timetable import Timetable
+from shmq.client.timetable import Timetable, loosely
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
@@ -80,7 +80,7 @@ class Consumer:
         self._redelivery = Redelivery(
             self._context.timetable,
             attempts_max=self._spec.attempts_max or options.ATTEMPTS_MAX,
-            deliver=self._deliver_again,
+            deliver=loosely(self._deliver_again),
         )
 
     # -- what users see
@@ -224,17 +224,22 @@ class Consumer:
         spec = self._spec
         session.queues.resolve(spec.topic)
         self._redelivery.open(SendBack(session.wire, spec, partial(session.readers.hand_over, spec)))
+        # Messages keep their consumer, and its connection; but a reader that its session keeps must not keep both.
+        is_kept = not session.wire.is_local or spec.invisible is not None
         self._owner = ReaderOwner(
             self._redelivery,
             self._context.timetable,
-            stray=self._requeue_stray,
-            is_stopped=lambda: self._stopped,
+            stray=loosely(self._requeue_stray) if is_kept else self._requeue_stray,
+            is_stopped=loosely(self._is_stopped, gone=True),
         )
         self._reader = session.readers.reader(self._owner, spec)
-        self._share = session.readers.share(self._reader, spec, self._queue_left)
+        self._share = session.readers.share(self._reader, spec, loosely(self._queue_left))
         if spec.model == "broadcasting" and spec.group is not None:
             self._keeper = keeper_of(self._context.url, spec, self._context.timetable, self._progress)
         self._rebalance()
+
+    def _is_stopped(self) -> bool:
+        return self._stopped
 
     def _progress(self) -> dict[str, int]:
         """Return by the name of each queue held where a member that starts again is to go on."""

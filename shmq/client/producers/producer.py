@@ -14,8 +14,10 @@ Invariants:
 
 from __future__ import annotations
 
+import _thread
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
@@ -145,6 +147,7 @@ class Producer(Sender):
         "__weakref__",
         "_closed",
         "_compression",
+        "_keeps",
         "_nowait",
         "_observer",
         "_on_close",
@@ -169,8 +172,14 @@ class Producer(Sender):
         timeout: float,
         compression: str | None = None,
         queue_selector: QueueSelector | None = None,
+        keeps: object = None,
     ) -> None:
+        """
+        Args:
+            keeps: what lives as long as the producer, or one of its methods.
+        """
         self._compression = compression
+        self._keeps = keeps
         self._selector = queue_selector
         self._wire = wire
         self._transactions = transactions
@@ -286,11 +295,15 @@ class Producer(Sender):
         with self._starting:
             if self._nowait is None:
                 self._nowait = NowaitQueue(options.SEND_NOWAIT_MAX)
+                # What waits holds the producer, so its thread has nothing left to do when that is dropped.
+                weakref.finalize(self, _elsewhere, self._nowait.drain, 0.0).atexit = False
             return self._nowait
 
     def _attach(self, sends: Sends, queues: Queues) -> None:
         if not self._closed:
-            sender = watched_sender(sends, self._observer, self._timeout, self.group, self._compression)
+            sender = watched_sender(
+                sends, self._observer, self._timeout, self.group, self._compression, keeps=self._keeps
+            )
             self._bind(selecting(self._selector, queues, sends, sender))
 
     def _detach(self, prepare: Callable[[], None]) -> None:
@@ -304,11 +317,22 @@ class Producer(Sender):
         raise UsageError("the producer is closed", hint="send before leaving its `with` block")
 
 
+def _elsewhere(call: Callable[..., object], *given: object) -> None:
+    """Call on another thread: a collection may come at any time, in any thread, and must not wait."""
+    _thread.start_new_thread(call, given)
+
+
 def watched_sender(
-    sends: Sends, observer: Observer | None, timeout: float, group: str | None = None, compression: str | None = None
+    sends: Sends,
+    observer: Observer | None,
+    timeout: float,
+    group: str | None = None,
+    compression: str | None = None,
+    *,
+    keeps: object,
 ) -> MessageSender:
     """Return a new sender; what watches the connection, if anything, is told of its sends."""
-    sender = sends.sender(timeout, group=group, compression=compression)
+    sender = sends.sender(timeout, group=group, compression=compression, keeps=keeps)
     return sender if observer is None else observer.sender(sender, group, sends.host_of)
 
 

@@ -69,20 +69,13 @@ class ShmSends:
         self._leader = leader
         self._internal: Producer | None = None
 
-    def core_producer(self, timeout: float, *, wait_durable: bool | None = None) -> Producer:
-        """Return a new core producer; `timeout` in seconds."""
+    def core_producer(self, timeout: float, *, wait_durable: bool | None = None, keeps: object = None) -> Producer:
+        """Return a new core producer; `timeout` in seconds, `keeps` lives as long as it."""
         waits = self._wire.wait_durable if wait_durable is None else wait_durable
-        keeping = functools.partial(Producer, self._wire.store, resolve=self._queues.resolve, explain=_explained)
-        special = SpecialSend(self._wire, self._queues, lambda: keeping(timeout=timeout, wait_durable=waits))
-        producer = Producer(
-            self._wire.store,
-            resolve=self._queues.resolve_open,
-            timeout=timeout,
-            wait_durable=waits,
-            special=special,
-            explain=explained,
-        )
-        return special.bind(producer)
+        making = functools.partial(Producer, self._wire.store, timeout=timeout, wait_durable=waits)
+        plain = functools.partial(making, resolve=self._queues.resolve_open, explain=explained)
+        keeping = functools.partial(making, resolve=self._queues.resolve, explain=_explained)
+        return plain(special=SpecialSend(self._wire, self._queues, plain, keeping, keeps))
 
     def request_producer(self, timeout: float) -> Producer:
         """Return a core producer for what a user asks of others; it takes properties as text, and nothing waits."""
@@ -109,18 +102,18 @@ class ShmSends:
         return self._wire.store.standing == 0
 
     def sender(
-        self, timeout: float, *, group: str | None = None, compression: str | None = None
+        self, timeout: float, *, group: str | None = None, compression: str | None = None, keeps: object = None
     ) -> Producer | CompressingSender | FollowingSender:
         """Return a new core producer, or what packs bodies before, or what sends to another host that leads."""
-        here = self._local_sender(timeout, compression)
+        here = self._local_sender(timeout, compression, keeps)
         if self.is_here:
             return here  # when it leads no more, its segments are given up, and this is asked for anew
         return FollowingSender(
             self._leader, here, lambda to: to.sends.sender(timeout, group=group, compression=compression)
         )
 
-    def _local_sender(self, timeout: float, compression: str | None) -> Producer | CompressingSender:
-        producer = self.core_producer(timeout)
+    def _local_sender(self, timeout: float, compression: str | None, keeps: object) -> Producer | CompressingSender:
+        producer = self.core_producer(timeout, keeps=keeps)
         if compression in (None, "none"):
             return producer
         return CompressingSender(self._wire, self._queues, producer, compression, timeout)
@@ -221,25 +214,37 @@ _handle: Final[Callable[..., RecallHandle]] = tuple.__new__  # half the time of 
 
 
 class SpecialSend:
-    """Takes the special sends of one local producer."""
+    """Takes the special sends of one local producer.
 
-    __slots__ = ("_delayed", "_keeper", "_make_keeper", "_send", "_send_oneway", "_wire")
+    It sends with producers of its own, made when they are needed: one that held the producer which holds it would keep
+    it, and `keeps`, until the next collection of cycles.
+    """
 
-    def __init__(self, wire: ShmWire, queues: ShmQueues, make_keeper: Callable[[], Producer]) -> None:
-        """`make_keeper` makes the producer that stores where messages wait."""
+    __slots__ = ("_delayed", "_keeper", "_make_keeper", "_make_plain", "_plain", "_wire", "keeps")
+
+    def __init__(
+        self,
+        wire: ShmWire,
+        queues: ShmQueues,
+        make_plain: Callable[[], Producer],
+        make_keeper: Callable[[], Producer],
+        keeps: object,
+    ) -> None:
+        """`make_plain` makes what sends without special keywords, `make_keeper` what stores where messages wait."""
         self._wire = wire
+        self._make_plain = make_plain
         self._make_keeper = make_keeper
+        self._plain: Producer | None = None
         self._keeper: Producer | None = None
         self._delayed = DelayedSend(wire, queues)
-
-    def bind(self, producer: Producer) -> Producer:
-        """Say whose sends these are; return it."""
-        self._send, self._send_oneway = producer.send, producer.send_oneway
-        return producer
+        self.keeps = keeps
 
     def __call__(self, topic: str, body: Any, arguments: dict[str, Any], is_oneway: bool) -> Receipt | None:
         """Store one message and return where; a one-way message returns nothing and does not wait for the disk."""
-        send = self._send_oneway if is_oneway else self._send
+        plain = self._plain
+        if plain is None:
+            plain = self._plain = self._make_plain()
+        send = plain.send_oneway if is_oneway else plain.send
         try:
             found = take_special(arguments)
         except ShmqError as error:

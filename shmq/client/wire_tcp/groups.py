@@ -83,6 +83,8 @@ class TcpGroups:
         """Commit and say goodbye; never raises."""
         try:
             if not self._wire.network.is_own_thread:
+                for share in self._shares:
+                    share.leave_all()  # of a consumer that was dropped; those that were closed have left
                 self._drain()
                 self._wire.call(self.registration.leave(None), LEAVE_TIMEOUT)
         except (ShmqError, RuntimeError):

@@ -70,9 +70,13 @@ class TcpSends:
         self._compression = options.compression
         self._choice = QueueChoice(FaultTable() if options.avoid_slow else None)
 
-    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> TcpSender:
+    def sender(
+        self, timeout: float, *, group: str | None = None, compression: str | None = None, keeps: object = None
+    ) -> TcpSender:
         """Return something that sends; `timeout` in seconds, `compression` as the URL says when None."""
-        return TcpSender(self._wire, self._choice, timeout, group or "", compression or self._compression)
+        made = TcpSender(self._wire, self._choice, timeout, group or "", compression or self._compression)
+        made.keeps = keeps
+        return made
 
     def fastest_queue(self, topic: str) -> int | None:
         """Return a queue of the broker that answered fastest lately; None when none has answered yet."""
@@ -105,6 +109,7 @@ class TcpSender:
         self._timeout = timeout
         self._group = group
         self._compression = compression
+        self.keeps: object = None
 
     @edge
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
