@@ -25,7 +25,7 @@ import msgspec
 from shmq.client.producers.keywords import body_of, queue_in_order, take_properties, take_special
 from shmq.client.wire import Question
 from shmq.errors import BrokerBusy, BrokerNotRunning, MessageTooLarge, RemoteError, RequestTimeout, UsageError
-from shmq.message import encode_properties
+from shmq.message import check_topic, encode_properties
 from shmq.protocol.batch_body import ENTRY_OVERHEAD, pack_entry
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -80,7 +80,7 @@ class StagingBroker:
         self._wire = wire
         self._queues = queues
         self._timeout = timeout
-        self._topic = topic
+        self._topic = check_topic(topic)
         self._broker: str | None = None
         self._queue_ids: dict[str, Sequence[int]] = {}
 
@@ -244,6 +244,7 @@ class Stager:
 
     def _properties(self, topic: str, arguments: dict[str, Any]) -> tuple[str, int, bool]:
         """The property text of a row, its queue or -1, and whether it is delivered later."""
+        check_topic(topic)
         special = take_special(arguments)
         group = arguments.get("message_group")
         found = take_properties(arguments)

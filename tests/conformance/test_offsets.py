@@ -88,7 +88,7 @@ def test_a_place_that_is_none_is_refused_and_nothing_changes(
     assert at(mq, group) == [4] * 4
 
 
-@pytest.mark.parametrize("name", ["..", "../x", "a b", "", "g" * 300])
+@pytest.mark.parametrize("name", ["..", "../x", "a b", "", "g" * 300, "a\0", "\ud800", "\u3000"])
 def test_a_group_that_cannot_be_is_refused(mq: shmq.Connection, filled: str, group: str, name: str) -> None:
     with pytest.raises(shmq.InvalidName):
         mq.admin.groups[group].clone(name)

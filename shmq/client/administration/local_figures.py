@@ -112,7 +112,7 @@ class LocalFigures:
     def has_group(self, name: str) -> bool:
         """Whether there is a group of this name."""
         try:
-            return self._wire().store.group_find(name) >= 0
+            return name.isascii() and self._wire().store.group_find(name) >= 0
         except UsageError:
             return False  # no group can have this name
 

@@ -11,13 +11,15 @@ from typing import Any
 import pyarrow
 import pytest
 
-from shmq.errors import TransactionError, UsageError
+from shmq.errors import MessageTooLarge, ShmqError, TransactionError, UsageError
 from shmq.spark.sink.connection import find_broker
 from shmq.spark.sink.options import SinkOptions, parse_sink_options
+from shmq.spark.sink.plain import send_all
 from shmq.spark.sink.staged import StagedRows, Task, check_staging, commit_batch, drop_batch, stage_task
 from tests.spark.stored_rows import stored
 
 Eventually = Callable[..., Any]
+GUARANTEES = ("transactional", "at_least_once")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,47 @@ def task(choice: SinkOptions, number: int, rows: Iterator[Any], writer: str = "w
 
 def numbers(broker: Any, topic: str) -> list[int]:
     return sorted(int(row.body) for row in stored(broker, topic))
+
+
+WORDS = ("", "a b", " a", "a ", "\u3000", "\u3000a", "a\u00a0b", "a\0b", "a\x01", "a\x02b", "a\x7f", "a\x85", "a\tb")
+WORDS += ("*", "a|b", "REDIRECT", "w" * 40_000)
+PAIRS = pyarrow.map_(pyarrow.string(), pyarrow.string())
+COLUMNS: dict[str, Callable[[str], tuple[str, Any]]] = {
+    "tag": lambda word: ("tag", [word]),
+    "keys": lambda word: ("keys", [["first", word]] if word else [[]]),
+    "message group": lambda word: ("message_group", [word]),
+    "topic": lambda word: ("topic", [word]),
+    "name of a property": lambda word: ("properties", pyarrow.array([[(word or "n", "x")]], PAIRS)),
+    "value of a property": lambda word: ("properties", pyarrow.array([[("name", word or "x")]], PAIRS)),
+}
+
+
+def refusal(send: Callable[..., object], *given: Any) -> tuple[type | None, str]:
+    try:
+        send(*given)
+    except MessageTooLarge:
+        return MessageTooLarge, ""  # how much room there is differs by the ids that are added
+    except ShmqError as error:
+        return type(error), str(error)
+    return None, ""
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_every_guarantee_takes_the_same_words_and_refuses_the_others_in_the_same_words(
+    staged_broker: Any, transport: str
+) -> None:
+    once, plain = (options(staged_broker, "words", each, transport=transport) for each in GUARANTEES)
+    different, number = {}, 0
+    for kind, column in COLUMNS.items():
+        for word in WORDS:
+            name, values = column(word)
+            batch, number = pyarrow.record_batch({"body": ["x"], name: values}), number + 1
+            mine = Task(f"words-{transport}", number, 0)
+            said = refusal(stage_task, reached(once), once, ("body", name), mine, iter([batch]))
+            other = refusal(send_all, reached(plain), plain, ("body", name), iter([batch]))
+            if said != other:
+                different[kind, word[:20]] = said, other
+    assert not different
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])

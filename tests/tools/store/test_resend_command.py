@@ -52,6 +52,18 @@ def test_nothing_is_sent_without_a_yes_and_it_goes_on_at_a_line(file: Path, targ
     assert document["records"] == 3
 
 
+def test_words_that_no_send_of_ours_takes_are_sent_again_as_escapes(file: Path, target: Broker) -> None:
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    (record, *_) = [line for line in lines if line["topic"] == "orders" and not line["sys_flag"]]
+    strange = {"TAGS": " a\0", "KEYS": "k\u3000 \x7f", "__SHARDINGKEY": "\x01", "n\x05": "v\x02\ud800", "empty": ""}
+    file.write_text(json.dumps(record | {"properties": strange, "topic": "strange"}))
+    Shell(target.url).json("store-resend", "store", "resend", str(file), "--yes")
+    with target.connect() as mq:
+        (again,) = mq.browse("strange")
+    assert (again.tag, again.keys, again.message_group) == ("\\x20a\\x00", ["k\u3000", "\\x7f"], "\\x01")
+    assert again.properties["n\\x05"] == "v\\x02\\ud800" and "empty" not in again.properties
+
+
 def test_an_error_says_how_many_lines_are_done_and_where_to_go_on(file: Path, target: Broker) -> None:
     lines = file.read_text().splitlines()
     lines[7] = json.dumps(json.loads(lines[7]) | {"topic": "no name"})
