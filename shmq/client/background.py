@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.errors import ConnectError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 ResultT = TypeVar("ResultT")
 
@@ -36,6 +38,8 @@ def begun(call: Callable[[], ResultT], *, name: str) -> Future[ResultT]:
     Raises:
         ConnectError: no thread can be started any more.
     """
+    from concurrent.futures import Future  # a local connection needs none, and opens without loading it
+
     future: Future[ResultT] = Future()
     future.set_running_or_notify_cancel()  # who waits may be cancelled, the call is not
     started(threading.Thread(target=carry_out, args=(future, call), name=name, daemon=True))

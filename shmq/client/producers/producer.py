@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import _thread
 import functools
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,9 +34,10 @@ from shmq.timing import RecallHandle
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from datetime import datetime, timedelta
 
     from shmq.client.observers.observer import Observer
-    from shmq.client.producers.keywords import BatchArguments, Body, ReserveArguments, SendArguments
+    from shmq.client.producers.keywords import Body, SendArguments
     from shmq.client.producers.nowait import NowaitQueue
     from shmq.client.transactions.transaction import Half, Transaction, Transactions, TxState
     from shmq.client.wire import MessageSender, Queues, Sends, Wire
@@ -44,55 +46,107 @@ if TYPE_CHECKING:
 HOT: Final = ("send", "send_oneway", "send_batch", "reserve")
 """Names that are bound to the core; `tests/client/producers/test_producer.py` asserts that they are."""
 
-_DOCUMENTATION: Final = {
-    "send": "Store one message and return its Receipt: topic, queue_id, offset, log_position, message_id.",
-    "send_oneway": "Store one message without a receipt and without waiting for durability.",
-    "send_batch": "Store all bodies into one queue, in order, and return their receipts.",
-    "reserve": "Return a Slot: a body of up to `size` bytes to be written in place, inside the log.",
-}
-
 
 class Sender:
-    """Something with the four hot methods."""
+    """Something with the four hot methods.
 
-    if TYPE_CHECKING:
+    An instance has the core's own methods under these names, which come before the functions of its class: those are
+    what `help()`, editors and documentation look at, and what a call through the class runs.
+    """
 
-        def send(self, topic: str, body: Body, **arguments: Unpack[SendArguments]) -> Receipt:
-            """Store one message and return where; it is visible to consumers before this returns.
+    __slots__ = ("__dict__",)
 
-            Args:
-                body: anything with the buffer protocol, at most 4 MiB.
-                tag: at most one; consumers filter by it.
-                key: what people search for later; `keys` for several.
-                properties: free str to str pairs.
-                message_group: messages of one group go to one queue, in order.
-                queue_id: exactly this queue, instead of the next one.
-                flag: a number for the application, stored as it is.
-                timeout: seconds, instead of the producer's.
-                delay_level: delivered later: RocketMQ's levels 1 (1 s) to 18 (2 h), as the broker configures them.
-                delay: delivered after a timedelta, or so many seconds; at most 3 days, unless the broker allows more.
-                deliver_at: delivered at a time: a datetime, an ISO 8601 text, or seconds since the epoch.
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        timeout: float | None = None,
+        delay_level: int | None = None,
+        delay: timedelta | float | None = None,
+        deliver_at: datetime | str | float | None = None,
+    ) -> Receipt:
+        """Store one message and return where; it is visible to consumers before this returns.
 
-            Raises:
-                TopicNotFound: it does not exist, and the broker does not create topics by itself.
-                MessageTooLarge, SegmentFull, BrokerBusy, ReadOnlyStore, SendTimeout: see shmq.errors.
-            """
+        Args:
+            body: anything with the buffer protocol, at most 4 MiB.
+            tag: at most one; consumers filter by it.
+            key: what people search for later; `keys` for several.
+            properties: free str to str pairs.
+            message_group: messages of one group go to one queue, in order.
+            queue_id: exactly this queue, instead of the next one.
+            flag: a number for the application, stored as it is.
+            timeout: seconds, instead of the producer's.
+            delay_level: delivered later: RocketMQ's levels 1 (1 s) to 18 (2 h), as the broker configures them.
+            delay: delivered after a timedelta, or so many seconds; at most 3 days, unless the broker allows more.
+            deliver_at: delivered at a time: a datetime, an ISO 8601 text, or seconds since the epoch.
 
-        def send_oneway(self, topic: str, body: Body, **arguments: Unpack[SendArguments]) -> None:
-            """Store one message as `send` does, without a receipt and without waiting for durability."""
+        Raises:
+            TopicNotFound: it does not exist, and the broker does not create topics by itself.
+            MessageTooLarge, SegmentFull, BrokerBusy, ReadOnlyStore, SendTimeout: see shmq.errors.
+        """
+        return _bound("send", locals())  # type: ignore[no-any-return]
 
-        def send_batch(self, topic: str, bodies: Sequence[Body], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
-            """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body.
+    def send_oneway(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        timeout: float | None = None,
+        delay_level: int | None = None,
+        delay: timedelta | float | None = None,
+        deliver_at: datetime | str | float | None = None,
+    ) -> None:
+        """Store one message as `send` does, without a receipt and without waiting for durability."""
+        _bound("send_oneway", locals())
 
-            Up to 4 MiB are stored as a whole or not at all. More goes in parts of that size (over TCP of 1 MiB, or 512
-            messages): an error of a later one says in its `receipts` what is stored.
-            """
+    def send_batch(
+        self,
+        topic: str,
+        bodies: Sequence[Body],
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Receipt]:
+        """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body.
 
-        def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
-            """Return room for a body of up to `size` bytes inside the log: `with mq.reserve(…) as slot:`."""
+        Up to 4 MiB are stored as a whole or not at all. More goes in parts of that size (over TCP of 1 MiB, or 512
+        messages): an error of a later one says in its `receipts` what is stored.
+        """
+        return _bound("send_batch", locals())  # type: ignore[no-any-return]
 
-    else:
-        __slots__ = _DOCUMENTATION
+    def reserve(
+        self,
+        topic: str,
+        size: int,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        timeout: float | None = None,
+    ) -> Slot:
+        """Return room for a body of up to `size` bytes inside the log: `with mq.reserve(…) as slot:`."""
+        return _bound("reserve", locals())  # type: ignore[no-any-return]
 
     def recall(self, receipt: Receipt | str) -> None:
         """Take back a message that was sent with `delay=` or `deliver_at=`, before it is due; it is never delivered.
@@ -121,16 +175,16 @@ class Sender:
     def _bind(self, core: MessageSender) -> None:
         """Let the hot names be the core's bound methods."""
         for name in HOT:
-            setattr(self, name, getattr(core, name))
+            vars(self)[_key(type(self), name)] = getattr(core, name)
 
     def _bind_to(self, prepare: Callable[[], None]) -> None:
         """Let the hot names call `prepare` first, which binds them anew or raises."""
         for name in HOT:
-            setattr(self, name, functools.partial(self._call_after, prepare, name))
+            vars(self)[_key(type(self), name)] = functools.partial(self._call_after, prepare, name)
 
     def _call_after(self, prepare: Callable[[], None], name: str, /, *positional: Any, **named: Any) -> Any:
         prepare()
-        return getattr(self, name)(*positional, **named)
+        return vars(self)[_key(type(self), name)](*positional, **named)
 
 
 class Producer(Sender):
@@ -315,6 +369,17 @@ class Producer(Sender):
 
     def _refuse(self) -> None:
         raise UsageError("the producer is closed", hint="send before leaving its `with` block")
+
+
+def _bound(name: str, given: dict[str, Any]) -> Any:
+    """Call what an instance has under a hot name with the arguments of the function of its class, in their order."""
+    sender, topic, content, *_ = given.values()
+    return vars(sender)[_key(type(sender), name)](topic, content, **dict(itertools.islice(given.items(), 3, None)))
+
+
+def _key(kind: type[Sender], name: str) -> str:
+    """The name of the core's method in an instance: another one where a derived class has a method of its own."""
+    return name if getattr(kind, name) is vars(Sender)[name] else f"_{name}"
 
 
 def _elsewhere(call: Callable[..., object], *given: object) -> None:

@@ -1,5 +1,7 @@
 """Sending: what `send` is, what it says when it fails, and what happens to sends nobody waits for."""
 
+import inspect
+import pydoc
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,6 +31,37 @@ def test_between_the_caller_and_the_core_there_is_no_python_frame(mq: shmq.Conne
     with mq.producer() as producer:
         for sender in (mq, producer):
             assert type(getattr(sender, name)) is types.BuiltinMethodType
+
+
+@pytest.mark.parametrize("kind", [shmq.Connection, shmq.Producer])
+def test_the_class_shows_what_its_instances_take(mq: shmq.Connection, kind: type) -> None:
+    """Editors, `help()` and generators of documentation look at the class."""
+    for name in HOT:
+        shown, own = inspect.signature(getattr(kind, name)), inspect.signature(getattr(mq, name))
+        taken = [name for name in own.parameters if name != "tag_code"]
+        assert list(shown.parameters) == ["self", *taken] and inspect.getdoc(getattr(kind, name))
+        for word in taken:
+            assert shown.parameters[word].default == own.parameters[word].default, word
+            assert shown.parameters[word].kind.name.startswith(("POSITIONAL", own.parameters[word].kind.name)), word
+    assert "Store one message and return where" in pydoc.render_doc(kind.send)  # type: ignore[attr-defined]
+
+
+def test_a_call_through_the_class_and_a_method_of_a_derived_one_are_sends(mq: shmq.Connection, topic: str) -> None:
+    class Counted(shmq.Producer):
+        count = 0
+
+        def send(self, *arguments: Any, **named: Any) -> shmq.Receipt:
+            Counted.count += 1
+            return super().send(*arguments, **named)
+
+    assert shmq.Connection.send(mq, topic, b"", tag="t", queue_id=1).queue_id == 1
+    assert len(shmq.Connection.send_batch(mq, topic, [b"a", b"b"], queue_id=1)) == 2
+    with mq.producer() as producer:
+        producer.__class__ = Counted
+        vars(producer).clear()
+        producer._attach(mq._live().sends, mq._live().queues)
+        assert producer.send(topic, b"c", queue_id=1, key="k").offset == 3
+        assert Counted.count == 1 and producer.send_batch(topic, [b"d"], queue_id=1)[0].offset == 4
 
 
 def test_a_receipt_says_where_the_message_is(mq: shmq.Connection, topic: str) -> None:
