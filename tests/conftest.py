@@ -25,7 +25,7 @@ from xdist.workermanage import WorkerController
 from tests.interop.guests import Guests, unit_of
 from tests.interop.peers.process import die_with_parent
 
-pytest_plugins = ("tests.suites", "tests.shm.private_memory", "tests.told_faults")
+pytest_plugins = ("tests.suites", "tests.shm.private_memory", "tests.supervisor.told_faults")
 
 # Before the client is imported, here and in every process that a test starts: to be late is no failure.
 os.environ.setdefault("SHMQ_TEST_PATIENCE", "60")

@@ -28,7 +28,7 @@ from shmq.shm.instance import write_instance
 from shmq.shm.place import Place
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from tests.deadline import eventually as wait_until
-from tests.told_faults import look_at
+from tests.supervisor.told_faults import look_at
 
 DEADLINE = 60.0  # far more than anything here takes; only a hung test sees it
 SIZES = SegmentSizes(

@@ -13,7 +13,7 @@ from typing import Any
 from shmq.daemon.options import parse_address
 from shmq.protocol.codes import Request, Response
 from tests.bridge.live_bridge import DEADLINE, RawPeer
-from tests.told_faults import look_at
+from tests.supervisor.told_faults import look_at
 
 
 class LiveNameServer:

@@ -19,7 +19,7 @@ from shmq.shm.liveness import ProcessMark, is_alive
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 from tests.deadline import eventually
-from tests.told_faults import look_at
+from tests.supervisor.told_faults import look_at
 
 DEADLINE_SECONDS = 40.0
 SMALL = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shmq.testing import Broker
-from tests.told_faults import MARKER, look_at, take_found
+from tests.supervisor.told_faults import MARKER, look_at, take_found
 
 TEXT = '2026-11-27T12:00:00.000Z bridge internal.error where="a wake-up" trace="…"'
 JSON = '{"time": "2026-11-27T12:00:00.000Z", "process": "bridge", "event": "internal.error", "where": "a wake-up"}'
