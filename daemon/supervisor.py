@@ -9,6 +9,7 @@ Log files and segments belong to the keeper; the supervisor only removes segment
     keeper: new segments   instance.json, bridge started again: clients attach to the new ones
     SIGTERM, SIGINT        an elected broker hands over · bridge · keeper (retires the segments, saves) · segments,
                            socket, instance.json removed
+    SIGHUP                 the same, once, as terminal and shell both send it; ignored where nohup said so
     a second signal        children are killed; the next start recovers
     SIGKILL of itself      children leave within a second; segments and clients stay; the next supervisor goes on
 
@@ -46,6 +47,7 @@ from shmq.shm.liveness import own_mark
 from shmq.shm.presence import attach_presence
 from shmq.shm.replacing import remove_unfinished
 from shmq.shm.segment import open_store, unlink_segments
+from shmq.shm.signal_event import ending_signals
 
 _STOP_SECONDS = {"bridge": 5.0, "keeper": 90.0}
 _BACKOFF_SECONDS = 0.1
@@ -141,12 +143,12 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _catching_signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT end the selector's sleep."""
+        """Let what ends us end the selector's sleep."""
         inner, outer = socket.socketpair()
         inner.setblocking(False)
         outer.setblocking(False)
         self._selector.register(inner, selectors.EVENT_READ, lambda: inner.recv(64))
-        before = [(number, signal.signal(number, self._on_signal)) for number in (signal.SIGTERM, signal.SIGINT)]
+        before = [(number, signal.signal(number, self._on_signal)) for number in ending_signals()]
         wakeup = signal.set_wakeup_fd(outer.fileno(), warn_on_full_buffer=False)
         try:
             yield
@@ -158,7 +160,9 @@ class Supervisor:
             inner.close()
             outer.close()
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP and self._signals:
+            return
         self._signals += 1
         if self._signals > 1:
             for child in self._children.values():

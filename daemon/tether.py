@@ -2,7 +2,8 @@
 
     alive pipe    the supervisor holds the writing end and never writes; end of file means that it is dead
     ready pipe    one line of JSON from the child: {"ready": …} or {"error": …, "hint": …, "exit": …}
-    SIGTERM       stop in order        SIGINT   ignored: a Ctrl-C in the terminal is the supervisor's to deal with
+    SIGTERM       stop in order
+    SIGINT, SIGHUP   ignored: a Ctrl-C in the terminal, and its end, are the supervisor's to deal with
 
 Rules: (1) an orphan leaves within a second and cleans nothing up, because clients and the next supervisor go on with
 what is there; (2) a child that does not come back from its work is ended by its own thread, not by anybody's patience.
@@ -51,7 +52,8 @@ class Tether:
     def watch(self) -> None:
         """Take over the signals and begin to watch the supervisor; call it in the main thread."""
         signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         if self._alive >= 0:
             threading.Thread(target=self._watch_supervisor, name="tether", daemon=True).start()
 

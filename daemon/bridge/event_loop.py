@@ -1,7 +1,7 @@
 """The event loop of a process that serves sockets.
 
-It chooses the loop (uvloop where that is installed), reports faults that nobody else caught, and turns SIGTERM and
-SIGINT into one event.
+It chooses the loop (uvloop where that is installed), reports faults that nobody else caught, and turns the signals that
+end a process into one event.
 
 Rule: when the loop is over, the signals mean again what they meant before; a closed uvloop would swallow them for ever.
 """
@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shmq.daemon.event_log import INTERNAL_ERROR, EventLog, format_trace
-
-_STOPS = (signal.SIGTERM, signal.SIGINT)
+from shmq.shm.signal_event import ending_signals
 
 
 def run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
@@ -38,13 +37,13 @@ def _tell(log: EventLog, context: dict[str, Any]) -> None:
 
 
 def stop_event(asked_before: threading.Event | None = None) -> asyncio.Event:
-    """Return what SIGTERM and SIGINT set from now on; called inside the loop.
+    """Return what SIGTERM, SIGINT and SIGHUP set from now on; called inside the loop.
 
     Args:
         asked_before: set by who had the signals until now; a stop that came in time for that one counts here too.
     """
     stop = asyncio.Event()
-    for number in _STOPS:
+    for number in ending_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     if asked_before is not None and asked_before.is_set():
         stop.set()
@@ -53,7 +52,7 @@ def stop_event(asked_before: threading.Event | None = None) -> asyncio.Event:
 
 @contextmanager
 def _signals_restored() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in _STOPS}
+    before = {number: signal.getsignal(number) for number in ending_signals()}
     try:
         yield
     finally:

@@ -14,9 +14,16 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import threading
 
 from shmq.shm.descriptors import above_standard
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return what ends a process in order: SIGTERM, Ctrl-C, and the end of its terminal unless `nohup` ignores that."""
+    ends = (signal.SIGTERM, signal.SIGINT)
+    return ends if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*ends, signal.SIGHUP)
 
 
 class SignalEvent(threading.Event):

@@ -17,7 +17,7 @@ from tests.tools.shell import TIMEOUT, Shell
 ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:4"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_says_where_it_is_and_ends_on_a_signal(number: signal.Signals) -> None:
     with name_server() as server:
         check("nameserver", server.announcement)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -81,6 +82,28 @@ def test_an_interrupt_of_the_terminal_is_a_clean_stop(serve: Serve, left: Left) 
     served.process.send_signal(signal.SIGINT)
     assert served.wait() == 0
     assert left() == []
+
+
+def test_the_end_of_the_terminal_is_a_clean_stop_however_often_it_is_told(serve: Serve, left: Left) -> None:
+    served = serve()
+    for _ in range(3):  # the kernel tells it, and the shell
+        served.process.send_signal(signal.SIGHUP)
+    assert served.wait() == 0
+    assert left() == []
+
+
+def test_a_broker_that_is_to_outlive_its_terminal_does(serve: Serve, attach: Attach) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        served = serve()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    status = Path(f"/proc/{served.process.pid}/status").read_text()
+    [ignored] = re.findall(r"^SigIgn:\t(\w+)$", status, re.M)
+    assert int(ignored, 16) & 1 << (signal.SIGHUP - 1)
+    served.process.send_signal(signal.SIGHUP)
+    attach(served).send(b"x")
+    assert served.stop() == 0
 
 
 def test_an_attached_client_is_told_that_the_broker_stopped(serve: Serve, attach: Attach) -> None:

@@ -15,7 +15,7 @@ from tests.interruption import interrupted_everywhere
 def tether() -> Iterator[Tether]:
     """One that watches; the handlers of this process come back."""
     tether = Tether()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     tether.watch()
     yield tether
     for number, usual in before.items():
@@ -38,3 +38,9 @@ def test_what_has_to_be_done_at_a_stop_is_done_by_a_stop_that_came_before(tether
     os.kill(os.getpid(), signal.SIGTERM)
     tether.call_on_stop(lambda: calls.append("told"))
     assert calls == ["told"]
+
+
+def test_the_terminal_of_a_broker_ends_its_supervisor_only(tether: Tether) -> None:
+    for number in (signal.SIGINT, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    assert not tether.stopping.is_set()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from shmq.shm.signal_event import ending_signals
+
 
 @contextmanager
 def interrupt_deferred() -> Iterator[None]:
@@ -34,9 +36,11 @@ def interrupt_deferred() -> Iterator[None]:
 
 @contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that processes and directories are removed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that processes and directories are removed."""
+    numbers = [number for number in ending_signals() if number != signal.SIGINT]
+    before = [(number, signal.signal(number, signal.default_int_handler)) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before:
+            signal.signal(number, handler)

@@ -27,7 +27,21 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_sigterm_ends_a_block_as_ctrl_c_does() -> None:
-    with pytest.raises(KeyboardInterrupt), ended_in_order():
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_a_block_as_ctrl_c_does(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt), ended_in_order():
+            os.kill(os.getpid(), number)
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+def test_the_end_of_the_terminal_is_no_end_where_it_is_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_in_order():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
