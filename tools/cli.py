@@ -8,7 +8,6 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +17,7 @@ import click
 from shmq.errors import ShmqError, UsageError
 from shmq.tools.command import Call, Lazy, LazyGroup
 from shmq.tools.terminal.exit_code import ExitCode
-from shmq.tools.terminal.output import ReaderGone
+from shmq.tools.terminal.output import OutputLost, ReaderGone, forget, output_lost
 
 # section -> command -> (module below shmq.tools:attribute, what help says)
 _SECTIONS = {
@@ -121,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(status or 0)
     except (ReaderGone, BrokenPipeError):
-        _forget_stdout()
+        forget(sys.stdout)
         return int(ExitCode.DONE)
     except (KeyboardInterrupt, click.Abort):
         return int(ExitCode.INTERRUPTED)
@@ -130,6 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ShmqError, PermissionError) as error:
         return call.terminal.fail(error)
     except Exception as error:  # the outermost edge: nothing above could act on it
+        lost = error.__cause__ if isinstance(error, OutputLost) else error
+        if isinstance(lost, OSError) and (lost is not error or _is_of_stdout(lost)):
+            forget(sys.stdout)
+            return call.terminal.fail(output_lost(lost))
         return _fail_unexpectedly(call, error)
 
 
@@ -145,11 +148,13 @@ def _usage_error(error: click.ClickException) -> UsageError:
     return UsageError(error.format_message(), hint=f"see {path} --help")
 
 
-def _forget_stdout() -> None:
-    """Point stdout at nothing, or the interpreter complains about the closed pipe when it flushes at exit."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
-    os.close(nothing)
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether those raised it who write to stdout without our terminal: click its help, rich a screen, or our flush."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    module = frame.tb_frame.f_globals.get("__name__", "") if frame is not None else ""
+    return module == __name__ or module.partition(".")[0] in ("click", "rich")
 
 
 def _fail_unexpectedly(call: Call, error: Exception) -> int:

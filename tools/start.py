@@ -124,6 +124,11 @@ def _said(text: str, status: int) -> int:
         if text:
             sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape") + b"\n")
             sys.stdout.buffer.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more at its end
+        if not isinstance(error, BrokenPipeError):
+            from shmq.tools.command import Call
+            from shmq.tools.terminal.output import output_lost
+
+            return Call().terminal.fail(output_lost(error))
     return status

@@ -203,7 +203,7 @@ def test_the_form_of_errors_is_known_before_the_line_is_understood() -> None:
 def test_a_closed_reader_ends_a_command_quietly(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(root, "_forget_stdout", lambda: None)
+    monkeypatch.setattr(root, "forget", lambda stream: None)
     assert main(["failing", "pipe"]) == 0
     assert capfd.readouterr().err == ""
 

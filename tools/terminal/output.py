@@ -11,6 +11,8 @@ Invariants:
 1. Nothing but data is ever written to stdout.
 2. Colour and progress appear on terminals only, and never with NO_COLOR; FORCE_COLOR forces colour, not progress.
 3. A reader that closes its end of the pipe ends the command quietly (`ReaderGone`).
+4. A stdout that takes no more, as on a full disk, ends it with an error (`OutputLost`); what is said to a stderr like
+   that is lost, and the command goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Generic, TypeVar
 
-from shmq.errors import ShmqError
+from shmq.errors import ShmqError, StoreError
 from shmq.tools.terminal.exit_code import exit_code_of
 from shmq.tools.terminal.width import padded, width_of
 
@@ -30,6 +32,10 @@ Thing = TypeVar("Thing")
 
 class ReaderGone(Exception):
     """Whoever read our stdout has closed it; there is nobody left to write for."""
+
+
+class OutputLost(Exception):
+    """Our stdout takes no more; `__cause__` says why."""
 
 
 @dataclass
@@ -110,6 +116,8 @@ class Terminal:
             stream.flush()
         except BrokenPipeError:
             raise ReaderGone from None
+        except OSError as error:
+            raise OutputLost from error
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
         """Write aligned columns under upper-case titles; nothing is cut off."""
@@ -202,6 +210,22 @@ class Terminal:
             sys.stderr.flush()
         except BrokenPipeError:
             raise ReaderGone from None
+        except OSError:
+            forget(sys.stderr)
+
+
+def forget(stream: IO[str]) -> None:
+    """Point a stream at nothing, or the interpreter complains about what it cannot write when it flushes at exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)
+
+
+def output_lost(error: OSError) -> StoreError:
+    """Return what to say when stdout has taken no more."""
+    return StoreError(
+        f"stdout takes no more: {error.strerror}", hint="make room where it is written to, then run the command again"
+    )
 
 
 def json_line(value: Any) -> str:

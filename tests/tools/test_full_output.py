@@ -1,0 +1,72 @@
+"""An output that takes no more is an error of its own: no defect of shmq, no traceback, no status of Python's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from shmq.testing import SharedBroker
+from tests.tables.rows import every_row
+
+COMMANDS = [
+    ["topic", "list"],
+    ["topic", "list", "--json"],
+    ["topic", "list", "-a"],
+    ["group", "list", "--jsonl"],
+    ["health"],
+    ["health", "--fast"],
+    ["health", "--fast", "--json"],
+    ["health", "--format", "nagios"],
+    ["top", "--count", "1", "--json"],
+    ["doctor"],
+    ["systemd"],
+    ["version"],
+    ["--help"],
+    ["produce", "--help"],
+    ["completion", "show", "bash"],
+]
+
+
+def run(broker: SharedBroker, words: list[str], redirection: str) -> subprocess.CompletedProcess[str]:
+    command = f'exec "$0" -m shmq "$@" {redirection}'
+    environment = {**os.environ, "SHMQ_URL": broker.url}
+    return subprocess.run(
+        ["sh", "-c", command, sys.executable, *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+        check=False,
+    )
+
+
+@every_row("words", COMMANDS, ids=" ".join)
+def test_a_full_stdout_is_told_with_its_reason_and_a_status_of_its_own(
+    shmq_shared_broker: SharedBroker, words: list[str]
+) -> None:
+    with shmq_shared_broker.connect() as mq:
+        mq.send(shmq_shared_broker.named("orders"), b"x")  # there is a topic to list
+    done = run(shmq_shared_broker, words, ">/dev/full")
+    assert "stdout takes no more: No space left on device" in done.stderr
+    assert done.returncode == 73, done.stderr
+    for word in ("internal error", "Traceback", "Exception ignored"):
+        assert word not in done.stderr
+
+
+@every_row("words, status", [(["group", "list"], 0), (["topic", "list", "--wrong"], 64), (["topic", "show", "-x"], 64)])
+def test_a_full_stderr_loses_what_is_said_and_changes_nothing_else(
+    shmq_shared_broker: SharedBroker, words: list[str], status: int
+) -> None:
+    usual, done = (run(shmq_shared_broker, words, redirection) for redirection in ("", "2>/dev/full"))
+    assert (done.returncode, done.stdout) == (status, usual.stdout)
+
+
+def test_a_message_that_could_not_be_printed_comes_again(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("orders")
+    with shmq_shared_broker.connect() as mq:
+        mq.send(topic, b"for people")
+    words = ["consume", topic, "-g", topic, "-o", "begin", "-n", "1"]
+    assert run(shmq_shared_broker, words, ">/dev/full").returncode == 73
+    again = run(shmq_shared_broker, words, "2>/dev/full")
+    assert (again.returncode, again.stdout) == (0, "for people\n")
