@@ -24,6 +24,7 @@ from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.lanes import Lanes
 from shmq.client.kinds import whole_in
 from shmq.client.observers.observer import Call
+from shmq.client.place import is_remote
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import PacingReader
@@ -118,7 +119,12 @@ class Listener:
         self._on_failure: Callable[[Listener], None] = _nothing
 
     def start(self, on_failure: Callable[[Listener], None]) -> None:
-        """Join the group and begin to call the function; `on_failure` is called when the listener had to give up."""
+        """Join the group and begin to call the function; `on_failure` is called when the listener had to give up.
+
+        Raises:
+            UsageError: its threads would be greenlets.
+        """
+        _refuse_greenlets(self._context.url)
         self._on_failure = on_failure
         self._stopping = False
         self._consumer = PushConsumer(self._context, self.spec, self._forget_queue)
@@ -327,6 +333,26 @@ class Listeners:
 
     def _end(self) -> None:
         self._ends.put(None)
+
+
+def _refuse_greenlets(url: str) -> None:
+    """Let no listener of this host start where threads are greenlets: it waits for messages inside the core, where no
+    other greenlet gets its turn, so `start()` would never return. Over TCP it waits in Python."""
+    import sys
+
+    if is_remote(url):
+        return
+    for library, module, asked in (
+        ("gevent", "gevent.monkey", "is_module_patched"),
+        ("eventlet", "eventlet.patcher", "is_monkey_patched"),
+    ):
+        is_patched = getattr(sys.modules.get(module), asked, None)
+        if is_patched is not None and (is_patched("thread") or is_patched("threading")):
+            raise UsageError(
+                f"{library} has made greenlets of this program's threads, and a listener on this host waits in C, "
+                "where no other greenlet gets its turn",
+                hint='connect with "rocketmq://127.0.0.1:9876" instead, or leave threads out: patch_all(thread=False)',
+            )
 
 
 def log_end(spec: ConsumerSpec, failure: BaseException | None) -> None:
