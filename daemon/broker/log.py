@@ -111,8 +111,12 @@ class Found(NamedTuple):
 class KeyIndex(Protocol):
     """The index of messages by their keys."""
 
-    def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[Found | None]:
+    def search(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int, oldest_from: int | None = None
+    ) -> Iterator[Found | None]:
         """Yield in the end the newest records of a topic that may have a key, stored within a time (whole seconds).
+
+        With `oldest_from` the oldest ones from that log position on.
 
         None before it is a place to pause at, every tenth of a millisecond or so. Keys are found by a hash: the records
         have to be looked at.

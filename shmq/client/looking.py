@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from shmq.client.batches import Positions
+    from shmq.client.search import Found
     from shmq.shm.core import Message
 
 
@@ -37,8 +38,11 @@ class Looking(Link):
         tags: str | Sequence[str] | None = None,
         where: str | None = None,
         limit: int = options.BROWSE_MAX,
-    ) -> list[Message]:
-        """Look at stored messages without consuming them; return them, the oldest first.
+    ) -> Found[Message]:
+        """Look at stored messages without consuming them; return a list of them, the oldest first.
+
+        Its attribute `is_cut` says whether there are more than `limit`; a broker of RocketMQ also cuts off more than 64
+        messages that have one key and were stored in one second.
 
         Args:
             key: one of the message's keys, through the key index.
@@ -49,7 +53,7 @@ class Looking(Link):
             offset: begin at this offset of `queue_id`.
             tags: "fruit || veg" or a list; None takes all messages.
             where: an SQL92 expression over properties.
-            limit: at most so many.
+            limit: at most so many, the oldest.
 
         Raises:
             TopicNotFound: there is no such topic.

@@ -16,7 +16,8 @@ this memory, their last minute is read as well:
 Invariants:
     1. No offset of any group moves, and nothing is acknowledged.
     2. What was stored before the call is looked at, what comes meanwhile is not waited for.
-    3. Messages come in the order they were stored in, the oldest first, at most `limit`.
+    3. Messages come in the order they were stored in, the oldest first, at most `limit`, by key as well and over each
+       wire; `is_cut` says that there are more.
     4. No address is connected to because an id names it: ids are input.
     5. In this host's memory a message is found as soon as its send has returned, if the index is less than a minute
        behind.
@@ -27,14 +28,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from shmq.client import options
+from shmq.client.key_pages import NO_MORE, TIME_MS_MAX, KeyPages, KeyQuery
 from shmq.client.kinds import whole_in, wrong_kind
 from shmq.client.place import Address
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
 from shmq.client.spec import EVERYTHING, Wanted
-from shmq.client.wire import Question, ask_each, poll_whole, reply_of
+from shmq.client.wire import Question, ask_each, number_in, poll_whole, reply_of
 from shmq.errors import OffsetOutOfRange, RemoteError, UsageError
 from shmq.message import check_topic
 from shmq.protocol.codes import Request, Response
@@ -44,42 +46,24 @@ from shmq.shm.core import CoreError, records_read
 
 if TYPE_CHECKING:
     from shmq.client.wire import MessageReader, Queues, QueueSlot, Wire
+    from shmq.protocol.command import Command
     from shmq.shm.core import Message
 
-TIME_MS_MAX: Final = (1 << 63) - 1
 INDEX_LAG_MS: Final = 60_000
 _READ_COUNT: Final = 256
+FoundT = TypeVar("FoundT")
 
 
-class KeyQuery(NamedTuple):
-    """A question to the key index; times in ms, both included."""
+class Found(list[FoundT]):
+    """What was found, the oldest first.
 
-    topic: str
-    key: str
-    is_unique: bool = False
-    begin_ms: int = 0
-    end_ms: int = TIME_MS_MAX
-    count_max: int = 64
+    Attributes:
+        is_cut: there is more: the limit left it out, or a broker cannot hand it out.
+    """
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """The header fields of QUERY_MESSAGE."""
-        fields = {
-            "topic": self.topic,
-            "key": self.key,
-            "maxNum": str(self.count_max),
-            "beginTimestamp": str(self.begin_ms),
-            "endTimestamp": str(self.end_ms),
-        }
-        return {**fields, "_UNIQUE_KEY_QUERY": "true"} if self.is_unique else fields
-
-    def wants(self, message: Message) -> bool:
-        """Whether a message is an answer; the index only knows hashes and whole seconds."""
-        if not self.begin_ms <= message.store_ms <= self.end_ms:
-            return False
-        if message.properties.get("UNIQ_KEY") == self.key:
-            return True
-        return not self.is_unique and self.key in message.keys
+    def __init__(self, found: Iterable[FoundT] = (), *, is_cut: bool = False) -> None:
+        super().__init__(found)
+        self.is_cut = is_cut
 
 
 class Wish(NamedTuple):
@@ -159,7 +143,7 @@ class Search:
         self._pull_reader = pull_reader
         self._log = log
 
-    def browse(self, wish: Wish, *, key: str | None = None, message_id: str | None = None) -> list[Message]:
+    def browse(self, wish: Wish, *, key: str | None = None, message_id: str | None = None) -> Found[Message]:
         """Return the messages that are wished for, the oldest first.
 
         Raises:
@@ -177,31 +161,40 @@ class Search:
                 raise UsageError(f"{name} is a str, not {type(text).__name__}", hint=f'browse("orders", {name}="…")')
         if message_id is not None:
             found = self.find_by_place(wish.topic, message_id)
-            return [found] if found is not None else self.find_by_unique_key(wish.topic, message_id)
+            return Found([found] if found is not None else self.find_by_unique_key(wish.topic, message_id))
         if key is not None:
             query = KeyQuery(
                 wish.topic,
                 key,
                 begin_ms=wish.begin_ms or 0,
                 end_ms=TIME_MS_MAX if wish.end_ms is None else wish.end_ms,
-                count_max=wish.limit,
             )
-            return _in_order(message for message in self._find_by_key(query) if wish.wants(message))[: wish.limit]
+            return self._find_by_key(query, wish)
         return self._from_queues(wish, queues)
 
     # -- by key
     def find_by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
         """Return the messages of a topic that have an id which their producer gave them, the oldest first."""
-        return _in_order(self._find_by_key(KeyQuery(topic, unique_key, is_unique=True)))
+        return self._find_by_key(KeyQuery(topic, unique_key, is_unique=True), Wish(topic))
 
-    def _find_by_key(self, query: KeyQuery) -> list[Message]:
-        found = self._ask(self._wire.brokers(query.topic), Request.QUERY_MESSAGE, query.topic, query.fields)
+    def _find_by_key(self, query: KeyQuery, wish: Wish) -> Found[Message]:
+        def wants(message: Message) -> bool:
+            return query.wants(message) and wish.wants(message)
+
+        pages = {name: KeyPages(query, wish.limit + 1, wants) for name in self._wire.brokers(query.topic)}
+        while asked := [name for name, each in pages.items() if not each.is_done]:
+            answers = self._ask([Question(name, Request.QUERY_MESSAGE, pages[name].query.fields) for name in asked])
+            for name, reply in answers.items():
+                said = None if reply is None else reply.ext.get("nextPosition")
+                following = NO_MORE if reply is None else None
+                if reply is not None and said is not None:
+                    following = number_in("the answer to a search", reply.ext, "nextPosition")
+                pages[name].take(self._messages_in(name, query.topic, reply), following)
+        found = [message for each in pages.values() for message in each.found]
         if self._log is not None:
-            known = {message.log_position: message for message in found}
-            for message in self._latest(query.topic):
-                known.setdefault(message.log_position, message)
-            found = list(known.values())
-        return [message for message in found if query.wants(message)]
+            known = {message.log_position for message in found}
+            found += (each for each in self._latest(query.topic) if each.log_position not in known and wants(each))
+        return _first(found, wish.limit, is_cut=any(each.is_cut for each in pages.values()))
 
     def _latest(self, topic: str) -> Iterator[Message]:
         """Return what was stored lately, which the index may not have yet."""
@@ -240,30 +233,34 @@ class Search:
         address = str(Address(place.host, place.port))
         fields = {"offset": str(place.log_position)}
         for some in ([name for name in brokers if self._wire.address(name) == address], brokers):
-            answers = self._ask(some, Request.VIEW_MESSAGE_BY_ID, topic, fields)
-            found = [message for message in answers if topic in (None, message.topic)]
+            answers = self._ask([Question(name, Request.VIEW_MESSAGE_BY_ID, fields) for name in some])
+            messages = (each for name, reply in answers.items() for each in self._messages_in(name, topic, reply))
+            found = [message for message in messages if topic in (None, message.topic)]
             if found:
                 return next((each for each in found if each.offset_message_id == message_id.upper()), found[0])
         return None
 
-    def _ask(self, brokers: Sequence[str], code: int, topic: str | None, fields: dict[str, str]) -> list[Message]:
-        """Return the messages that brokers answer with."""
-        found: list[Message] = []
-        answers = ask_each(self._wire, [Question(name, code, fields) for name in brokers], slave_may_answer=True)
-        for broker, answer in zip(brokers, answers, strict=True):
+    def _ask(self, questions: Sequence[Question]) -> dict[str, Command | None]:
+        """Return the answers by broker, None for one that has nothing."""
+        found: dict[str, Command | None] = {}
+        for question, answer in zip(questions, ask_each(self._wire, questions, slave_may_answer=True), strict=True):
             try:
-                body = reply_of(answer).body
+                found[question.broker] = reply_of(answer)
             except RemoteError as error:
                 # RocketMQ answers a position without a record with its general error.
                 is_nothing = error.code == Response.SYSTEM_ERROR and self._log is None
                 if not is_nothing and error.code != Response.QUERY_NOT_FOUND:
                     raise
-                continue
-            found += records_read(body, queue_base=self._queues.queue_id(MessageQueue(broker, 0, topic or "")))
+                found[question.broker] = None
         return found
 
+    def _messages_in(self, broker: str, topic: str | None, reply: Command | None) -> list[Message]:
+        if reply is None:
+            return []
+        return records_read(reply.body, queue_base=self._queues.queue_id(MessageQueue(broker, 0, topic or "")))
+
     # -- in the queues
-    def _from_queues(self, wish: Wish, queues: Sequence[QueueSlot]) -> list[Message]:
+    def _from_queues(self, wish: Wish, queues: Sequence[QueueSlot]) -> Found[Message]:
         wanted = [queue for queue in queues if wish.queue_id in (None, queue.queue_id)]
         if wish.queue_id is not None and not wanted:
             known = [queue.queue_id for queue in queues]
@@ -271,7 +268,7 @@ class Search:
         found: list[Message] = []
         for queue in wanted:
             found += self._from_queue(wish, queue)
-        return _in_order(found)[: wish.limit]
+        return _first(found, wish.limit)
 
     def _from_queue(self, wish: Wish, queue: QueueSlot) -> Iterator[Message]:
         offset_min, offset_max = self._queues.bounds(wish.topic, queue)
@@ -281,7 +278,7 @@ class Search:
         reader = self._pull_reader(wish.wanted.tags, None, wish.wanted.where)
         try:
             reader.assign(wish.topic, queue.queue_index, queue.queue_id, start)
-            left = wish.limit
+            left = wish.limit + 1  # one more says that there is more
             for message in _stored(reader, offset_max):
                 if wish.end_ms is not None and message.store_ms > wish.end_ms:
                     return
@@ -317,5 +314,7 @@ def _stored(reader: MessageReader, offset_max: int) -> Iterator[Message]:
             yield message
 
 
-def _in_order(messages: Iterable[Message]) -> list[Message]:
-    return sorted(messages, key=lambda message: (message.store_ms, message.log_position))
+def _first(messages: Iterable[Message], limit: int, *, is_cut: bool = False) -> Found[Message]:
+    """Return the oldest messages, and whether there are more."""
+    in_order = sorted(messages, key=lambda message: (message.store_ms, message.log_position))
+    return Found(in_order[:limit], is_cut=is_cut or len(in_order) > limit)

@@ -1,5 +1,6 @@
 """Looking without consuming: by key, by id, by unique key, by queue offset, by time."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 import shmq
+import shmq.aio
 from tests.conformance.conftest import QUEUES, Named
 
 Eventually = Callable[..., Any]
@@ -142,6 +144,47 @@ def test_browse_by_tag_reads_past_what_has_other_tags(mq: shmq.Connection, topic
         mq.send(topic, b"%d" % number, tag="rare" if number % 50 == 7 else "common")
     assert bodies(mq.browse(topic, tags="rare")) == [b"7", b"57"]
     assert bodies(mq.browse(topic, tags=["rare", "none"], limit=1)) == [b"7"]
+
+
+MANY = 300
+
+
+@pytest.mark.parametrize("size", [10, 40_000], ids=["more-than-rocketmq-answers-with", "more-than-fits-one-answer"])
+def test_browse_by_key_finds_all_that_there_are_the_oldest_first(
+    mq: shmq.Connection, topic: str, size: int, eventually: Eventually
+) -> None:
+    sent = [b"%d" % number + bytes(size) for number in range(MANY)]
+    for start in range(0, MANY, 50):
+        mq.send_batch(topic, sent[start : start + 50], keys=["o-42"] * 50)
+    mq.send(topic, b"other", key="o-43")
+    found = eventually(lambda: len(all_ := mq.browse(topic, key="o-42", limit=1000)) == MANY and all_)
+    assert bodies(found) == sent and not found.is_cut
+    for limit, is_cut in ((MANY, False), (MANY - 1, True), (64, True), (1, True)):
+        some = mq.browse(topic, key="o-42", limit=limit)
+        assert bodies(some) == sent[:limit] and some.is_cut is is_cut, limit
+
+
+def test_a_limit_that_leaves_some_out_says_so(mq: shmq.Connection, topic: str, named: Named) -> None:
+    for number in range(10):
+        mq.send(topic, b"%d" % number)
+    assert [mq.browse(topic, limit=limit).is_cut for limit in (9, 10, 11)] == [True, False, False]
+    with mq.subscribe(topic, group=named("billing"), start="begin") as subscription:
+        messages: list[shmq.Message] = []
+        while len(messages) < 3:
+            messages += subscription.receive(3 - len(messages), 60.0)
+        for message in messages:
+            subscription.reject(message)
+        assert [mq.admin.dlq(named("billing"), limit=limit).is_cut for limit in (2, 3, 4)] == [True, False, False]
+
+
+def test_a_coroutine_is_told_of_a_cut_too(url: str, mq: shmq.Connection, topic: str) -> None:
+    mq.send_batch(topic, [b"a", b"b"])
+
+    async def browsed(limit: int) -> bool:
+        async with shmq.aio.connect(url) as connection:
+            return (await connection.browse(topic, limit=limit)).is_cut
+
+    assert [asyncio.run(browsed(limit)) for limit in (1, 2)] == [True, False]
 
 
 def test_the_limit_keeps_the_oldest(mq: shmq.Connection, topic: str) -> None:

@@ -179,6 +179,18 @@ def test_a_full_file_is_followed_by_another_and_all_are_searched(indexed: Indexe
     assert all(len(name) == 17 for name in names)
     assert indexed.find("same") == positions[::-1]
     assert indexed.find("k0") == positions[:1]
+    for oldest_from, count in (
+        (0, 3),
+        (positions[2], 3),
+        (positions[-1], 3),
+        (positions[-1] + 1, 3),
+        (0, len(positions)),
+    ):
+        *_, answer = indexed.reader.search("orders", "same", **{**ALWAYS, "count": count}, oldest_from=oldest_from)
+        assert answer is not None
+        assert answer.positions == [each for each in positions if each >= oldest_from][:count], (
+            "the oldest from there on"
+        )
 
 
 def test_a_file_being_filled_is_not_trusted_after_a_crash_and_full_ones_are(

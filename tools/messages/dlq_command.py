@@ -17,13 +17,14 @@ from shmq.message import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
 from shmq.tools.broker.view import group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
-from shmq.tools.messages.text import message_document
+from shmq.tools.messages.text import and_more, message_document
 from shmq.tools.terminal.output import Field, printable
 from shmq.tools.terminal.quantity import clock_text, count_text, plural
 
 if TYPE_CHECKING:
     import shmq
     from shmq.client.administration.admin import DeadLetter
+    from shmq.client.search import Found
 
 _BODY_SHOWN = 40
 
@@ -72,10 +73,11 @@ def show(call: Call, group: str, limit: int) -> None:
         letters = letters_of(mq, group, limit)
         rows = [letter_document(letter) for letter in letters]
     if call.terminal.structured:
-        call.terminal.document({"group": group, "letters": rows}, rows=rows)
+        call.terminal.document({"group": group, "letters": rows, "cut": letters.is_cut}, rows=rows)
         return
     call.terminal.listing(_FIELDS, letters)
-    call.terminal.say(f"{plural(len(letters), 'dead letter')} of group {group}")
+    told = f"{plural(len(letters), 'dead letter')} of group {group}"
+    call.terminal.say(told + and_more(is_cut=letters.is_cut))
 
 
 @dlq.command()
@@ -87,8 +89,11 @@ def export(call: Call, group: str, limit: int) -> None:
     if call.style.form != "json":
         call.style.form = "jsonl"
     with call.connect() as mq:
-        rows = [letter_document(letter) for letter in letters_of(mq, group, limit)]
-    call.terminal.document({"group": group, "letters": rows}, rows=rows)
+        letters = letters_of(mq, group, limit)
+        rows = [letter_document(letter) for letter in letters]
+    call.terminal.document({"group": group, "letters": rows, "cut": letters.is_cut}, rows=rows)
+    if letters.is_cut:
+        call.terminal.say(plural(len(letters), "dead letter") + and_more(is_cut=True))
 
 
 @dlq.command()
@@ -162,7 +167,7 @@ def check_group_exists(mq: shmq.Connection, group: str) -> None:
         raise group_not_found(group, mq.broker_name, names)
 
 
-def letters_of(mq: shmq.Connection, group: str, limit: int) -> list[DeadLetter]:
+def letters_of(mq: shmq.Connection, group: str, limit: int) -> Found[DeadLetter]:
     """Return the dead letters of a group, the oldest first.
 
     Raises:

@@ -24,7 +24,7 @@ from shmq.protocol.trace import Trace, decode_traces
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.messages.lookup import find_message, names_a_topic, no_message
-from shmq.tools.messages.text import message_document, render_pretty
+from shmq.tools.messages.text import and_more, message_document, render_pretty
 from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import clock_text, count_text, plural
 from shmq.words import sent_again
@@ -88,11 +88,11 @@ def find(call: Call, /, topic: str, **wanted: Any) -> None:
         messages = mq.browse(topic, **wanted)
         rows = [message_document(each) for each in messages]
         if call.terminal.structured:
-            call.terminal.document({"topic": topic, "messages": rows}, rows=rows)
+            call.terminal.document({"topic": topic, "messages": rows, "cut": messages.is_cut}, rows=rows)
         else:
             for each in messages:
                 call.terminal.write(render_pretty(each, escape=True))
-            call.terminal.say(plural(len(messages), "message"))
+            call.terminal.say(plural(len(messages), "message") + and_more(is_cut=messages.is_cut))
     if not messages:
         raise no_message(f"topic {topic} has no such message")
 
@@ -146,19 +146,21 @@ def verify(call: Call, /, words: tuple[str, ...], **wanted: Any) -> None:
     """
     with call.connect() as mq:
         if len(words) == 1 and not _is_id(mq, words[0]):
-            topic, messages = words[0], mq.browse(words[0], **wanted)
+            found = mq.browse(words[0], **wanted)
+            topic, messages, is_cut = words[0], list(found), found.is_cut
         else:
-            messages = [find_message(mq, *_topic_of(words))]
+            messages, is_cut = [find_message(mq, *_topic_of(words))], False
             topic = messages[0].topic
         damaged = [each for each in messages if not each.verify()]
         rows = [message_document(each) for each in damaged]
-    document = {"topic": topic, "verified": len(messages), "damaged": rows}
+    document = {"topic": topic, "verified": len(messages), "damaged": rows, "cut": is_cut}
     if call.terminal.structured:
         call.terminal.document(document, rows=rows)
     else:
         for each in damaged:
             call.terminal.line(f"damaged: queue {each.queue_id} offset {each.offset}, {each.offset_message_id}")
-        call.terminal.say(f"{plural(len(messages), 'message')} verified, {count_text(len(damaged))} damaged")
+        told = f"{plural(len(messages), 'message')} verified, {count_text(len(damaged))} damaged"
+        call.terminal.say(told + and_more(is_cut=is_cut))
     if damaged:
         raise click.exceptions.Exit(1)
 

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 Render = Callable[["Message"], bytes]
 
 
+def and_more(*, is_cut: bool) -> str:
+    """Return what follows the number of things shown, where there are more."""
+    return "; there are more: -n takes more at once, --since and --until some of them" if is_cut else ""
+
+
 def own_properties(message: Message) -> dict[str, str]:
     """Return the properties an application set, without those RocketMQ keeps for itself."""
     return {name: value for name, value in message.properties.items() if name not in RESERVED_PROPERTIES}

@@ -32,8 +32,11 @@ class StoreIndex:
         self._filled: CounterWord | None = None
         self._reader = IndexReader(IndexFiles(StoreLayout(Path(store.head["store_path"]), access)))
 
-    def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[Found | None]:
-        for answer in self._reader.search(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count):
+    def search(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int, oldest_from: int | None = None
+    ) -> Iterator[Found | None]:
+        wanted = {"begin_ms": begin_ms, "end_ms": end_ms, "count": count}
+        for answer in self._reader.search(topic, key, **wanted, oldest_from=oldest_from):
             yield None if answer is None else Found(answer.positions, answer.last_ms, answer.last_position)
 
     @property

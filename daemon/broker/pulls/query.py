@@ -10,6 +10,9 @@ One answer holds a bounded number of messages, and a search gives way to other r
 The index follows the log by milliseconds, and who has just sent a message looks for it: a search waits for what was
 stored before it, `INDEX_WAIT_MS` at most, for the disk of the index may be full.
 
+Our own clients say `fromPosition`: they get the oldest records from that log position on instead of the newest, as many
+as fit, and `nextPosition`: where to go on, or 0. So they can have all of them, in order.
+
 RocketMQ hands out whatever the hash of the key led to and lets the client look; here the records are looked at first,
 which no client can tell from a day without equal hashes.
 """
@@ -32,6 +35,8 @@ from shmq.protocol.codes import Request, Response
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _UNIQUE_COUNT_MAX = 32  # RocketMQ's defaultQueryMaxNum
 _COUNT_MAX = 64  # its maxMsgsNumBatch
+_PAGE_MAX = 1000
+_NO_MORE = 0
 _MISSING = "null"  # a field that is not there, as Java joins it into the key
 _STEPS_PER_TURN = 10  # about a millisecond
 _PAUSE_MS = 1
@@ -50,6 +55,7 @@ class _Search:
     key: str
     steps: Iterator[Found | None]
     end: int
+    page: int | None  # how many records of a page; None where the newest are asked for
 
 
 class QueryRequests(Part):
@@ -116,11 +122,16 @@ class QueryRequests(Part):
         begin_ms = number_of(ext, "beginTimestamp", least=-INT64_MAX)
         end_ms = number_of(ext, "endTimestamp", least=-INT64_MAX)
         is_unique = flag_of(ext, _UNIQUE_KEY_QUERY)
-        count = min(_UNIQUE_COUNT_MAX if is_unique else wanted, _COUNT_MAX)
+        oldest_from = number_of(ext, "fromPosition") if "fromPosition" in ext else None
+        count = min(_UNIQUE_COUNT_MAX if is_unique else wanted, _COUNT_MAX if oldest_from is None else _PAGE_MAX)
         steps: Iterator[Found | None] = iter((_NOTHING,))
         if count > 0:
-            steps = self._index.search(topic, key, begin_ms=max(0, begin_ms), end_ms=max(0, end_ms), count=count)
-        search = _Search(call, topic, key, steps, self._index.wanted_end if count > 0 else 0)
+            begin_ms, end_ms = max(0, begin_ms), max(0, end_ms)
+            steps = self._index.search(
+                topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count, oldest_from=oldest_from
+            )
+        end = self._index.wanted_end if count > 0 else 0
+        search = _Search(call, topic, key, steps, end, None if oldest_from is None else count)
         found = self._go_on(search, call.now_ms)
         if found is not None:
             return self._answer(search, found)
@@ -139,15 +150,20 @@ class QueryRequests(Part):
             }
         )
         body = bytearray()
-        for position in sorted(set(found.positions)):
+        positions = sorted(set(found.positions))
+        following = positions[-1] + 1 if search.page is not None and 0 < search.page <= len(positions) else _NO_MORE
+        for position in positions:
             record = self._log.record_at(position)
             if record is None or not _matches(stored_record(record), search.topic, search.key):
                 continue
             if body and len(body) + len(record) > _BODY_BYTES_MAX:
+                following = position
                 break
             body += record
         answer.body = bytes(body)
-        if not body:
+        if search.page is not None:
+            answer.ext["nextPosition"] = str(following)
+        if not body and (search.page is None or following == _NO_MORE):
             answer.code, answer.remark = Response.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
         return answer
 

@@ -28,6 +28,7 @@ from shmq.shm.pickling import stays_here
 from shmq.words import sent_again
 
 if TYPE_CHECKING:
+    from shmq.client.search import Found
     from shmq.shm.core import Message, Receipt
 
 KINDS = ("normal", "fifo", "delay", "transaction")
@@ -363,21 +364,24 @@ class Admin:
         return Groups(self._figures)
 
     @edge
-    def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
-        """Return what a group gave up on, oldest first; [] when there is nothing."""
+    def dlq(self, group: str, *, limit: int = 1000) -> Found[DeadLetter]:
+        """Return what a group gave up on, oldest first; [] for nothing. `is_cut` says whether there is more."""
+        from shmq.client.search import Found
+
         topic = dead_letter_topic(check_group(group))
         count_max = whole_in(limit, 1, DEAD_LETTERS_MAX)
         if count_max is None:
             raise UsageError(f"limit={limit!r:.80} is not possible", hint=f"1 to {DEAD_LETTERS_MAX}")
         if not self._figures.has_topic(topic):
-            return []
-        letters: list[DeadLetter] = []
+            return Found()
+        letters: Found[DeadLetter] = Found()
         with self._read(topic) as reader:
             while len(letters) < count_max and any(reader.lag().values()):
                 messages = reader.poll(count_max - len(letters), READ_PATIENCE)
                 if not messages:
                     break
                 letters += (DeadLetter(self._send, group, message) for message in messages)
+            letters.is_cut = len(letters) >= count_max and any(reader.lag().values())
         return letters
 
     def status(self) -> dict[str, Any]:

@@ -19,6 +19,8 @@ may be unlinked meanwhile; (4) the head of a file is input.
 from __future__ import annotations
 
 import errno
+import heapq
+import itertools
 import mmap
 import os
 import time
@@ -38,6 +40,7 @@ _ROOM_STEP = 8 << 20
 _NAME_DIGITS = 17
 _STEPS_MAX = 200_000  # of one search in one file; bounds what an overused key can cost
 _STEPS_AT_ONCE = 2_000  # about a tenth of a millisecond
+_ALL_AT_ONCE = 1_000  # and no more than the core answers with at once
 _TEMPORARY = ".index."
 
 
@@ -133,18 +136,23 @@ class IndexFile:
             position, until, end, self.data, self.shape.slots, self.shape.entries, self.room
         )
 
-    def search(self, hash_code: int, *, begin_ms: int, end_ms: int, count: int) -> Iterator[list[int]]:
-        """Yield log positions of entries with a hash, the newest first; none yet is a place to pause at."""
+    def search(self, hash_code: int, *, begin_ms: int, end_ms: int, count: int | None) -> Iterator[list[int]]:
+        """Yield log positions of entries with a hash, the newest first; none yet is a place to pause at.
+
+        Args:
+            count: so many, within what an overused key may cost; None: all, however many steps that takes.
+        """
         slots, entries, following = self.shape.slots, self.shape.entries, 0
-        for _ in range(0, _STEPS_MAX, _STEPS_AT_ONCE):
-            if self.data.closed:
-                return  # the file was removed in a pause
-            steps, wanted = _STEPS_AT_ONCE, max(0, count)
+        for taken in itertools.count(0, _STEPS_AT_ONCE):
+            if self.data.closed or (count is not None and taken >= _STEPS_MAX):
+                return  # the file was removed in a pause; or the key is too dear
+            steps, wanted = (_ALL_AT_ONCE, _ALL_AT_ONCE + 1) if count is None else (_STEPS_AT_ONCE, max(0, count))
             found, following = index_find(
                 self.data, slots, entries, hash_code,
                 begin_ms=begin_ms, end_ms=end_ms, count=wanted, steps=steps, next=following,
             )  # fmt: skip
-            count -= len(found)
+            if count is not None:
+                count -= len(found)
             yield found
             if not following:
                 return
@@ -279,11 +287,16 @@ class IndexReader:
         assert answer is not None
         return answer
 
-    def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[IndexAnswer | None]:
+    def search(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int, oldest_from: int | None = None
+    ) -> Iterator[IndexAnswer | None]:
         """Yield None wherever the search may pause, and in the end where records with a key may be.
 
         As RocketMQ searches: whole seconds, the newest files first. Two keys may have the same hash: the caller looks
         at the records.
+
+        Args:
+            oldest_from: the oldest ones from this log position on, instead of the newest.
         """
         hash_code = index_hash(topic, key)
         positions: list[int] = []
@@ -298,11 +311,13 @@ class IndexReader:
             if head.is_empty:
                 continue
             if begin_ms <= head.end_ms and end_ms >= head.begin_ms:
-                wanted = count - len(positions)
+                wanted = count - len(positions) if oldest_from is None else None
                 for found in file.search(hash_code, begin_ms=begin_ms, end_ms=end_ms, count=wanted):
                     positions += found
+                    if oldest_from is not None:
+                        positions = heapq.nsmallest(count, {each for each in positions if each >= oldest_from})
                     yield None
-            if head.begin_ms < begin_ms or len(positions) >= count:
+            if head.begin_ms < begin_ms or (oldest_from is None and len(positions) >= count):
                 break
         yield IndexAnswer(positions, last_ms, last_position)
 

@@ -30,12 +30,16 @@ class ListIndex:
     def has_reached(self, log_position: int) -> bool:
         return self.reached >= log_position
 
-    def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[Found | None]:
+    def search(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int, oldest_from: int | None = None
+    ) -> Iterator[Found | None]:
         self.asked.append((topic, key, begin_ms, end_ms, count))
         for _ in range(self.pauses):
             self.steps += 1
             yield None
         positions = [int.from_bytes(data[28:36], "big") for held in self.log.records.values() for data, _, _ in held]
+        if oldest_from is not None:
+            positions = sorted(position for position in positions if position >= oldest_from)[:count]
         yield Found(sorted(positions, reverse=True), 4711, 815)
 
 
@@ -199,3 +203,37 @@ def test_a_search_does_not_wait_for_ever_for_an_index_that_stands_still(admin: A
     assert not any(isinstance(effect, Reply) for effect in admin.broker.woken(INDEX_WAIT_MS - 1))
     (reply,) = admin.broker.woken(INDEX_WAIT_MS)
     assert isinstance(reply, Reply) and reply.command.body == data
+
+
+def _paged(admin: Admin, count: str) -> list[bytes]:
+    """Ask for page after page, from the first position on, and return the records in the order they come."""
+    pages, position = [], "0"
+    while True:
+        reply = admin.query("a", count=count, fromPosition=position)
+        pages.append(reply.body)
+        following = reply.ext["nextPosition"]
+        if following == "0":
+            return pages
+        assert int(following) > int(position), "it goes on"
+        position = following
+
+
+@pytest.mark.parametrize("count", ["1", "3", "1000"])
+def test_pages_from_a_position_on_hold_every_record_once_the_oldest_first(admin: Admin, count: str) -> None:
+    wanted = b""
+    for number in range(10):
+        wanted += admin.store("orders", "KEYS\x01a\x02")[1]
+        for _ in range(number % 4):
+            admin.store("orders", "KEYS\x01of-an-equal-hash\x02")
+    assert b"".join(_paged(admin, count)) == wanted
+
+
+def test_a_page_ends_before_the_record_that_fits_no_more(admin: Admin) -> None:
+    records = [admin.store("orders", "KEYS\x01a\x02", bytes(1 << 20))[1] for _ in range(9)]
+    pages = _paged(admin, "1000")
+    assert b"".join(pages) == b"".join(records) and len(pages) == 3
+
+
+def test_who_asks_for_no_page_is_answered_as_rocketmqs_clients_are(admin: Admin) -> None:
+    admin.store("orders", "KEYS\x01a\x02")
+    assert "nextPosition" not in admin.query("a").ext

@@ -38,7 +38,7 @@ def test_dead_letters_are_found_and_told_why(shell: Shell) -> None:
     assert "no second" in shell.ok("dlq", "show", "billing").decode()
     lines = [json.loads(line) for line in shell.ok("dlq", "export", "billing").splitlines()]
     assert [line["body"] for line in lines] == ["first", "second"]
-    assert shell.json("dlq-letters", "dlq", "export", "billing") == {"group": "billing", "letters": lines}
+    assert shell.json("dlq-letters", "dlq", "export", "billing") == {"group": "billing", "letters": lines, "cut": False}
 
 
 def test_only_a_yes_sends_or_deletes(shell: Shell, broker: Broker) -> None:

@@ -50,6 +50,9 @@ def test_messages_are_found_by_key_time_tag_offset_and_expression(shell: Shell) 
     assert found("--queue", "0", "--offset", "1")[0] == "7 beets"
     assert found("--where", "region = 'us'") == ["7 beets"]
     assert found("-n", "1") == ["42 apples"]
+    assert shell.json("message-find", "message", "find", "orders", "-n", "1")["cut"]
+    assert not shell.json("message-find", "message", "find", "orders", "-t", "veg")["cut"]
+    assert "1 message; there are more: -n" in shell.run("message", "find", "orders", "-n", "1").err
     assert shell.run("message", "find", "orders", "-k", "none").status == 1
     assert shell.fails(64, "message", "find", "orders", "--since", "soon")["hint"]
 
