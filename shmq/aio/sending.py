@@ -55,8 +55,9 @@ class Sending:
             return await self._started(f"start_{name}", topic, body, arguments)
         fast = self._fast_for(topic)
         if fast is not None and (name != "send_batch" or _is_one_part(body)):
-            refuse_wrong({"timeout": arguments.get("timeout")})
             timeout = arguments.pop("timeout", None)
+            if timeout is not None:
+                refuse_wrong({"timeout": timeout})
             try:
                 stored = getattr(fast, name)(topic, body, **arguments)
             except (BrokerBusy, SegmentFull):

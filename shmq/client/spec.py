@@ -107,6 +107,7 @@ def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 _COUNT_MAX: Final = 2**31 - 1
+_LONG_WAIT: Final = 1e9
 
 
 def check_poll(count_max: int, wait: float) -> tuple[int, float]:
@@ -115,6 +116,8 @@ def check_poll(count_max: int, wait: float) -> tuple[int, float]:
     Raises:
         UsageError: no count of at least 1, or no number of seconds.
     """
+    if type(count_max) is int and 0 < count_max <= _COUNT_MAX and type(wait) in (int, float) and 0 <= wait < _LONG_WAIT:
+        return count_max, wait  # nearly always
     count, seconds = whole_in(count_max, 1, _COUNT_MAX), real_in(wait)
     if count is None:
         raise UsageError(f"max={count_max!r:.80} asks for no message", hint=f"max is 1 to {_COUNT_MAX}")
