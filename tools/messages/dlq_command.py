@@ -86,14 +86,14 @@ def show(call: Call, group: str, limit: int) -> None:
 @pass_call
 def export(call: Call, group: str, limit: int) -> None:
     """Write the dead letters of GROUP to stdout, one JSON object a line; with --json one document."""
-    if call.style.form != "json":
-        call.style.form = "jsonl"
     with call.connect() as mq:
         letters = letters_of(mq, group, limit)
         rows = [letter_document(letter) for letter in letters]
-    call.terminal.document({"group": group, "letters": rows, "cut": letters.is_cut}, rows=rows)
     if letters.is_cut:
         call.terminal.say(plural(len(letters), "dead letter") + and_more(is_cut=True))
+    if call.style.form != "json":
+        call.style.form = "jsonl"
+    call.terminal.document({"group": group, "letters": rows, "cut": letters.is_cut}, rows=rows)
 
 
 @dlq.command()
@@ -111,7 +111,8 @@ def resend(call: Call, group: str, offsets: tuple[int, ...], limit: int, dry_run
         if not call.terminal.structured:
             call.terminal.listing(_FIELDS, letters)
             verb = "will" if yes and not dry_run else "would"
-            call.terminal.say(f"{verb} send {plural(len(letters), 'message')} again")
+            told = f"{verb} send {plural(len(letters), 'message')} again"
+            call.terminal.say(told + and_more(is_cut=letters.is_cut))
         if confirmed(call, yes=yes, dry_run=dry_run):
             for letter, row in zip(letters, rows, strict=True):
                 try:
@@ -120,7 +121,7 @@ def resend(call: Call, group: str, offsets: tuple[int, ...], limit: int, dry_run
                     done = f"the letters before offset {letter.message.offset} are sent"
                     error.hint = f"{done}: name the others, --offset N; {error.hint}"
                     raise
-    call.terminal.report({"group": group, "letters": rows}, rows=rows)
+    call.terminal.report({"group": group, "letters": rows, "cut": letters.is_cut}, rows=rows)
 
 
 @dlq.command()
@@ -179,7 +180,7 @@ def letters_of(mq: shmq.Connection, group: str, limit: int) -> Found[DeadLetter]
     return letters
 
 
-def chosen_letters(mq: shmq.Connection, group: str, offsets: tuple[int, ...], limit: int) -> list[DeadLetter]:
+def chosen_letters(mq: shmq.Connection, group: str, offsets: tuple[int, ...], limit: int) -> Found[DeadLetter]:
     """Return the dead letters of these offsets; of none, all.
 
     Raises:
@@ -190,4 +191,8 @@ def chosen_letters(mq: shmq.Connection, group: str, offsets: tuple[int, ...], li
     unknown = sorted(set(offsets) - {letter.message.offset for letter in letters})
     if unknown:
         raise MessageNotFound(f'group "{group}" has no dead letter {unknown[0]}', hint=f"see: shmq dlq show {group}")
-    return [letter for letter in letters if not offsets or letter.message.offset in offsets]
+    if not offsets:
+        return letters
+    letters[:] = [letter for letter in letters if letter.message.offset in offsets]
+    letters.is_cut = False
+    return letters

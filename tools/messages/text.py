@@ -33,7 +33,7 @@ Render = Callable[["Message"], bytes]
 
 def and_more(*, is_cut: bool) -> str:
     """Return what follows the number of things shown, where there are more."""
-    return "; there are more: -n takes more at once, --since and --until some of them" if is_cut else ""
+    return "; there are more: -n takes more at once" if is_cut else ""
 
 
 def own_properties(message: Message) -> dict[str, str]:

@@ -39,6 +39,9 @@ def test_dead_letters_are_found_and_told_why(shell: Shell) -> None:
     lines = [json.loads(line) for line in shell.ok("dlq", "export", "billing").splitlines()]
     assert [line["body"] for line in lines] == ["first", "second"]
     assert shell.json("dlq-letters", "dlq", "export", "billing") == {"group": "billing", "letters": lines, "cut": False}
+    for words in (("show",), ("export",), ("resend", "--dry-run")):
+        assert shell.json("dlq-letters", "dlq", words[0], "billing", "-n", "1", *words[1:])["cut"]
+        assert "there are more: -n" in shell.run("dlq", words[0], "billing", "-n", "1", *words[1:]).err
 
 
 def test_only_a_yes_sends_or_deletes(shell: Shell, broker: Broker) -> None:
