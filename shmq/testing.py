@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from shmq.shm.liveness import ProcessMark
     from shmq.shm.place import Place
 
-START_TIMEOUT = 120.0  # what takes half a second takes a minute at a load of 40
-STOP_TIMEOUT = START_TIMEOUT  # and an end in order takes as long
+START_TIMEOUT = STOP_TIMEOUT = 120.0  # what takes half a second takes a minute at a load of 40
 LOOK_TIMEOUT = 2.0  # on a quiet machine, more on a busy one
 SMALL: dict[str, Any] = {
     "file_bytes": 4 << 20,

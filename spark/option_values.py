@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from shmq.client.position import ms_of
@@ -57,8 +57,11 @@ def seconds(values: Mapping[str, str], name: str, default: float) -> float:
     return float(found[1]) * _DURATION_FACTORS[found[2]]
 
 
-def moment_ms(option: str, text: str | None) -> int | None:
+def moment_ms(option: str, text: str | None, zone: tzinfo | None = UTC) -> int | None:
     """Return the milliseconds an option means, None when it was not given.
+
+    Args:
+        zone: of a time that has none of its own; None means local time, as in commands.
 
     Raises:
         UsageError: it is neither a number nor a time.
@@ -75,7 +78,7 @@ def moment_ms(option: str, text: str | None) -> int | None:
             f"option {option}={text!r} is not a time",
             "give milliseconds since 1970 or 2026-11-20T08:00:00Z",
         ) from None
-    return ms_of(moment, UTC)
+    return ms_of(moment, zone)
 
 
 def checked(check: Callable[[str], object], name: str, option: str) -> None:

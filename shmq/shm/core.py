@@ -25,7 +25,6 @@ from collections.abc import Callable
 from typing import Any
 
 from shmq import errors
-from shmq.shm.pickling import receipt_values, stays_here
 
 
 def _why_unusable() -> str:
@@ -372,15 +371,27 @@ def _as_core_error(public: errors.ShmqError, args: tuple[object, ...]) -> BaseEx
     return error
 
 
+_STAY_HERE: dict[type, str] = {
+    Message: "hand over its body and properties, or its id: mq.browse(topic, id=message.message_id)",
+    Slot: "hand over the connection, and reserve there",
+    Producer: "hand over the connection, and call its send() there",
+}
+
+
 def _pickled(receipt: Receipt) -> tuple[Any, ...]:
+    from shmq.shm.pickling import receipt_values  # most programs hand nothing over
+
     return receipt_make, receipt_values(receipt)
 
 
+def _refused(thing: object) -> Any:
+    from shmq.shm.pickling import stays_here
+
+    return stays_here(_STAY_HERE[type(thing)])(thing)
+
+
 copyreg.pickle(Receipt, _pickled)
-copyreg.pickle(
-    Message, stays_here("hand over its body and properties, or its id: mq.browse(topic, id=message.message_id)")
-)
-copyreg.pickle(Slot, stays_here("hand over the connection, and reserve there"))
-copyreg.pickle(Producer, stays_here("hand over the connection, and call its send() there"))
+for _kind in _STAY_HERE:
+    copyreg.pickle(_kind, _refused)
 _core.set_error_factory(public_error)
 _core.set_damage_factory(damage_error)

@@ -40,7 +40,7 @@ class ReplaySettings:
     run: str  # its name; the same name goes on where a killed run was
     archive: str | None = None
     where: str | None = None  # SQL over the messages' columns
-    since: str | None = None  # store times, as startingTimestamp
+    since: str | None = None  # store times: milliseconds or ISO 8601, local without a zone
     until: str | None = None
     rate: float = 0.0  # messages a second, of all tasks together; 0: as fast as it goes
     same_queue: bool = True
@@ -72,7 +72,7 @@ def selected(spark: SparkSession, settings: ReplaySettings) -> DataFrame:
         schema = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
         frame = spark.read.format("shmq").options(**settings.source).schema(schema).load()
     for option, text, compare in (("--since", settings.since, ">="), ("--until", settings.until, "<")):
-        if (time_ms := moment_ms(option, text)) is not None:
+        if (time_ms := moment_ms(option, text, None)) is not None:
             frame = frame.filter(f"unix_millis(store_timestamp) {compare} {time_ms}")
     return chosen(frame, settings.where)
 
@@ -101,7 +101,7 @@ def check_replay(settings: ReplaySettings) -> None:
     """
     if settings.target in _topics(settings.source):
         raise refused(f"{settings.target} is read and written", "replay to another topic")
-    times = [moment_ms(name, text) for name, text in (("--since", settings.since), ("--until", settings.until))]
+    times = [moment_ms(name, text, None) for name, text in (("--since", settings.since), ("--until", settings.until))]
     if None not in times and times[0] >= times[1]:  # type: ignore[operator]
         raise refused("--since is not before --until", "swap them")
     highest = 0

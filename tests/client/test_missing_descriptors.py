@@ -48,6 +48,7 @@ def outcomes(broker: Broker, watch: Path, directory: Path) -> Iterator[dict[str,
     command = (sys.executable, "-P", "-m", "tests.client.without_descriptors", broker.url)
     where = (f"rocketmq://{broker.name_server}", str(theirs.fileno()), str(directory))
     environment = {**os.environ, "LD_PRELOAD": str(watch), "SHMQ_OFFSETS_DIR": str(directory / "offsets")}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # the interpreter's own files are not meant
     environment["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")))
     with subprocess.Popen([*CLOSED, *command, *where], pass_fds=(theirs.fileno(),), env=environment) as program:
         theirs.close()

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from shmq.client.position import parse_moment
 from shmq.errors import UsageError
 from shmq.spark.jobs.commands.job import Job, job_command, sent_sentence, source_options
 from shmq.tools.command import Call, Command, yes_option
@@ -15,11 +14,6 @@ from shmq.tools.terminal.output import Column
 from shmq.tools.terminal.quantity import count_text
 
 _NAME = re.compile(r"[\w.-]{1,64}")
-
-
-def _as_milliseconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
-    """A time as all commands read it: without a zone it is local. Options of Spark are UTC, wherever they are read."""
-    return text if text is None or text.strip().isdecimal() else str(parse_moment(text))
 
 
 @click.command(cls=Command)
@@ -31,10 +25,8 @@ def _as_milliseconds(_ctx: click.Context, _param: click.Parameter, text: str | N
 @click.option(
     "--order", type=click.Choice(["queue", "key"]), default="queue", show_default=True, help="What stays in order."
 )
-@click.option(
-    "--since", callback=_as_milliseconds, metavar="TIME", help="Stored at or after it: -1h, ISO 8601 or milliseconds."
-)
-@click.option("--until", callback=_as_milliseconds, metavar="TIME", help="Stored before it.")
+@click.option("--since", metavar="TIME", help="Stored at or after it: milliseconds or ISO 8601.")
+@click.option("--until", metavar="TIME", help="Stored before it.")
 @click.option("--where", metavar="SQL", help="Over the columns: \"tags = 'paid' AND queue_offset < 100\".")
 @yes_option
 @job_command

@@ -214,7 +214,10 @@ def test_a_coroutine_listener_that_ends_in_the_background_says_so_and_leaves_its
                 shmq.aio.connect(url, timeout=10.0) as other,
                 other.subscribe(topic, group=group) as subscription,
             ):
-                assert [message.body for message in await subscription.receive(wait=60)] == [b"x"]
+                found: list[bytes] = []
+                while b"x" not in found:
+                    found += [message.body for message in await subscription.receive(wait=60)]
+                assert found in ([b"x"], [b"brought", b"x"]), "the wait may end before it brings one"
 
     asyncio.run(main())
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from shmq.client.position import parse_position
+from shmq.errors import UsageError
 from shmq.spark.jobs.commands import job as job_command
-from shmq.spark.jobs.commands.replay import replay
+from shmq.spark.jobs.replay import ReplaySettings, check_replay
 from shmq.spark.jobs.table.manifest import Manifest
+from shmq.spark.option_values import moment_ms
 from shmq.tools.cli import main
 from tests.tools.json_schema import check
 
@@ -67,7 +68,7 @@ WRONG = {
     "replay --topic desk --to nowhere --run x": "shmq topic list",
     "replay --topic desk --to desk-again --run a/b": "letters, digits",
     "replay --topic desk --to desk-again --run x --since 2026-02-01 --until 2026-01-01": "swap them",
-    "replay --topic desk --to desk-again --run x --since yesterday": "-2h",
+    "replay --topic desk --to desk-again --run x --since yesterday": "milliseconds since 1970",
     "replay --from {0} --to desk-again --run x": "shmq spark archive --to DIR",
     "reconcile --topic desk --archive {0}": "shmq spark archive --to DIR",
     "reconcile --topic desk --ledger {0}/none.jsonl": "there is no ledger",
@@ -128,16 +129,15 @@ def test_archive_and_reconcile_report_draw_and_say_how_it_went(spark: Any, run: 
     assert (status, json.loads(out)["messages"]) == (0, COUNT)
 
 
-def test_a_time_without_a_zone_is_local_as_in_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_without_a_zone_is_local_in_commands_and_utc_in_options(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "Asia/Tokyo")
         time.tzset()
-        options = {param.name: param for param in replay.params}
-        for name in ("since", "until"):
-            callback = options[name].callback
-            assert callback is not None
-            read = [callback(click.Context(replay), options[name], text) for text in ("2026-07-01", "17", None)]
-            assert read == [str(parse_position("2026-07-01").value), "17", None]
+        local_ms, late = parse_position("2026-07-01").value, "2026-06-30T15:00:00Z"
+        assert moment_ms("--since", late) == local_ms == moment_ms("--since", "2026-07-01", None)
+        assert moment_ms("startingTimestamp", "2026-07-01") == local_ms + 9 * 3_600_000
+        with pytest.raises(UsageError, match="--since is not before"):
+            check_replay(ReplaySettings(source={"topic": "a"}, target="b", run="r", since="2026-07-01", until=late))
     time.tzset()
 
 
