@@ -54,7 +54,16 @@ def test_a_full_stdout_is_told_with_its_reason_and_a_status_of_its_own(
         assert word not in done.stderr
 
 
-@every_row("words, status", [(["group", "list"], 0), (["topic", "list", "--wrong"], 64), (["topic", "show", "-x"], 64)])
+# Two runs are compared, so nothing here tells an age.
+@every_row(
+    "words, status",
+    [
+        (["config", "show"], 0),
+        (["config", "check"], 0),
+        (["topic", "list", "--wrong"], 64),
+        (["topic", "show", "-x"], 64),
+    ],
+)
 def test_a_full_stderr_loses_what_is_said_and_changes_nothing_else(
     shmq_shared_broker: SharedBroker, words: list[str], status: int
 ) -> None:
