@@ -270,6 +270,11 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def retry_topic_of(group: str, topic: str) -> str:
+    """Return the topic that carries a group's redeliveries of one topic, for its members that do not read all alike."""
+    return popped_topic(group, topic, _POP_RETRY_V2)
+
+
 def dead_letter_topic(group: str) -> str:
     """Return the topic that keeps what a group gave up on."""
     return DEAD_LETTER_PREFIX + group

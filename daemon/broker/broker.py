@@ -43,6 +43,7 @@ from shmq.daemon.broker.pulls.ranges import RangeRequests
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, of_all
 from shmq.daemon.broker.rows.rows import Rows
 from shmq.daemon.broker.sends.replies import Replies
+from shmq.daemon.broker.sends.retry_moves import RetryMoves
 from shmq.daemon.broker.sends.send_back import SendBack
 from shmq.daemon.broker.sends.sends import Sends
 from shmq.daemon.broker.settings import BrokerSettings
@@ -126,7 +127,15 @@ class Broker(Dispatch):
 
     def _serve_as_slave(self) -> None:
         """Do nothing that stores a message or changes a topic: the master does it, and its log brings it here."""
-        storing = (self._transactions, self._pops, self._delays, self._rows, self._timers, *self._settlement)
+        storing = (
+            self._transactions,
+            self._pops,
+            self._delays,
+            self._rows,
+            self._timers,
+            self._retry_moves,
+            *self._settlement,
+        )
         self._parts = [part for part in self._parts if part not in storing]
         self._arrival_parts = [part for part in self._arrival_parts if part not in storing]
         self._handlers |= slave_refusals()
@@ -148,6 +157,7 @@ class Broker(Dispatch):
             storage, settings, levels, ask=check_back.ask, when_durable=durable
         )
         self._rows = Rows(storage, settings, levels)
+        self._retry_moves = RetryMoves(storage, registry, groups, changed=self._notices, is_popped=self._pops.is_popped)
         self._count(transactions)
         return [
             ClockRequests(tables, settings, self.tick),
@@ -164,7 +174,17 @@ class Broker(Dispatch):
             self._delays,
             self._rows,
             self._timers,
-            SendBack(storage, groups, registry, levels, traffic.statistics, settings, when_durable=durable),
+            SendBack(
+                storage,
+                groups,
+                registry,
+                levels,
+                traffic.statistics,
+                settings,
+                when_durable=durable,
+                changed=self._notices,
+            ),
+            self._retry_moves,
         ]
 
     def _rights_of(self, connection_id: int) -> Rights:

@@ -211,16 +211,25 @@ def consumer_data(
                 subscriptionDataSet=[],
                 messageModel=spec.model.upper(),
                 consumeFromWhere="CONSUME_FROM_FIRST_OFFSET",
+                sharesByTopic=True,
             )
             if retries and spec.model == "clustering":
                 entry.subscriptionDataSet.append(subscription(spec, retry_topic(spec.group)))
-        entry.subscriptionDataSet.append(subscription(spec, spec.topic))
+        wanted = subscription(spec, spec.topic)
+        if spec.invisible is not None:
+            wanted.isPopped = True
+        entry.subscriptionDataSet.append(wanted)
     return list(groups.values())
 
 
 def reads_retries(spec: ConsumerSpec, specs: Iterable[ConsumerSpec]) -> bool:
     """Whether this is the consumer of its connection, out of `specs`, that reads the group's retry topic: its first."""
-    if spec.group is None or spec.model != "clustering" or spec.invisible is not None:
+    if not _reads_queues(spec):
         return False
-    first = next((known for known in specs if known.group == spec.group and known.invisible is None), spec)
+    first = next((known for known in specs if known.group == spec.group and _reads_queues(known)), spec)
     return first.topic == spec.topic
+
+
+def _reads_queues(spec: ConsumerSpec) -> bool:
+    """Whether a consumer reads queues that it shares with other members."""
+    return spec.group is not None and spec.model == "clustering" and spec.invisible is None

@@ -25,7 +25,10 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class SubscriptionData(msgspec.Struct, omit_defaults=False):
-    """What one consumer wants of one topic. `codeSet` are hashes of the tags, a hint only: Go writes them as text."""
+    """What one consumer wants of one topic. `codeSet` are hashes of the tags, a hint only: Go writes them as text.
+
+    `isPopped` is ours: the member has brokers hide messages, and reads no queue.
+    """
 
     topic: str
     subString: str = "*"
@@ -34,10 +37,14 @@ class SubscriptionData(msgspec.Struct, omit_defaults=False):
     tagsSet: list[str] = []
     codeSet: list[int | str] = []
     classFilterMode: bool = False
+    isPopped: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ConsumerData(msgspec.Struct):
-    """One group a client consumes for."""
+    """One group a client consumes for.
+
+    `sharesByTopic` is ours: the member divides a topic among those that read it, and its retries likewise.
+    """
 
     groupName: str
     subscriptionDataSet: list[SubscriptionData] = []
@@ -45,6 +52,7 @@ class ConsumerData(msgspec.Struct):
     messageModel: str = "CLUSTERING"
     consumeFromWhere: str = "CONSUME_FROM_LAST_OFFSET"
     unitMode: bool = False
+    sharesByTopic: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ProducerData(msgspec.Struct):

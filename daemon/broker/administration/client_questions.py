@@ -16,7 +16,8 @@ from typing import Any
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.groups.registry import GroupRegistry, Member
+from shmq.daemon.broker.groups.consumer_group import Member
+from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.requests import Answer, Ask, Call, Part, later, serves

@@ -19,7 +19,8 @@ import msgspec
 from shmq.daemon.broker.administration.config import tunables_of
 from shmq.daemon.broker.effects import Effect, Notify
 from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.groups.registry import ConsumerGroup, GroupRegistry
+from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
+from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import PermissionDenied, ProtocolError

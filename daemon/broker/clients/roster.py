@@ -13,7 +13,8 @@ kept, the newest.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from shmq.daemon.broker.groups.registry import ConsumerGroup, Member, Presence
+from shmq.daemon.broker.groups.consumer_group import ConsumerGroup, Member
+from shmq.daemon.broker.groups.registry import Presence
 from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings

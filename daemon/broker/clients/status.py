@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from shmq.daemon.broker.administration.config import TUNABLES
-from shmq.daemon.broker.groups.registry import ConsumerGroup, Presence
+from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
+from shmq.daemon.broker.groups.registry import Presence
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names

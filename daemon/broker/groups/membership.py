@@ -6,8 +6,9 @@ effects.
 
 from shmq.daemon.broker.access.client_ids import ClientIds
 from shmq.daemon.broker.fields import text_of
+from shmq.daemon.broker.groups.consumer_group import Origin
 from shmq.daemon.broker.groups.refusals import RefusedSubscriptions
-from shmq.daemon.broker.groups.registry import GroupRegistry, Origin
+from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.selection import TAG, select
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
@@ -151,8 +152,8 @@ class Membership(Part):
     @serves(Request.GET_CONSUMER_LIST_BY_GROUP)
     def _list(self, call: Call) -> Answer:
         group = text_of(call.ext, "consumerGroup")
-        # `topic` is our addition: RocketMQ's clients do not send it, and divide every topic among all members.
-        members = self._registry.members(group, call.ext.get("topic", ""))
+        # `topic` is our addition: RocketMQ's clients do not send it, and divide every topic among all they are told.
+        members = self._registry.sharers(group, call.ext.get("topic", ""))
         if not members:
             raise RemoteError(Response.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return Answer(body=encode_body(ConsumerList(members)))

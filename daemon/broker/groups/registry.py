@@ -9,9 +9,7 @@ A local member lives exactly as long as its connection. Two kinds of members sha
 a topic must agree (`subscriptions.GroupAgreement`), and TCP ones, for which RocketMQ's rule holds: the last heartbeat
 decides what the group's table says. Their disagreement is counted and reported, never refused.
 
-    in the group             the queues of a topic are divided among    members that read different topics
-    local members only       the members that read it                   agree
-    a TCP member as well     all members: a TCP one does so anyway      disagree: counted and reported, never refused
+Among whom the queues of a topic are divided, and where a group's retries lie: `consumer_group.py`.
 
 Invariants:
  1. A heartbeat is applied to all of its groups or to none.
@@ -24,53 +22,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from shmq.daemon.broker.groups.consumer_group import ConsumerGroup, Member, Origin, check_way
 from shmq.daemon.broker.groups.selection import characters_max
-from shmq.daemon.broker.groups.subscriptions import GroupAgreement, Subscription, subscription_of
+from shmq.daemon.broker.groups.subscriptions import subscription_of
 from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.errors import FlowControl, SubscriptionConflict
+from shmq.errors import FlowControl
 from shmq.message import check_group, check_topic
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData
-from shmq.protocol.codes import Language
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Who sent a heartbeat."""
-
-    connection_id: int
-    is_local: bool
-    language: Language
-    version: int
-
-
-@dataclass(slots=True)
-class Member:
-    """One client in one consumer group."""
-
-    client_id: str
-    origin: Origin
-    subscription: Subscription
-    seen_ms: int
-
-
-@dataclass(slots=True)
-class ConsumerGroup:
-    """The consumers of one group; `table` is RocketMQ's view of what the group subscribes to."""
-
-    name: str
-    model: str
-    consume_type: str
-    members: dict[str, Member] = field(default_factory=dict)
-    table: dict[str, SubscriptionData] = field(default_factory=dict)
-    agreement: GroupAgreement = field(default_factory=GroupAgreement)
-    conflicts: int = 0
-    consume_from: str = "CONSUME_FROM_LAST_OFFSET"
-
-    @property
-    def is_local(self) -> bool:
-        """Whether no member is connected over TCP."""
-        return all(member.origin.is_local for member in self.members.values())
 
 
 @dataclass(slots=True)
@@ -90,6 +49,7 @@ class GroupRegistry:
         self._producers: dict[str, dict[str, Member]] = {}
         self._by_connection: dict[int, set[tuple[bool, str, str]]] = defaultdict(set)  # (consumes, group, client id)
         self.version = 0  # grows whenever a table, a model or a group changes
+        self.members_version = 0  # grows whenever a member comes, changes or leaves
         self.touched: set[str] = set()  # groups whose table or model may differ since somebody emptied this
 
     def check(self, origin: Origin, beat: HeartbeatData, now_ms: int) -> None:
@@ -98,12 +58,19 @@ class GroupRegistry:
         Raises:
             InvalidName: a group or topic name that cannot exist.
             FlowControl: more groups, topics or members than a broker keeps.
-            SubscriptionConflict: a local member that differs from its group.
+            SubscriptionConflict: a local member that differs from its group, or one of ours over TCP that reads the
+                group's messages in another way.
         """
         self._check_limits(origin, beat)
-        if origin.is_local:
-            for data in beat.consumerDataSet:
-                self._judge(beat.clientID, data, subscription_of(data.subscriptionDataSet), now_ms)
+        for data in beat.consumerDataSet:
+            member = _member_of(beat, data, origin, now_ms)
+            group = self._consumers.get(data.groupName)
+            if group is None or not member.shares_by_topic:
+                continue
+            others = [other for other in group.members.values() if other.client_id != member.client_id]
+            check_way(group.name, member, group.members.get(member.client_id), others)
+            if origin.is_local:
+                self._judge(group, member, others, now_ms)
 
     def heartbeat(self, origin: Origin, beat: HeartbeatData, now_ms: int) -> Change:
         """Register or refresh one client in all groups its heartbeat names. Raises as `check`, then changes nothing."""
@@ -147,22 +114,13 @@ class GroupRegistry:
             if beat.clientID not in producers and len(producers) >= limits.members_per_group_max:
                 raise FlowControl(f"group {producer.groupName} has {len(producers)} producers, which is the limit")
 
-    def _judge(self, client_id: str, data: ConsumerData, wanted: Subscription, now_ms: int) -> None:
-        group = self._consumers.get(data.groupName)
-        if group is None:
-            return
-        others = [member for member in group.members.values() if member.client_id != client_id]
-        if others and group.model != data.messageModel:
-            raise SubscriptionConflict(
-                f'group "{group.name}" consumes {group.model}, this member {data.messageModel}',
-                hint="use the same model in every member, or choose another group name",
-            )
-        own = group.members.get(client_id)
+    def _judge(self, group: ConsumerGroup, member: Member, others: list[Member], now_ms: int) -> None:
+        own = group.members.get(member.client_id)
         held = own.subscription if own else {}
         group.agreement.judge(
             group.name,
-            {topic: interest for topic, interest in wanted.items() if held.get(topic) != interest},
-            [member.subscription for member in others],
+            {topic: interest for topic, interest in member.subscription.items() if held.get(topic) != interest},
+            [other.subscription for other in others],
             now_ms=now_ms,
             grace_ms=self._settings.subscription_grace_ms,
         )
@@ -175,7 +133,7 @@ class GroupRegistry:
         now_ms: int,
         change: Change,
     ) -> None:
-        wanted = subscription_of(data.subscriptionDataSet)
+        member = _member_of(beat, data, origin, now_ms)
         group = self._consumers.get(data.groupName)
         if group is None:
             group = ConsumerGroup(data.groupName, data.messageModel, data.consumeType)
@@ -188,15 +146,16 @@ class GroupRegistry:
         group.consume_from = data.consumeFromWhere
         before = group.members.get(beat.clientID)
         if beat.withoutSub and before is not None:
-            wanted = before.subscription
+            member.subscription, member.popped = before.subscription, before.popped
         self._replace(before, origin, consumes=True, group=group.name)
-        group.members[beat.clientID] = Member(beat.clientID, origin, wanted, now_ms)
+        group.members[beat.clientID] = member
         self._by_connection[origin.connection_id].add((True, group.name, beat.clientID))
         is_new = before is None or before.origin.connection_id != origin.connection_id
-        if is_new or before is None or before.subscription != wanted:
+        if is_new or before is None or _reads_otherwise(member, before):
+            self.members_version += 1
             change.groups.append(group.name)
             if origin.is_local:
-                group.agreement.adopt(wanted)
+                group.agreement.adopt(member.subscription)
             self._settle(group, now_ms, change)
         if not beat.withoutSub:
             self.version += _update_table(group.table, data.subscriptionDataSet)
@@ -206,7 +165,7 @@ class GroupRegistry:
         group.agreement.settle(
             [member.subscription for member in group.members.values()],
             now_ms=now_ms,
-            same_topics=not group.is_local,
+            same_topics=not group.is_ours,
         )
         if agreed and group.agreement.differs_since_ms is not None:
             group.conflicts += 1
@@ -252,6 +211,7 @@ class GroupRegistry:
             return
         group = self._consumers[name]
         del group.members[client_id]
+        self.members_version += 1
         if group.members:
             self._settle(group, now_ms, change)
             change.groups.append(name)
@@ -277,18 +237,19 @@ class GroupRegistry:
         for members in self._producers.values():
             yield from members.values()
 
-    def members(self, group: str, topic: str = "") -> list[str]:
-        """Return the sorted client ids of a consumer group; every member sees the same order.
+    def members(self, group: str) -> list[str]:
+        """Return the sorted client ids of a consumer group; every member sees the same order."""
+        found = self._consumers.get(group)
+        return sorted(found.members) if found is not None else []
+
+    def sharers(self, group: str, topic: str = "") -> list[str]:
+        """Return the sorted client ids of those among whom the queues of a topic are divided.
 
         Args:
-            topic: only those among whom its queues are divided; "" for all members.
+            topic: "" asks as clients of RocketMQ do, which divide every topic among all that they are told.
         """
         found = self._consumers.get(group)
-        if found is None:
-            return []
-        if topic and found.is_local:
-            return sorted(name for name, member in found.members.items() if topic in member.subscription)
-        return sorted(found.members)
+        return found.sharers(topic) if found is not None else []
 
     def origins(self, group: str) -> list[Origin]:
         """Return where the members of a consumer group are connected, each connection once."""
@@ -341,6 +302,23 @@ class GroupRegistry:
     def producer_groups(self) -> dict[str, list[str]]:
         """Return the client ids of each producer group."""
         return {name: sorted(members) for name, members in sorted(self._producers.items())}
+
+
+def _member_of(beat: HeartbeatData, data: ConsumerData, origin: Origin, now_ms: int) -> Member:
+    return Member(
+        beat.clientID,
+        origin,
+        subscription_of(data.subscriptionDataSet),
+        now_ms,
+        model=data.messageModel,
+        shares_by_topic=origin.is_local or data.sharesByTopic is True,
+        popped=frozenset(entry.topic for entry in data.subscriptionDataSet if entry.isPopped is True),
+    )
+
+
+def _reads_otherwise(member: Member, before: Member) -> bool:
+    now, then = ((each.subscription, each.popped, each.model, each.shares_by_topic) for each in (member, before))
+    return now != then
 
 
 def _update_table(table: dict[str, SubscriptionData], entries: list[SubscriptionData]) -> bool:

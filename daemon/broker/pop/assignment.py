@@ -98,7 +98,7 @@ class Assignment(Part):
         queues = range(topic.read_queues)
         if asked.messageModel == _BROADCASTING:
             return queues
-        members = self._registry.members(asked.consumerGroup)
+        members = self._registry.sharers(asked.consumerGroup, asked.topic)
         if asked.strategyName not in _STRATEGIES or not members:
             return None
         if mode.mode == POP:

@@ -23,7 +23,7 @@ from shmq.daemon.broker.groups.selection import Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Storage
 from shmq.daemon.broker.pop.acknowledgements import Acknowledgements
-from shmq.daemon.broker.pop.assignment import Assignment
+from shmq.daemon.broker.pop.assignment import POP, Assignment
 from shmq.daemon.broker.pop.delivery import Delivery
 from shmq.daemon.broker.pop.header import PopHeader, checked_topic, read_pop_header, read_question
 from shmq.daemon.broker.pop.log import PopLog
@@ -66,6 +66,13 @@ class Pops(Part):
     def queues_in_flight(self) -> Mapping[QueueKey, int]:
         """Return how many messages are popped and not settled, by queue; not those in order."""
         return self._state.checkpoints.all_in_flight()
+
+    def is_popped(self, group: str, topic: str, now_ms: int) -> bool:
+        """Say whether the clients of a group were told to pop a topic, or may have been: not all is read yet."""
+        if not self._state.catch_up(now_ms):
+            return True
+        mode = self._state.mode(group, topic)
+        return mode is not None and mode.mode == POP
 
     def in_flight(self) -> dict[tuple[str, str], int]:
         """Return how many messages are popped and not settled, by topic and group."""

@@ -26,8 +26,8 @@ import msgspec
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import ADVICE
+from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
 from shmq.daemon.broker.groups.offsets import commit_of_remote
-from shmq.daemon.broker.groups.registry import ConsumerGroup
 from shmq.daemon.broker.groups.selection import TAG, Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.log import Log, NewRecord
@@ -40,6 +40,7 @@ from shmq.daemon.broker.tables import GroupProgress, Topic
 from shmq.daemon.broker.topics import PERM_READ, ensure_topic
 from shmq.daemon.broker.wave import Wave
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
+from shmq.message import retry_topic_of
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.shared_reply import SharedReply
@@ -204,6 +205,8 @@ class Pulls(Part):
         if group.model == _BROADCASTING and not self._groups.of(header.group).consumeBroadcastEnable:
             remark = f"the consumer group[{header.group}] can not consume by broadcast way"
             raise RemoteError(Response.NO_PERMISSION, remark)
+        if header.topic.startswith(retry_topic_of(header.group, "")):
+            return "*", TAG  # what comes again was wanted; no heartbeat names this one
         entry = group.table.get(header.topic)
         if entry is None:
             raise RemoteError(Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{ADVICE}")

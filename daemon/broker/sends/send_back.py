@@ -15,8 +15,8 @@ What is stored is counted as SNDBCK_PUT_NUMS[first topic@group].
 
 Our own clients say three things more: `attempt`, when they delivered a message several times before they sent it back,
 so that its tries go on from there; `delayMs`, when they want it again at a time that is no level, which makes it a
-timed message; and `reason`, which a dead letter keeps as SHMQ_REASON. Local members of a group may read different
-topics; a retry topic belongs to all of them, so while they do, each requeues its messages in its own memory.
+timed message; and `reason`, which a dead letter keeps as SHMQ_REASON. Members of ours may read different topics of a
+group: then the retry goes to %RETRY%group+topic, which those read that read the topic (`groups/consumer_group.py`).
 """
 
 import random
@@ -31,13 +31,14 @@ from shmq.daemon.broker.records.property_text import property_of, with_propertie
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, is_queued, record_at
 from shmq.daemon.broker.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
+from shmq.daemon.broker.sends.retry_moves import Changed
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.statistics import SENT_BACK, Statistics
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import Route, route_of, timed_route
 from shmq.daemon.broker.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_RETRY_FLAG
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
-from shmq.errors import ConsumeError, InvalidName, ShmqError
+from shmq.errors import InvalidName, ShmqError
 from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, retry_topic
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.message_id import message_id_text
@@ -70,7 +71,10 @@ class SendBack(Part):
         settings: BrokerSettings,
         *,
         when_durable: WhenDurable,
+        changed: Changed,
     ) -> None:
+        """`changed` tells the members of groups, the sender among them, to share their queues anew."""
+        self._changed = changed
         self._tables, self._log, self._arrived = storage
         self._groups = groups
         self._registry = registry
@@ -97,11 +101,13 @@ class SendBack(Part):
         settings = self._groups.of(group)
         if settings.retryQueueNums <= 0:
             return Answer()  # the group wants no retries
-        name = retry_topic(group)
+        record = self._record(call, group, position)
+        first_topic = property_of(record.properties, RETRY_TOPIC) or record.topic
+        members = self._registry.consumer_group(group)
+        name = members.retry_home(first_topic) if members is not None else retry_topic(group)
         if self._tables.topic(name) is None:
             self._untold.add(group)
         topic = self._topic(name, settings.retryQueueNums, UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0)
-        record = self._record(call, group, position)
         tries = record.reconsume_times
         if "attempt" in ext:
             tries = max(tries, number_of(ext, "attempt", most=INT32_MAX) - 1)
@@ -111,14 +117,11 @@ class SendBack(Part):
         if tries >= most or delay_level < 0:
             answer, end = self._dead_letter(call, group, record, tries)
         else:
-            if call.connection.is_local:
-                self._refuse_different_topics(group)
             queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
             answer, end = self._store(call, self._route(call, record, delay_level, tries, topic, queue_id))
         if group in self._untold:
             self._untold.discard(group)
-            answer.changed_groups = [group]
-        first_topic = property_of(record.properties, RETRY_TOPIC) or record.topic
+            answer.effects = [*answer.effects, *self._changed([group])]
         self._statistics.add(SENT_BACK, f"{first_topic}@{group}", 1, call.now_ms)
         return self._when_durable(call, answer, end, first_topic)
 
@@ -154,14 +157,6 @@ class SendBack(Part):
         else:
             raise _Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {position}")
         return record
-
-    def _refuse_different_topics(self, group: str) -> None:
-        found = self._registry.consumer_group(group)
-        if found is not None and len({frozenset(member.subscription) for member in found.members.values()}) > 1:
-            raise ConsumeError(
-                f'the members of group "{group}" read different topics, so no retry topic can serve them all',
-                hint="this member delivers the message again by itself",
-            )
 
     def _dead_letter(self, call: Call, group: str, record: StoredRecord, tries: int) -> tuple[Answer, int]:
         topic = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from shmq.daemon.broker.access.rights import Permission, Rights
 from shmq.daemon.broker.effects import Effect, Notify
 from shmq.daemon.broker.fields import number_of
-from shmq.daemon.broker.groups.registry import GroupRegistry, Member
+from shmq.daemon.broker.groups.consumer_group import Member
+from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.records.message_id import offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord

@@ -74,16 +74,13 @@ class Membership:
         """Register a consumer with the brokers and let it begin to read.
 
         Raises:
-            UsageError: this connection reads the topic for this group already.
+            UsageError: this connection reads the topic for this group already, or the group in the other model.
         """
         session = self._live()
         with self._lock:
             for other in self._consumers:
-                if consumer.group and isinstance(other, Consumer) and other._spec[:2] == consumer._spec[:2]:
-                    raise UsageError(
-                        f'this connection reads topic "{consumer.topic}" for group "{consumer.group}" already',
-                        hint="use a second connection for a second member of the group, or listener(threads=…)",
-                    )
+                if consumer.group and isinstance(other, Consumer) and other.group == consumer.group:
+                    _check_beside(consumer, other)
             self._consumers.append(consumer)
         try:
             session.queues.resolve(consumer.topic)
@@ -191,3 +188,18 @@ class Membership:
         self._schedule()
         if session.wire.alive:
             self.rebalance(None, register=True)
+
+
+def _check_beside(consumer: Consumer, other: Consumer) -> None:
+    """Refuse what one connection cannot do for a group beside what it does already."""
+    if other.topic == consumer.topic:
+        raise UsageError(
+            f'this connection reads topic "{consumer.topic}" for group "{consumer.group}" already',
+            hint="use a second connection for a second member of the group, or listener(threads=…)",
+        )
+    if other._spec.model != consumer._spec.model:
+        raise UsageError(
+            f'this connection reads for group "{consumer.group}" as {other._spec.model} member already, and not as '
+            f"{consumer._spec.model} one, too",
+            hint="use the same model for all topics of a group, or choose another group name",
+        )

@@ -26,7 +26,7 @@ from shmq.client.wire import Handed, QueueShare, QueueSlot, Watcher, nobody
 from shmq.client.wire_shm.queues import ShmQueues
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ShmqError
-from shmq.message import TOPIC_BYTES_MAX, retry_topic
+from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, retry_topic, retry_topic_of
 from shmq.protocol.allocation import strategy_of
 from shmq.protocol.body import SubscriptionData
 from shmq.protocol.dialect import MessageQueue
@@ -178,10 +178,10 @@ class ShmGroups:
             return slots, slots
         control = self._wire.control
         slots = sorted(QueueSlot(*entry) for entry in control.offset_slots(spec.group, spec.topic))
-        members = control.members(spec.group, spec.topic)
-        wanted = self._shared_out(members, spec.topic, slots)
+        wanted = self._shared_out(control.members(spec.group, spec.topic), spec.topic, slots)
+        wanted += self._retries(spec.group, retry_topic_of(spec.group, spec.topic), RETRY_QUEUE_BASE + QUEUES_MAX)
         if reads_retries(spec, self._specs):
-            wanted += self._shared_out(members, retry_topic(spec.group), self._retry_slots(spec.group))
+            wanted += self._retries(spec.group, retry_topic(spec.group), RETRY_QUEUE_BASE)
         return wanted, slots
 
     def _shared_out(self, members: Sequence[str], topic: str, slots: Iterable[QueueSlot]) -> list[QueueSlot]:
@@ -189,15 +189,16 @@ class ShmGroups:
         named = {MessageQueue(broker_name, slot.queue_id % RETRY_QUEUE_BASE, topic): slot for slot in slots}
         return [named[queue] for queue in self._allocate(members, self._wire.client_id, list(named))]
 
-    def _retry_slots(self, group: str) -> list[QueueSlot]:
-        """Return the queues of a group's retry topic; [] while there is no such topic."""
-        topic, wire = retry_topic(group), self._wire
+    def _retries(self, group: str, topic: str, base: int) -> list[QueueSlot]:
+        """Return our share of a retry topic, its queues numbered from `base` on; [] while there is no such topic."""
+        wire = self._wire
         if len(topic.encode()) > TOPIC_BYTES_MAX or wire.store.topic_find(topic) < 0:
             return []
-        return [
-            QueueSlot(RETRY_QUEUE_BASE + queue_id, queue_index, slot)
+        slots = [
+            QueueSlot(base + queue_id, queue_index, slot)
             for queue_id, queue_index, slot in sorted(wire.control.offset_slots(group, topic))
         ]
+        return self._shared_out(wire.control.members(group, topic), topic, slots)
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
         """Say why a consumer has no queue."""

@@ -3,8 +3,8 @@
     every 30 s   routes and heartbeats        every 20 s   locks of ordered consumers        every 5 s   offsets
 
 Invariants:
-    1. The queues of the topic and those of the group's retry topic are shared out one by one, as RocketMQ does it; one
-       consumer of a connection, the group's first, reads the connection's share of the retry topic.
+    1. The queues of the topic and those of the group's retry topics are shared out one by one, as RocketMQ does it; one
+       consumer of a connection, the group's first, reads the connection's share of %RETRY%group.
     2. While no broker can say who is in the group, everything stays as it is.
     3. Offsets are also committed when a queue is left and at close, before the group is left.
 """
@@ -24,7 +24,7 @@ from shmq.client.wire_tcp.registration import Registration
 from shmq.client.wire_tcp.share import TcpShare
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import BrokerNotRunning, ShmqError
-from shmq.message import retry_topic
+from shmq.message import TOPIC_BYTES_MAX, retry_topic, retry_topic_of
 from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
 
@@ -120,14 +120,19 @@ class TcpGroups:
             return slots, slots
         if not queues:
             return [], []
-        retries = await self._queues(retry_topic(spec.group)) if reads_retries(spec, self.registration.specs) else ()
         members = await wire.questions.members(spec.group, spec.topic, wire.timeout)
         if client_id not in members:
             raise BrokerNotRunning(
                 f'the brokers do not list this client in group "{spec.group}" yet', hint="it is asked again"
             )
         wanted = [wire.slot(queue) for queue in self._allocate(members, client_id, queues)]
-        wanted += [wire.slot(queue, retry=True) for queue in self._allocate(members, client_id, retries)]
+        retry_topics = [retry_topic_of(spec.group, spec.topic)]
+        if reads_retries(spec, self.registration.specs):
+            retry_topics.append(retry_topic(spec.group))
+        for topic in retry_topics:
+            retries = await self._queues(topic) if len(topic) <= TOPIC_BYTES_MAX else ()
+            sharers = await wire.questions.members(spec.group, topic, wire.timeout) if retries else []
+            wanted += [wire.slot(queue, retry=True) for queue in self._allocate(sharers, client_id, retries)]
         return wanted, [wire.slot(queue) for queue in queues]
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:

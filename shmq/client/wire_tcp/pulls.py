@@ -12,7 +12,8 @@ then it lets the brokers hold its requests.
 
 Invariants:
     (1) of a `GroupReader` one pull of each queue is on its way at most;
-    (2) a message of the retry topic goes to the consumer of this connection that reads the topic it was sent to;
+    (2) a message of the retry topic goes to the consumer of this connection that reads the topic it was sent to, and to
+        no other: it waits for one, or for another member to take the queue;
     (3) two answers for one queue of a `PullReader` may cross; what is behind the queue's position is taken once.
 """
 
@@ -166,7 +167,19 @@ class GroupReader(TcpReader):
                 queue.waiting.remove(message)
             self.changed.notify_all()
         for message in lent:
-            (self._reader_of(self.spec.group, message.topic) or self).lend(queue, [message])
+            if not self._lend(queue, message):
+                self._wire.network.spawn(self._lend_later(queue, message))
+
+    def _lend(self, queue: ProcessQueue, message: Message) -> bool:
+        reader = self._reader_of(self.spec.group, message.topic)
+        if reader is not None:
+            reader.lend(queue, [message])
+        return reader is not None
+
+    async def _lend_later(self, queue: ProcessQueue, message: Message) -> None:
+        """Hold a message that no consumer of this connection reads, until one does or the queue is another member's."""
+        while not (queue.dropped or self.stopped or self._lend(queue, message)):
+            await asyncio.sleep(options.SEND_BACK_RETRY)
 
     def _warn(self, queue: ProcessQueue, error: ShmqError) -> None:
         import logging

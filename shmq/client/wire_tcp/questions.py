@@ -302,12 +302,16 @@ class QueueQuestions:
 
     # -- groups
     async def members(self, group: str, topic: str, timeout: float) -> list[str]:
-        """Return the client ids of a group, as some broker of the topic knows them; [] when it knows none."""
+        """Return the client ids of a group, as some broker of the topic knows them; [] when it knows none.
+
+        Our brokers name those only among whom the topic is divided, RocketMQ's all members.
+        """
         route = await self.names.route(topic, timeout=timeout)
         addresses = _addresses(route.readable if route else (), route.brokers if route else {})
         failure: Exception | None = None
         for address in addresses:
-            command = Command(code=Request.GET_CONSUMER_LIST_BY_GROUP, ext={"consumerGroup": group})
+            ext = {"consumerGroup": group, "topic": topic}
+            command = Command(code=Request.GET_CONSUMER_LIST_BY_GROUP, ext=ext)
             try:
                 reply = await self.network.request(address, command, timeout)
             except ConnectError as raised:

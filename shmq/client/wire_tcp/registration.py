@@ -16,7 +16,7 @@ from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP
 from shmq.client.spec import EVERYTHING, Wanted, consumer_data
 from shmq.client.wire import reply_of
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
-from shmq.message import retry_topic
+from shmq.message import retry_topic, retry_topic_of
 from shmq.protocol.body import ClientConfig, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -65,8 +65,12 @@ class Registration:
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups whose members read a topic, as itself or as their retry topic."""
-        groups = (spec.group for spec in self.specs if spec.group and topic in (spec.topic, retry_topic(spec.group)))
-        return list(dict.fromkeys(groups))
+        named = ((spec.group, spec.topic) for spec in self.specs if spec.group)
+        return list(
+            dict.fromkeys(
+                group for group, own in named if topic in (own, retry_topic(group), retry_topic_of(group, own))
+            )
+        )
 
     def data(self) -> HeartbeatData:
         """Return the body of a heartbeat."""

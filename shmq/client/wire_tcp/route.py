@@ -6,8 +6,8 @@ A route is immutable: a newer one replaces it whole.
     queue number     broker ordinal << 16 | queue id  what users see: one int for a queue of a cluster
 
 With one broker, numbers are queue ids. Ordinals are given by this process as it meets broker names, sorted within one
-route; for the members of a group the queues of its retry topic have numbers of their own, since those messages appear
-under the topic they were sent to.
+route; for the members of a group the queues of its retry topics have numbers of their own, since those messages appear
+under the topic they were sent to: from 2**30 on, and those of %RETRY%group+topic from queue id 1024 on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from shmq.client.place import Address, parse_address
 from shmq.errors import ProtocolError, UsageError
-from shmq.message import QUEUES_MAX, retry_topic
+from shmq.message import QUEUES_MAX, retry_topic, retry_topic_of
 from shmq.protocol import route as wire
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import MASTER_ID
@@ -115,7 +115,8 @@ class QueueNumbers:
     def number(self, queue: MessageQueue, *, retry: bool = False) -> int:
         """Return the number users see; `retry`: of a queue whose messages appear under the topic they were sent to."""
         ordinal = self._ordinals.get(queue.brokerName, 0) + (_RETRY_ORDINAL if retry else 0)
-        return (ordinal << QUEUE_BITS) + queue.queueId
+        base = QUEUES_MAX if retry and "+" in queue.topic else 0
+        return (ordinal << QUEUE_BITS) + base + queue.queueId
 
     def queue(self, topic: str, number: int, *, group: str | None = None) -> MessageQueue:
         """Return the queue of a number; one of the retry topic of `group`, if the number says so.
@@ -125,7 +126,9 @@ class QueueNumbers:
         """
         ordinal, queue_id = divmod(number, 1 << QUEUE_BITS)
         if ordinal >= _RETRY_ORDINAL and group is not None:
-            topic, ordinal = retry_topic(group), ordinal - _RETRY_ORDINAL
+            ordinal -= _RETRY_ORDINAL
+            is_of_topic, queue_id = divmod(queue_id, QUEUES_MAX)
+            topic = retry_topic_of(group, topic) if is_of_topic else retry_topic(group)
         if not 0 <= ordinal < len(self._names):
             raise UsageError(f"topic {topic} has no queue {number}", hint="see PullConsumer.queues()")
         return MessageQueue(self._names[ordinal], queue_id, topic)

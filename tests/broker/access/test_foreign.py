@@ -124,7 +124,7 @@ class World:
                 queue: (tables.committed(slot), counts[16 * slot : 16 * slot + 16]) for queue, slot in slots.items()
             },
             "settings": tables.group_settings(group),
-            "members": sorted(broker._registry.members("foreign-group", "")),
+            "members": sorted(broker._registry.members("foreign-group")),
             "producers": sorted(broker._registry.producers().get("foreign-producers", {})),
             "halves": self.half[FOREIGN][1] in self.transactions.halves.open,
             "popped": {key: set(found.unsettled) for key, found in self.popped() if key.topic == FOREIGN},

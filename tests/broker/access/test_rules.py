@@ -106,6 +106,7 @@ def test_every_header_field_that_names_a_topic_or_a_group_of_a_client_counts() -
         (Request.PULL_MESSAGE, {"topic": "orders", "consumerGroup": "workers"}, b"", "consumer"),
         (Request.LITE_PULL_MESSAGE, {"topic": "orders", "consumerGroup": "workers"}, b"", "consumer"),
         (Request.PULL_MESSAGE, {"topic": "%RETRY%workers", "consumerGroup": "workers"}, b"", "consumer"),
+        (Request.PULL_MESSAGE, {"topic": "%RETRY%workers+orders", "consumerGroup": "workers"}, b"", "consumer"),
         (Request.SEND_MESSAGE_V2, {"b": "%RETRY%workers"}, b"m", "consumer"),
         (Request.CONSUMER_SEND_MSG_BACK, {"group": "workers"}, b"", "consumer"),
         (Request.QUERY_CONSUMER_OFFSET, {"topic": "orders", "consumerGroup": "workers"}, b"", "consumer"),

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shmq.daemon.broker.groups.registry import Change, GroupRegistry, Origin
+from shmq.daemon.broker.groups.consumer_group import Origin
+from shmq.daemon.broker.groups.registry import Change, GroupRegistry
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import FlowControl, InvalidName, SubscriptionConflict
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -149,9 +150,9 @@ def test_local_members_with_different_topics_do_not_conflict_and_divide_each_top
     assert registry.heartbeat(local(1), beat("a", consumer("g", "t")), 0).reports == []
     change = registry.heartbeat(local(2), beat("b", consumer("g", "u")), 0)
     assert change == Change(groups=["g"])
-    assert registry.members("g", "t") == ["a"] and registry.members("g", "u") == ["b"]
-    assert registry.members("g") == ["a", "b"] and registry.members("g", "v") == []
-    assert registry.members("h", "t") == []
+    assert registry.sharers("g", "t") == ["a"] and registry.sharers("g", "u") == ["b"]
+    assert registry.members("g") == ["a", "b"] and registry.sharers("g", "v") == []
+    assert registry.sharers("h", "t") == []
     (group,) = registry.consumer_groups()
     assert group.conflicts == 0 and group.agreement.differs_since_ms is None
 
@@ -161,31 +162,34 @@ def test_topics_may_be_taken_up_one_after_the_other(registry: GroupRegistry) -> 
     for topics in (("t",), ("t", "u")):
         assert registry.heartbeat(local(1), beat("a", consumer("g", *topics)), 0).groups == ["g"]
     registry.heartbeat(local(2), beat("b", consumer("g", "t")), 0)
-    assert registry.members("g", "t") == ["a", "b"] and registry.members("g", "u") == ["a"]
+    assert registry.sharers("g", "t") == ["a", "b"] and registry.sharers("g", "u") == ["a"]
     registry.heartbeat(local(2), beat("b", consumer("g", "t", "u")), 0)
-    assert registry.members("g", "u") == ["a", "b"]
+    assert registry.sharers("g", "u") == ["a", "b"]
     assert registry.heartbeat(local(1), beat("a", consumer("g", "u")), 0).groups == ["g"]
-    assert registry.members("g", "t") == ["b"] and registry.members("g", "u") == ["a", "b"]
+    assert registry.sharers("g", "t") == ["b"] and registry.sharers("g", "u") == ["a", "b"]
 
 
-def test_beside_a_tcp_member_every_topic_is_divided_among_all(registry: GroupRegistry) -> None:
+def test_where_a_client_of_rocketmq_reads_a_topic_ours_follow_it_and_other_topics_are_ours_alone(
+    registry: GroupRegistry,
+) -> None:
     registry.heartbeat(local(1), beat("a", consumer("g", "t")), 0)
     registry.heartbeat(local(2), beat("b", consumer("g", "u")), 0)
     change = registry.heartbeat(remote(3), beat("c", consumer("g", "t")), 10)
-    assert registry.members("g", "t") == registry.members("g", "u") == ["a", "b", "c"]
+    assert registry.sharers("g") == registry.sharers("g", "t") == ["a", "c"]
+    assert registry.sharers("g", "u") == ["b"] and registry.members("g") == ["a", "b", "c"]
     (group,) = registry.consumer_groups()
     assert change.groups == ["g"] and len(change.reports) == 1
     assert group.conflicts == 1 and group.agreement.differs_since_ms == 10
     # When it has left, the others are told, and divide each topic alone again.
     assert registry.leave(3, 20).groups == ["g"]
-    assert registry.members("g", "t") == ["a"] and group.agreement.differs_since_ms is None
+    assert registry.sharers("g", "t") == ["a"] and group.agreement.differs_since_ms is None
 
 
 def test_a_local_member_with_another_topic_than_a_tcp_member_is_counted_not_refused(registry: GroupRegistry) -> None:
     registry.heartbeat(remote(1), beat("a", consumer("g", "t")), 0)
     assert len(registry.heartbeat(local(2), beat("b", consumer("g", "u")), 0).reports) == 1
     (group,) = registry.consumer_groups()
-    assert group.conflicts == 1 and registry.members("g", "u") == ["a", "b"]
+    assert group.conflicts == 1 and registry.sharers("g") == ["a"] and registry.sharers("g", "u") == ["b"]
     with pytest.raises(SubscriptionConflict):
         registry.heartbeat(local(3), beat("c", consumer("g", "t", tags="x")), 0)
 
