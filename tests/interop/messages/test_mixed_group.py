@@ -111,3 +111,28 @@ def test_a_remote_member_goes_on_where_a_local_one_acknowledged(
         eventually(lambda: second <= received(), "the remote member reads the rest", timeout=60.0)
         assert not first & received()
         client.do("push-close", name=name)
+
+
+def test_a_local_member_that_reads_another_topic_takes_nothing_from_a_remote_one(
+    broker: Broker, client: LineClient, named: Callable[[str], str]
+) -> None:
+    """RocketMQ's clients divide what they read among all that the broker names: those that read it, too."""
+    name = named("remote")
+    with broker.connect() as mq, broker.connect() as beside:
+        mq.admin.create_topic("payments", queues=2)
+        with beside.subscribe("payments", group=GROUP) as payments:
+            client.do("push", nameServer=broker.name_server, name=name, group=GROUP, topic="orders", failFirst=1)
+            wanted = send_rounds(mq, "order", 2)
+            mq.send("payments", b"payment")
+            (first,) = eventually(lambda: payments.receive(1, 0.5), "the local member reads", timeout=60.0)
+            first.nack(after=1)
+
+            def retried() -> set[str]:
+                return {each["body"] for each in client.received(name) if each["reconsumeTimes"] == 1}
+
+            eventually(lambda: retried() == wanted, "the retry of each order", timeout=90.0)
+            (again,) = eventually(lambda: payments.receive(1, 0.5), "the local member's own retry", timeout=60.0)
+            assert (again.body, again.attempt) == (b"payment", 2)
+            again.ack()
+            assert not payments.receive(1, 0.1)
+        client.do("push-close", name=name)
