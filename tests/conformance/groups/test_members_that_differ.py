@@ -160,6 +160,6 @@ def test_members_that_read_queues_and_simple_consumers_do_not_share_a_topic_of_a
         mq.send(payments, b"y")
         popped, read = take(simple, eventually), take(shared, eventually)
         assert (popped.body, read.body) == (b"x", b"y")
+        popped.ack()
         read.nack(after=1)
         come_again(broker, shared, b"y", eventually)
-        popped.ack()
