@@ -30,9 +30,10 @@ DEAD_LETTER_PREFIX = "%DLQ%"
 CONSUMER_GROUP_BYTES_MAX = TOPIC_BYTES_MAX - len(RETRY_PREFIX)  # %RETRY%group is a topic
 DEAD_LETTER_REASON = "SHMQ_REASON"  # property of a dead letter: in words, where our own client gave the message up
 
-# Retry flags of POP: in the topic itself, in %RETRY%group_topic, or in %RETRY%group+topic, which is never made here.
-POP_NORMAL, POP_RETRY, _POP_RETRY_V2 = "0", "1", "2"
-_POP_SEPARATORS = {POP_RETRY: "_", _POP_RETRY_V2: "+"}
+# Retry flags of POP: in the topic itself, in %RETRY%group_topic, or in %RETRY%group+topic. Copies are stored under the
+# last name, for no group and no topic has a "+"; the one before is that of other groups too, and only read.
+POP_NORMAL, POP_RETRY_OLD, POP_RETRY = "0", "1", "2"
+_POP_SEPARATORS = {POP_RETRY_OLD: "_", POP_RETRY: "+"}
 
 _NAME_SEPARATOR = "\x01"
 _PAIR_SEPARATOR = "\x02"
@@ -144,8 +145,13 @@ def check_topic(name: str) -> str:
     """Return the topic name unchanged.
 
     Raises:
-        InvalidName: empty, longer than 127 bytes, or with a character outside `%|a-zA-Z0-9_-`.
+        InvalidName: empty, longer than 127 bytes, or with a character outside `%|a-zA-Z0-9_-`; the "+" in the retry
+            topic of a group and a topic is none of theirs.
     """
+    if isinstance(name, str) and (popped := pop_names(name)[1]):
+        _check_name("topic", name.replace("+", "_"), TOPIC_BYTES_MAX)
+        check_topic(popped)
+        return name
     return _check_name("topic", name, TOPIC_BYTES_MAX)
 
 
@@ -237,7 +243,7 @@ def check_open_topic(name: str) -> None:
     Raises:
         PermissionDenied: it is one.
     """
-    if name in KEPT_TOPICS or name.startswith(_KEPT_TOPIC_PREFIX):
+    if name in KEPT_TOPICS or name.startswith(_KEPT_TOPIC_PREFIX) or any(pop_names(name)):
         raise PermissionDenied(
             f'topic "{name}" is the broker\'s own: nobody sends to it by name',
             hint='send to a topic of yours; delayed messages are send("orders", body, delay=60), '
@@ -281,8 +287,16 @@ def dead_letter_topic(group: str) -> str:
 
 
 def pop_retry_topic(group: str, topic: str) -> str:
-    """Return the topic through which the messages of `topic` come again that `group` popped and did not settle."""
+    """Return the topic through which the messages of `topic` come again that `group` did not settle."""
     return popped_topic(group, topic, POP_RETRY)
+
+
+def pop_names(topic: str) -> tuple[str, str]:
+    """Return group and topic whose `pop_retry_topic` this is; two empty names for any other."""
+    if "+" not in topic or not topic.startswith(RETRY_PREFIX) or len(topic) > TOPIC_BYTES_MAX:
+        return "", ""
+    group, _, popped = topic.removeprefix(RETRY_PREFIX).partition("+")
+    return (group, popped) if group and popped else ("", "")
 
 
 def popped_topic(group: str, topic: str, retry_flag: str) -> str:
@@ -293,18 +307,15 @@ def popped_topic(group: str, topic: str, retry_flag: str) -> str:
 
 def origin_topic(group: str, topic: str) -> str:
     """Return the topic that `group` popped, by the one the message lies in; the way back from `popped_topic`."""
-    for separator in _POP_SEPARATORS.values():
-        prefix = f"{RETRY_PREFIX}{group}{separator}"
-        if topic.startswith(prefix):
-            return topic[len(prefix) :]
-    return topic
+    prefix = popped_topic(group, "", pop_retry_flag(topic))
+    return topic.removeprefix(prefix) or topic
 
 
 def pop_retry_flag(topic: str) -> str:
     """Return the retry flag that says a message lies in this topic."""
     if not topic.startswith(RETRY_PREFIX):
         return POP_NORMAL
-    return _POP_RETRY_V2 if _POP_SEPARATORS[_POP_RETRY_V2] in topic else POP_RETRY
+    return POP_RETRY if any(pop_names(topic)) else POP_RETRY_OLD
 
 
 _INSTEAD = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shmq.client.producers.keywords import message_properties
 from shmq.client.spec import parse_tags
-from shmq.errors import InvalidName, MessageTooLarge, UsageError
+from shmq.errors import InvalidName, MessageTooLarge, PermissionDenied, UsageError
 from shmq.message import (
     CONSUMER_GROUP_BYTES_MAX,
     GROUP_BYTES_MAX,
@@ -19,6 +19,7 @@ from shmq.message import (
     TOPIC_BYTES_MAX,
     check_consumer_group,
     check_group,
+    check_open_topic,
     check_popping,
     check_properties,
     check_topic,
@@ -48,6 +49,21 @@ def test_a_topic_is_accepted_exactly_when_rocketmq_accepts_it(name: str) -> None
         with pytest.raises(InvalidName) as caught:
             check_topic(name)
         assert caught.value.hint
+
+
+@every_row("name", ["%RETRY%g+t", "%RETRY%" + "g" * 60 + "+" + "t" * 59, "%RETRY%g+%RETRY%h", "%RETRY%g+%RETRY%h+t"])
+def test_a_plus_stands_in_the_name_of_a_pop_retry_topic_to_which_nobody_sends(name: str) -> None:
+    assert check_topic(name) == name
+    with pytest.raises(PermissionDenied):
+        check_open_topic(name)
+    with pytest.raises(InvalidName):
+        check_group(name)
+
+
+@every_row("name", ["a+b", "%RETRY%+", "%RETRY%g+", "%RETRY%+t", "%RETRY%g+t+u", "%DLQ%g+t", "%RETRY%g+t t"])
+def test_a_plus_stands_in_no_other_name(name: str) -> None:
+    with pytest.raises(InvalidName):
+        check_topic(name)
 
 
 def test_names_are_bounded_at_their_exact_length() -> None:

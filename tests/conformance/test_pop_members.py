@@ -102,6 +102,37 @@ def test_what_one_member_gives_back_another_may_get(
         assert one.receive(wait=0.3) == two.receive(wait=0.3) == []
 
 
+def test_groups_whose_names_add_up_to_one_name_get_each_their_own_again(
+    broker: Broker, members: tuple[shmq.Connection, shmq.Connection], named: Named
+) -> None:
+    """Of `a` that pops `b_c`, `a_b` that pops `c`, and `a_b_c`, which pulls: what each gives back comes to it alone."""
+    start, end, pulled = named("a"), named("c"), named("pulled")
+    popping = {f"b_{end}": start, end: f"{start}_b"}
+    for topic in (*popping, pulled):
+        fill(members[0], topic, 0)
+        members[0].send(topic, topic.encode())
+    with members[1].subscribe(pulled, group=f"{start}_b_{end}", start="begin") as subscription:
+        subscription.receive(1, 60)[0].nack(after=10)
+        for one, (topic, group) in zip(members, popping.items(), strict=True):
+            with one.simple_consumer(topic, group=group, invisible=60) as consumer:
+                take(consumer, 1)[0].nack(after=0)
+        broker.advance(10)
+        (again,) = subscription.receive(1, 60)
+        assert (again.body, again.attempt, again.topic) == (pulled.encode(), 2, pulled)
+        again.nack(after=10)
+        broker.advance(10)
+        for one, (topic, group) in zip(reversed(members), popping.items(), strict=True):
+            with one.simple_consumer(topic, group=group, invisible=60) as consumer:
+                (message,) = take(consumer, 1)
+                assert (message.body, message.attempt, message.topic) == (topic.encode(), 2, topic)
+                assert consumer.receive(wait=0.05) == []
+                message.ack()
+        (again,) = subscription.receive(1, 60)
+        assert (again.body, again.attempt) == (pulled.encode(), 3)
+        again.ack()
+        assert subscription.receive(1, 0.05) == []
+
+
 def test_an_extension_keeps_a_message_from_the_other_member(
     broker: Broker, members: tuple[shmq.Connection, shmq.Connection], named: Named
 ) -> None:

@@ -1,11 +1,13 @@
 """Receipts, lists of offsets and batches of acknowledgements, as RocketMQ writes and reads them."""
 
+import string
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shmq.errors import ProtocolError
-from shmq.message import pop_retry_flag, pop_retry_topic, popped_topic
+from shmq.message import origin_topic, pop_names, pop_retry_flag, pop_retry_topic, popped_topic, retry_topic
 from shmq.protocol.pop import (
     BatchAck,
     Popped,
@@ -58,9 +60,23 @@ def test_offsets_of_a_reply_are_as_rocketmq_writes_them() -> None:
 
 
 def test_a_retry_flag_names_the_topic_a_message_lies_in() -> None:
-    assert pop_retry_topic("g", "t") == "%RETRY%g_t"
+    assert pop_retry_topic("g", "t") == "%RETRY%g+t"
     assert [popped_topic("g", "t", flag) for flag in "012"] == ["t", "%RETRY%g_t", "%RETRY%g+t"]
     assert [pop_retry_flag(topic) for topic in ("t", "%RETRY%g_t", "%RETRY%g+t")] == ["0", "1", "2"]
+    assert [origin_topic("g", topic) for topic in ("t", "%RETRY%g_t", "%RETRY%g+t")] == ["t"] * 3
+    for topic in ("%RETRY%h_t", "%RETRY%h+t", "%RETRY%g_h+t", "%RETRY%g", "%RETRY%g_", "%RETRY%g+"):
+        assert origin_topic("g", topic) == topic, "it is another group's, or nothing was popped there"
+
+
+WORDS = st.text(string.ascii_letters + "%|_-", min_size=1, max_size=9)
+
+
+@given(WORDS, WORDS)
+def test_a_retry_topic_says_of_which_group_and_topic_it_is(group: str, topic: str) -> None:
+    """So no two of them share one, and none has the name of the retries of a group that does not pop."""
+    name = pop_retry_topic(group, topic)
+    assert (pop_names(name), origin_topic(group, name), pop_retry_flag(name)) == ((group, topic), topic, "2")
+    assert pop_names(retry_topic(f"{group}_{topic}")) == pop_names(topic) == ("", "")
 
 
 def test_acknowledged_offsets_are_a_set_of_bits() -> None:

@@ -76,7 +76,7 @@ def _came_again(store: Store, group: Group) -> int:
     prefix, count = f"{RETRY_PREFIX}{group.name}", 0
     since_ms = (time.time() - RECENT_SECONDS) * 1000
     for topic in store.topics():
-        if topic["name"] == prefix or topic["name"].startswith(f"{prefix}_"):
+        if topic["name"] == prefix or topic["name"].startswith((f"{prefix}+", f"{prefix}_")):
             count += sum(_late_in(store, queue, since_ms) for queue in topic["queues"])
     return count
 

@@ -16,9 +16,9 @@ administrators and of servers read and change everything, and need `admin: true`
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from shmq.daemon.broker.access.rights import Permission, popped_resource
+from shmq.daemon.broker.access.rights import Permission
 from shmq.errors import ProtocolError
-from shmq.message import RETRY_PREFIX, retry_topic
+from shmq.message import RETRY_PREFIX, origin_topic, retry_topic
 from shmq.protocol import dialect
 from shmq.protocol.body import decode_body, decode_heartbeat
 from shmq.protocol.codes import Request
@@ -79,13 +79,13 @@ def _staged(command: Command) -> list[Need]:
 def _popped(command: Command) -> list[Need]:
     """A message that was popped lies in the topic that was, or in the retry topic of group and topic."""
     group, topic = command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
-    return [Need(retry_topic(group), _SUB), Need(popped_resource(group, topic), _SUB)]
+    return [Need(retry_topic(group), _SUB), Need(origin_topic(group, topic), _SUB)]
 
 
 def _batch_ack(command: Command) -> list[Need]:
     needs: dict[Need, None] = {}
     for ack in decode_body(command.body, BatchAcks).acks or ():
-        needs |= {Need(retry_topic(ack.c), _SUB): None, Need(popped_resource(ack.c, ack.t), _SUB): None}
+        needs |= {Need(retry_topic(ack.c), _SUB): None, Need(origin_topic(ack.c, ack.t), _SUB): None}
     return list(needs)
 
 

@@ -18,7 +18,7 @@ from enum import IntFlag
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.errors import PermissionDenied
-from shmq.message import RETRY_PREFIX, pop_retry_flag, popped_topic
+from shmq.message import POP_RETRY, POP_RETRY_OLD, popped_topic
 from shmq.protocol.codes import Response
 
 RETRY_TOPIC = "RETRY_TOPIC"  # property of what comes again: the topic it was sent to
@@ -76,14 +76,5 @@ def consumed_resource(record: StoredRecord, group: str) -> str:
     return first_topic if record.topic in _popped_topics(group, first_topic) else record.topic
 
 
-def popped_resource(group: str, topic: str) -> str:
-    """Return what a group that pops needs SUB on for messages in a topic: of its retry topics, the topic itself."""
-    if not topic.startswith(RETRY_PREFIX):
-        return topic
-    separator = popped_topic("", "", pop_retry_flag(topic)).removeprefix(RETRY_PREFIX)
-    prefix = f"{RETRY_PREFIX}{group}{separator}"
-    return topic.removeprefix(prefix) if topic.startswith(prefix) and topic != prefix else topic
-
-
 def _popped_topics(group: str, topic: str) -> set[str]:
-    return {popped_topic(group, topic, flag) for flag in ("1", "2")}
+    return {popped_topic(group, topic, flag) for flag in (POP_RETRY, POP_RETRY_OLD)}

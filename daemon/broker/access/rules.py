@@ -26,7 +26,7 @@ from typing import Any
 from shmq.daemon.broker.access.needs import Need, needs_of
 from shmq.daemon.broker.access.rights import EVERYTHING, Permission, Rights
 from shmq.errors import PermissionDenied, UsageError
-from shmq.message import RETRY_PREFIX, check_group, check_topic, is_waiting_topic, retry_topic
+from shmq.message import RETRY_PREFIX, check_group, check_topic, is_waiting_topic, pop_names, retry_topic
 from shmq.protocol.acl import ACCESS_KEY, is_signed
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -67,11 +67,15 @@ class Account:
     def permission_on(self, resource: str) -> Permission:
         """Return what this account may do with a resource; with "" what it may do with topics in general.
 
-        The defaults do not open the topics in which messages of all other topics wait.
+        The defaults do not open the topics in which messages of all other topics wait. Who may read a group and a topic
+        may read what comes again of the topic to the group.
         """
         known = self.permissions.get(resource)
         if known is not None:
             return known
+        group, topic = pop_names(resource)
+        if group:
+            return self.permission_on(retry_topic(group)) & self.permission_on(topic) & Permission.SUB
         if is_waiting_topic(resource):
             return Permission.DENY
         return self.default_group if resource.startswith(RETRY_PREFIX) else self.default_topic

@@ -12,6 +12,9 @@ They are ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INV
 Where the topic that was popped counts what is on disk only, these answers wait for the disk too: also for what was said
 before, for an answer may be asked for again.
 
+Clients say in which topic a message lies as they know it: some only by the retry flag of the receipt, old ones for one
+flag only. So any name counts that the group's messages of the topic may lie under, and the receipt decides.
+
 An ordered pop has no checkpoint: its receipt counts as long as it is the last pop of its queue. What is acknowledged in
 order moves the group's progress, and lets the next one pop.
 """
@@ -64,8 +67,8 @@ class Acknowledgements(Part):
     @serves(Request.ACK_MESSAGE)
     def _ack(self, call: Call) -> Answer:
         group, receipt = text_of(call.ext, "consumerGroup"), parse_receipt(text_of(call.ext, "extraInfo"))
-        topic, queue_id, offset = self._message(call, beyond=1)
         self._state.catch_up(call.now_ms)
+        topic, queue_id, offset = self._message(call, group, receipt, beyond=1)
         if receipt.is_ordered:
             queues = self._ack_ordered(QueueKey(group, topic.name, queue_id), topic, [offset], receipt.pop_ms, call)
             return self._written(call, Answer(effects=self._arrived(queues, call.now_ms)), (group, topic.name))
@@ -93,7 +96,7 @@ class Acknowledgements(Part):
 
     def _ack_one(self, ack: BatchAck, offsets: Sequence[int], call: Call) -> Sequence[int]:
         """Settle messages of one pop; return the queue (by index) that may be popped again, if one may."""
-        topic = self._tables.topic(popped_topic(ack.c, ack.t, ack.r))
+        topic = self._topic(ack.c, ack.t, ack.r, ack.q, ack.so, ack.pt)
         if topic is None or not 0 <= ack.q < topic.read_queues:
             return ()  # as RocketMQ: the others of the batch count
         if ack.rq == ORDER_REVIVE_QUEUE:
@@ -106,17 +109,26 @@ class Acknowledgements(Part):
         if found is not None:
             self._state.settle(found, offsets, now_ms)
 
-    def _message(self, call: Call, *, beyond: int = 0) -> tuple[Topic, int, int]:
+    def _topic(
+        self, group: str, name: str, retry_flag: str, queue_id: int, first_offset: int, pop_ms: int
+    ) -> Topic | None:
+        """Return where a message lies: what the receipt says of the topic, or of the name where that was popped."""
+        said = popped_topic(group, origin_topic(group, name), retry_flag)
+        for each in (said, popped_topic(group, name, retry_flag), name):
+            if PopKey(group, each, queue_id, first_offset, pop_ms) in self._state.checkpoints:
+                return self._tables.topic(each)
+        return self._tables.topic(said) or self._tables.topic(name)
+
+    def _message(self, call: Call, group: str, receipt: Receipt, *, beyond: int = 0) -> tuple[Topic, int, int]:
         """Topic, queue id and offset of a request.
 
         Raises:
             RemoteError: there is no such topic, queue or message.
         """
-        name = text_of(call.ext, "topic")
-        topic = self._tables.topic(name)
+        name, queue_id = text_of(call.ext, "topic"), number_of(call.ext, "queueId", least=-INT64_MAX)
+        topic = self._topic(group, name, receipt.retry_flag, queue_id, receipt.first_offset, receipt.pop_ms)
         if topic is None:
             raise RemoteError(Response.TOPIC_NOT_EXIST, f"topic[{name[:127]}] not exist, apply first please!")
-        queue_id = number_of(call.ext, "queueId", least=-INT64_MAX)
         if not 0 <= queue_id < topic.read_queues:
             raise RemoteError(
                 Response.MESSAGE_ILLEGAL,
@@ -136,8 +148,8 @@ class Acknowledgements(Part):
     def _change(self, call: Call) -> Answer:
         group, receipt = text_of(call.ext, "consumerGroup"), parse_receipt(text_of(call.ext, "extraInfo"))
         invisible_ms = invisible_ms_of(call.ext, least=0)
-        topic, queue_id, offset = self._message(call)
         self._state.catch_up(call.now_ms)
+        topic, queue_id, offset = self._message(call, group, receipt)
         queue = QueueKey(group, topic.name, queue_id)
         if receipt.is_ordered:
             return self._change_ordered(queue, offset, receipt, invisible_ms, call)

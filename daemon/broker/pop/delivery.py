@@ -18,8 +18,8 @@ Who maps the log is told log positions instead of records. Where all messages ar
 A queue that a local member of the group reads by itself is left to it. Messages of the retry topic are handed out under
 the name of the topic that was popped, with their receipt in a property.
 
-RocketMQ's name of a retry topic is not unique: a group `a` that pops `b_c` has the same as `a_b` that pops `c`. Each of
-them takes what was popped from its own topic, and passes over the rest.
+What earlier versions, and RocketMQ brokers, have left under the first name of the retry topic is taken too, until there
+is none: `old_copies.py`.
 
 Invariant: the group's progress moves behind a message only after a checkpoint of it is in the log.
 """
@@ -27,17 +27,17 @@ Invariant: the group's progress moves behind a message only after a checkpoint o
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from shmq.daemon.broker.access.rights import RETRY_TOPIC
 from shmq.daemon.broker.groups.selection import Selection
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.pop.header import ANY_QUEUE, FROM_FIRST, PopHeader
+from shmq.daemon.broker.pop.old_copies import QUEUE_ID, OldCopies
 from shmq.daemon.broker.pop.records import CheckpointRecord, OrderRecord, QueueKey
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import pieces_of, stored_record
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, Topic, committed_of
-from shmq.message import RETRY_PREFIX, pop_retry_flag, pop_retry_topic
+from shmq.message import POP_RETRY_OLD, RETRY_PREFIX, pop_retry_flag, pop_retry_topic
 from shmq.protocol.pop import (
     ORDER_REVIVE_QUEUE,
     RECEIPT_PROPERTY,
@@ -94,6 +94,7 @@ class Delivery:
         self._log = log
         self._settings = settings
         self._state = state
+        self._old = OldCopies(tables, log)
         self._turn = 0
 
     def queues(self, header: PopHeader, topic: Topic) -> Iterator[tuple[Topic, int]]:
@@ -101,8 +102,11 @@ class Delivery:
         self._turn += 1
         own = self._in_turn(topic) if header.queue_id == ANY_QUEUE else [(topic, header.queue_id)]
         again: list[tuple[Topic, int]] = []
-        if not header.is_ordered and (retry := self._tables.topic(pop_retry_topic(header.group, topic.name))):
-            again = self._in_turn(retry)
+        if not header.is_ordered:
+            if retry := self._tables.topic(pop_retry_topic(header.group, topic.name)):
+                again += self._in_turn(retry)
+            if old := self._old.topic(header.group, topic.name):
+                again.append((old, QUEUE_ID))
         yield from [*again, *own] if self._turn % _RETRY_TURN == 0 else [*own, *again]
 
     def _in_turn(self, topic: Topic) -> list[tuple[Topic, int]]:
@@ -152,8 +156,8 @@ class Delivery:
                 if as_places and wanted == Selection():
                     self._place(batch, queue, room)
                 else:
-                    origin = header.topic if source is not topic else ""
-                    self._read(batch, queue, room, bytes_room, wanted, taken, as_places=as_places, origin=origin)
+                    is_kept = self._filter(topic, source, queue)
+                    self._read(batch, queue, room, bytes_room, wanted, taken, as_places=as_places, is_kept=is_kept)
                 room -= len(batch.offsets)
                 bytes_room -= sum(map(len, batch.records))
             if batch.offsets:
@@ -203,7 +207,7 @@ class Delivery:
         taken: Taken,
         *,
         as_places: bool,
-        origin: str,
+        is_kept: Callable[[bytes], bool],
     ) -> None:
         """Read until something is wanted, or there is no more."""
         settled = self._settled_before(batch)
@@ -222,11 +226,27 @@ class Delivery:
                 return  # stored, but not on disk yet
             batch.next_offset = pulled.next_offset
             for piece in pieces_of(pulled.body):
-                if not settled(queue_offset_of(piece)) and (not origin or _is_from(piece, origin)):
+                if not settled(queue_offset_of(piece)) and is_kept(piece):
                     batch.add(piece, as_place=as_places)
             if batch.offsets:
                 return
         taken.is_cut_short = True
+
+    def peeked(self, topic: Topic, source: Topic, queue: int, records: bytes) -> bytes:
+        """Return those of a queue's records that a pop of a topic would take."""
+        is_kept = self._filter(topic, source, queue)
+        return b"".join(piece for piece in pieces_of(records) if is_kept(piece))
+
+    def _filter(self, topic: Topic, source: Topic, queue: int) -> Callable[[bytes], bool]:
+        """Say which records of a queue are for pops of a topic: under the first name there are others'."""
+        if source is topic or pop_retry_flag(source.name) != POP_RETRY_OLD:
+            return lambda _: True
+
+        def is_copy(piece: bytes) -> bool:
+            record = stored_record(piece)
+            return record is not None and self._old.is_wanted(queue, record, topic.name)
+
+        return is_copy
 
     def _hand_out(self, header: PopHeader, batches: list[_Batch], taken: Taken, now_ms: int) -> None:
         pop_ms = self._state.new_pop_ms((batch.key, batch.first_offset) for batch in batches)
@@ -299,9 +319,3 @@ class Delivery:
         )
         properties = with_properties(record.properties, {RECEIPT_PROPERTY: str(receipt) if is_again else None})
         return record_encode(**record._asdict() | {"topic": header.topic.encode(), "properties": properties})
-
-
-def _is_from(piece: bytes, topic: str) -> bool:
-    """Whether what comes again was popped from a topic; stock brokers do not say."""
-    record = stored_record(piece)
-    return record is None or property_of(record.properties, RETRY_TOPIC) in (None, topic)

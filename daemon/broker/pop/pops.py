@@ -125,7 +125,7 @@ class Pops(Part):
             high = self._tables.queue_bounds(queue).offset_max
             if room > 0 and bytes_room > 0 and offset < high:
                 pulled = self._log.read(queue, offset, count_max=room, bytes_max=bytes_room)
-                found.append(pulled.body)
+                found.append(self._delivery.peeked(topic, source, queue, pulled.body))
                 room, bytes_room, offset = room - pulled.record_count, bytes_room - len(pulled.body), pulled.next_offset
             rest += max(0, high - offset)
         body = b"".join(found)

@@ -3,12 +3,14 @@
 They go to the pop retry topic of their group, and to the dead letters after the last try.
 
     tries of the message (reconsumeTimes)    stored as
-    below the group's maximum                %RETRY%group_topic, queue 0, one try more
+    below the group's maximum                %RETRY%group+topic, queue 0, one try more
     the maximum, or more                     %DLQ%group, queue 0
     message, topic or group gone             nothing; the checkpoint is settled with a report
 
 The copy keeps body, flags, birth and properties, and says where it was popped first (RETRY_TOPIC, ORIGIN_MESSAGE_ID,
-1ST_POP_TIME). RocketMQ 5.3 lets the client drop a message after its last try; here it is kept, as in the other retries.
+1ST_POP_TIME). No other group has a topic of that name; what was popped under the old one, %RETRY%group_topic, goes
+there too (`old_copies.py`). RocketMQ 5.3 lets the client drop a message after its last try; here it is kept, as in the
+other retries.
 
 A copy and the record that settles its checkpoint are one append: a kill leaves both or neither. After a power cut the
 very last copy may be there alone; the successor looks for copies of what was due by their mark POP_COPY.
@@ -19,6 +21,7 @@ from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
 from shmq.daemon.broker.pop.checkpoints import Checkpoint
+from shmq.daemon.broker.pop.old_copies import QUEUE_ID, is_copy
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import fitting, property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, kept_portions, records_of
@@ -26,7 +29,15 @@ from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.errors import BrokerBusy, ShmqError
-from shmq.message import RETRY_PREFIX, dead_letter_topic, pop_retry_flag, pop_retry_topic
+from shmq.message import (
+    POP_RETRY_OLD,
+    RETRY_PREFIX,
+    dead_letter_topic,
+    origin_topic,
+    pop_retry_flag,
+    pop_retry_topic,
+    popped_topic,
+)
 from shmq.protocol.message_id import message_id_text
 from shmq.protocol.pop import FIRST_POP_PROPERTY, RECEIPT_PROPERTY
 
@@ -126,21 +137,22 @@ class Revival:
 
         group, name = found.key.group, found.key.topic
         is_dead = record.reconsume_times >= self._groups.of(group).retryMaxTimes
-        if is_dead:
-            target = dead_letter_topic(group)
-        else:
-            target = name if name.startswith(RETRY_PREFIX) else pop_retry_topic(group, name)
+        first_name = _first_name(group, record)
+        target = dead_letter_topic(group) if is_dead else pop_retry_topic(group, first_name)
         topic = ensure_topic(self._tables, target, queues=1)
-        queue = topic.queues[0]
         mark = f"{pop_retry_flag(name)} {record.queue_id} {record.queue_offset} {found.key.pop_ms}"
         if is_dead:
             self._dead_letters.store(topic, _copy_of(record, found, mark), append=append)
-        elif not found.is_inherited or mark not in self._copies_in(topic):
+        elif not found.is_inherited or mark not in self._copies(topic, popped_topic(group, first_name, POP_RETRY_OLD)):
             append(topic, 0, _copy_of(record, found, mark))
-        return queue
+        return topic.queues[0]
 
-    def _copies_in(self, topic: Topic) -> set[str]:
-        queue = topic.queues[0]
+    def _copies(self, topic: Topic, old_name: str) -> set[str]:
+        """Return the marks of copies in a retry topic; a predecessor may have stored them under the old name."""
+        old = self._tables.topic(old_name)
+        return self._copies_in(topic.queues[0]) | (self._copies_in(old.queues[QUEUE_ID]) if old else set())
+
+    def _copies_in(self, queue: int) -> set[str]:
         marks = self._marks.get(queue)
         if marks is None:
             marks = self._marks[queue] = set()
@@ -149,6 +161,13 @@ class Revival:
             for pulled in kept_portions(self._tables, self._log, queue, first):
                 marks |= {property_of(record.properties, COPY_MARK) or "" for record in records_of(pulled.body)}
         return marks
+
+
+def _first_name(group: str, record: StoredRecord) -> str:
+    """Return the topic that a group popped, by a record that it popped from there or from its retry topic."""
+    name = origin_topic(group, record.topic)
+    is_other = pop_retry_flag(record.topic) == POP_RETRY_OLD and not is_copy(record, name)
+    return record.topic if is_other else name  # it popped the retry topic of another group by its name
 
 
 def _copy_of(record: StoredRecord, found: Checkpoint, mark: str) -> NewRecord:

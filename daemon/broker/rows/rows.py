@@ -41,7 +41,7 @@ from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, create_by_send
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, MessageTooLarge, ProtocolError, ShmqError, TopicNotFound, TransactionError
-from shmq.message import check_topic, is_system_topic
+from shmq.message import check_topic, is_system_topic, pop_names
 from shmq.protocol.batch_body import entries_of
 from shmq.protocol.codes import Request
 from shmq.protocol.staged_rows import (
@@ -201,7 +201,7 @@ class Rows(Part):
 
     def _target(self, name: str, queue_id: int) -> tuple[Topic, int]:
         check_topic(name)
-        if is_system_topic(name):
+        if is_system_topic(name) or any(pop_names(name)):
             raise TopicNotFound(f"topic {name} is the broker's own", hint="another topic")
         queues = self._settings.default_queues
         topic = self._tables.topic(name) or create_by_send(

@@ -35,7 +35,7 @@ from shmq.daemon.broker.topics import create_by_send, ensure_topic
 from shmq.daemon.broker.transactions.half import half_of, is_prepared
 from shmq.delay_levels import DELAY, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
-from shmq.message import KEPT_TOPICS, RETRY_PREFIX, check_group, check_topic, dead_letter_topic
+from shmq.message import KEPT_TOPICS, RETRY_PREFIX, check_group, check_topic, dead_letter_topic, pop_names
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response, TopicFlush
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
@@ -200,7 +200,7 @@ class Sends(Part):
                 else "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
             )
             raise SendRefusal(Response.SYSTEM_ERROR, f"The specified topic {what}") from error
-        if name in self._forbidden:
+        if name in self._forbidden or any(pop_names(name)):
             raise SendRefusal(Response.NO_PERMISSION, f"Sends message to topic[{name}] is forbidden.")
         topic = create_by_send(
             self._tables, name, header.default_topic, header.default_queues, is_unit_mode=header.is_unit_mode

@@ -29,7 +29,7 @@ from shmq.client.producers.keywords import UniqueIds, body_of, queue_in_order, t
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question, number_in
 from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
-from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties
+from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties, pop_names
 from shmq.protocol import transaction as wire
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue
@@ -359,7 +359,7 @@ def check_topic_of(topic: str) -> None:
     """
     if not isinstance(topic, str):
         check_topic(topic)
-    if is_system_topic(topic):
+    if is_system_topic(topic) or any(pop_names(topic)):
         raise UsageError(f"topic {topic} is the broker's own", hint="another topic")
 
 

@@ -12,7 +12,7 @@ from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.figures import Figures
 from shmq.daemon.broker.tables import Topic
-from shmq.message import parse_properties, pop_retry_topic, popped_topic
+from shmq.message import parse_properties, pop_retry_flag, pop_retry_topic, popped_topic
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.pop import Receipt, parse_receipt, parse_start_offsets
@@ -197,15 +197,16 @@ def messages_of(reply: Command, broker: str = "default") -> list[PoppedMessage]:
     found = []
     for record in records_of(reply.body):
         text = parse_properties(record.properties.decode()).get("POP_CK")
+        flag = pop_retry_flag(record.topic)
         receipt = (
             parse_receipt(text)
             if text
             else Receipt(
-                starts["0", record.queue_id],
+                starts[flag, record.queue_id],
                 int(reply.ext["popTime"]),
                 int(reply.ext["invisibleTime"]),
                 int(reply.ext["reviveQid"]),
-                "0",
+                flag,
                 broker,
                 record.queue_id,
                 record.queue_offset,

@@ -64,7 +64,7 @@ def test_a_message_that_came_again_has_a_receipt_of_its_retry_topic(client: PopC
     client.popped()
     client.run(client.now_ms + INVISIBLE_MS)
     (again,) = client.popped()
-    assert (again.topic, again.receipt.retry_flag, again.tries) == ("orders", "1", 1)
+    assert (again.topic, again.receipt.retry_flag, again.tries) == ("orders", "2", 1)
     assert client.ack(again).code == 0
     client.run(client.now_ms + 2 * INVISIBLE_MS)
     assert len(client.retries()) == 1
@@ -221,7 +221,7 @@ def test_a_deleted_topic_or_group_ends_what_was_popped(client: PopClient) -> Non
     client.popped(consumerGroup="h")
     client.tables.topic_delete("orders")
     client.run(client.now_ms + INVISIBLE_MS)
-    assert client.tables.topic("%RETRY%g_orders") is None
+    assert client.tables.topic("%RETRY%g+orders") is None
     assert sum("gone with it" in text for text in client.reports) == 2
 
 

@@ -54,7 +54,7 @@ def test_what_was_not_settled_comes_again_first_in_place_and_with_one_try_more(c
     assert [(message.body, message.tries) for message in again] == [(b"a", 1), (b"c", 1)]
     client.run(client.now_ms + INVISIBLE_MS)
     assert [(message.body, message.tries) for message in pop(client, 3)] == [(b"a", 2), (b"c", 2)]
-    assert client.tables.topic("%RETRY%g_orders") is None
+    assert client.tables.topic("%RETRY%g+orders") is None
 
 
 def test_new_messages_behind_those_that_come_again_have_no_tries(client: PopClient) -> None:

@@ -133,6 +133,8 @@ def test_a_local_broker_has_none_of_them(tables: Any, log: Any, settings: Broker
         ({"b": "SELF_TEST_TOPIC"}, 16, "Sends message to topic[SELF_TEST_TOPIC] is forbidden."),
         ({"b": "SCHEDULE_TOPIC_XXXX"}, 16, "Sends message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."),
         ({"b": "OFFSET_MOVED_EVENT"}, 16, "Sends message to topic[OFFSET_MOVED_EVENT] is forbidden."),
+        ({"b": "%RETRY%g+orders"}, 16, "Sends message to topic[%RETRY%g+orders] is forbidden."),
+        ({"b": "orders+"}, 1, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
         (
             {"e": "77"},
             1,
