@@ -4,14 +4,14 @@ A topic that does not exist is made in the image of the default topic the client
 inherit permission, with its permissions but that one, and with as many queues as the client wants and it has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic, Topics
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError, TopicNotFound
-from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic, nearest
+from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic, nearest, pop_names
 from shmq.protocol import transaction
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
@@ -124,6 +124,14 @@ def widen_topic(tables: Topics, name: str, *, queues: int) -> None:
     topic = tables.topic(name)
     if topic is not None and min(topic.read_queues, topic.write_queues) < queues:
         _put(tables, name, queues, topic.perm, topic.flags)
+
+
+def delete_retries(tables: Topics, is_over: Callable[[str, str], bool]) -> None:
+    """Delete the retry topics of those groups and topics that are over: a group of that name begins anew."""
+    for name in tables.topic_names():
+        group, topic = pop_names(name)
+        if group and is_over(group, topic):
+            tables.topic_delete(name)
 
 
 def _put(tables: Topics, name: str, queues: int, perm: int, flags: int) -> Topic:

@@ -17,6 +17,7 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
+from shmq.daemon.broker.topics import delete_retries
 from shmq.errors import FlowControl, RemoteError, UsageError
 from shmq.message import check_consumer_group, check_group, nearest
 from shmq.protocol.admin_body import GroupConfigList
@@ -81,6 +82,7 @@ class GroupRequests(Part):
                 f'group "{name}" does not exist',
                 hint=f"did you mean {near}?" if near else "see the names with: shmq group list",
             )
+        delete_retries(self._tables, lambda group, _: group == name)
         self._tables.group_delete(name)
         return Answer()
 

@@ -6,6 +6,8 @@ or unused (306, 316, 329). The keeper removes what is expired as soon as it is, 
 `defaultTopic`, `topicFilterType`, `order` and `force` of RocketMQ's request mean nothing, as in RocketMQ itself. A
 change that says no attributes leaves the topic's kind as it is.
 
+What came again of a topic to its groups goes with it, as far as it lies in retry topics of their own.
+
 A private header field `bornPositions` of 21 asks for where each topic begins in the log: a slave of ours tells a topic
 that was deleted and made again by it.
 
@@ -18,7 +20,7 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic, Topics
-from shmq.daemon.broker.topics import PERM_READ_WRITE, ensure_topic, find_topic, system_topic_names
+from shmq.daemon.broker.topics import PERM_READ_WRITE, delete_retries, ensure_topic, find_topic, system_topic_names
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, UsageError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic
@@ -125,6 +127,7 @@ class TopicRequests(Part):
         if not call.connection.is_local and self._tables.topic(name) is None:
             return Answer()  # RocketMQ finds nothing wrong with it
         find_topic(self._tables, name, broker_name=self._settings.broker_name)
+        delete_retries(self._tables, lambda _, topic: topic == name)
         self._tables.topic_delete(name)
         return Answer(changed_groups=self._registry.subscribers(name))
 

@@ -131,6 +131,21 @@ def test_a_group_is_created_listed_and_deleted(admin: Admin) -> None:
     assert table.subscriptionGroupTable == {}
 
 
+def test_with_a_group_or_a_topic_go_the_retry_topics_that_are_of_nobody_else(admin: Admin) -> None:
+    """`%RETRY%a_b` is the old name for group `a` and topic `b`, and of the retries of the group `a_b`."""
+    names = {"a", "b", "%RETRY%a", "%RETRY%a_b", "%RETRY%a+b", "%RETRY%a+c", "%RETRY%c+a", "%RETRY%a_a+b", "%DLQ%a"}
+    for name in names:
+        admin.ask(Request.UPDATE_AND_CREATE_TOPIC, topic=name)
+    admin.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, encode_body(SubscriptionGroupConfig("a")))
+    admin.ask(Request.DELETE_SUBSCRIPTIONGROUP, groupName="a")
+    left = names - {"%RETRY%a+b", "%RETRY%a+c"}
+    assert set(admin.topics().topicConfigTable) == left
+    admin.ask(Request.DELETE_TOPIC_IN_BROKER, topic="b")
+    assert set(admin.topics().topicConfigTable) == left - {"b", "%RETRY%a_a+b"}
+    admin.ask(Request.DELETE_TOPIC_IN_BROKER, topic="%RETRY%c+a")
+    assert "a" in admin.topics().topicConfigTable
+
+
 def test_the_settings_of_a_group_are_kept_and_listed(admin: Admin) -> None:
     config = SubscriptionGroupConfig("billing", retryMaxTimes=3, consumeEnable=False, consumeTimeoutMinute=30)
     admin.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, encode_body(config))
