@@ -245,3 +245,25 @@ def test_what_is_received_keeps_its_place_in_the_log(mq: shmq.Connection, named:
         assert message.log_position == receipt.log_position or mq.is_remote
         assert (message.tag, message.key, message.properties["a"]) == ("t", f"k{number}", "b")
         assert bytes(message.view) == message.body
+
+
+def test_what_comes_again_lies_in_a_topic_of_group_and_topic_that_is_read_like_others(
+    mq: shmq.Connection, topic: str, named: Named
+) -> None:
+    group = named("group")
+    name = f"%RETRY%{group}+{topic}"
+    with mq.simple_consumer(topic, group=group) as consumer:
+        for message in take(consumer, 5):
+            message.nack(after=0)
+        again = sorted(message.body for message in take(consumer, 5))
+        assert name in mq.admin.topics
+        assert sorted(message.body for message in mq.browse(name)) == again
+        with mq.pull_consumer(name) as reader:
+            found: list[bytes] = []
+            for _ in attempts(pause=0.0):
+                found += [message.body for message in reader.poll(8, 0.5)]
+                if len(found) == 5:
+                    break
+        assert sorted(found) == again
+    mq.admin.delete_topic(topic)
+    assert eventually(lambda: name not in mq.admin.topics)
