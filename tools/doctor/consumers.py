@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from shmq.errors import ShmqError
-from shmq.message import RETRY_PREFIX
+from shmq.message import pop_names, retry_topic
 from shmq.protocol.pop import FIRST_POP_PROPERTY
 from shmq.shm.core import Store
 from shmq.shm.unit import units_of
@@ -73,10 +73,10 @@ def _came_again(store: Store, group: Group) -> int:
     """How many of the newest messages in a group's retry topics were popped before."""
     if not any(member.alive for member in group.members):
         return 0
-    prefix, count = f"{RETRY_PREFIX}{group.name}", 0
+    retries, count = retry_topic(group.name), 0
     since_ms = (time.time() - RECENT_SECONDS) * 1000
     for topic in store.topics():
-        if topic["name"] == prefix or topic["name"].startswith((f"{prefix}+", f"{prefix}_")):
+        if topic["name"] == retries or pop_names(topic["name"])[0] == group.name:
             count += sum(_late_in(store, queue, since_ms) for queue in topic["queues"])
     return count
 
