@@ -326,8 +326,8 @@ class Shown(NoFigures):
         self.last[family] = dict(values)
 
 
-def test_groups_whose_retry_topics_have_one_name_get_each_their_own(client: PopClient) -> None:
-    """RocketMQ's name %RETRY%a_b_c: of `a` that pops `b_c`, and of `a_b` that pops `c`."""
+def test_groups_whose_names_add_up_to_one_name_get_each_their_own_whatever_a_sender_says(client: PopClient) -> None:
+    """The first name, %RETRY%a_b_c, is that of `a` that pops `b_c`, and of `a_b` that pops `c`."""
     readers = {"b_c": "a", "c": "a_b"}
     for topic, group in readers.items():
         client.tables.topic_put(topic, read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
