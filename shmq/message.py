@@ -181,7 +181,7 @@ def check_popping(group: str, topic: str) -> None:
     Raises:
         InvalidName: they have more than 119 characters, or one of them cannot be.
     """
-    more = len(pop_retry_topic(check_consumer_group(group), check_topic(topic))) - TOPIC_BYTES_MAX
+    more = len(retry_topic_of(check_consumer_group(group), check_topic(topic))) - TOPIC_BYTES_MAX
     if more > 0:
         size = len(group) + len(topic)
         raise InvalidName(
@@ -276,23 +276,18 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
-def retry_topic_of(group: str, topic: str) -> str:
-    """Return the topic that carries a group's redeliveries of one topic, for its members that do not read all alike."""
-    return popped_topic(group, topic, _POP_RETRY_V2)
-
-
 def dead_letter_topic(group: str) -> str:
     """Return the topic that keeps what a group gave up on."""
     return DEAD_LETTER_PREFIX + group
 
 
-def pop_retry_topic(group: str, topic: str) -> str:
-    """Return the topic through which the messages of `topic` come again that `group` did not settle."""
+def retry_topic_of(group: str, topic: str) -> str:
+    """Return the topic of a group's redeliveries of one topic: if it is popped, or members do not all read alike."""
     return popped_topic(group, topic, POP_RETRY)
 
 
 def pop_names(topic: str) -> tuple[str, str]:
-    """Return group and topic whose `pop_retry_topic` this is; two empty names for any other."""
+    """Return group and topic whose `retry_topic_of` this is; two empty names for any other."""
     if "+" not in topic or not topic.startswith(RETRY_PREFIX) or len(topic) > TOPIC_BYTES_MAX:
         return "", ""
     group, _, popped = topic.removeprefix(RETRY_PREFIX).partition("+")

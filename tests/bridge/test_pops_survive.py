@@ -9,7 +9,7 @@ import pytest
 
 import shmq
 from shmq.client.pop.reader import PopReader
-from shmq.message import pop_retry_topic
+from shmq.message import retry_topic_of
 from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, wait_until
 from tests.bridge.test_delays_survive import is_served, kill_bridge, kill_everything
@@ -61,7 +61,7 @@ def test_killed_between_pop_and_ack_the_receipt_still_counts(transport: str) -> 
             assert (again.body, again.attempt) == (messages[0].body, 2)
             again.ack()
             assert consumer.receive(wait=1.0) == []
-        assert stored(broker, pop_retry_topic("g", "orders")) == {messages[0].body: 1}
+        assert stored(broker, retry_topic_of("g", "orders")) == {messages[0].body: 1}
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -104,6 +104,6 @@ def test_killed_while_messages_come_again_every_one_comes_once(kill: Kill, trans
             wait_until(lambda turn=turn: time.monotonic() > due + 0.3 * turn)  # type: ignore[misc]
             kill(broker)
         wait_until(lambda: is_served(broker), "the bridge is back")
-        retry = pop_retry_topic("g", "orders")
+        retry = retry_topic_of("g", "orders")
         wait_until(lambda: len(stored(broker, retry)) == COUNT, "all came again")
         assert set(stored(broker, retry).values()) == {1}

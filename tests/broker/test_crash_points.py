@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.message import encode_properties, parse_properties, pop_retry_topic
+from shmq.message import encode_properties, parse_properties, retry_topic_of
 from shmq.protocol import transaction
 from shmq.protocol.body import HeartbeatData, ProducerData, encode_body
 from shmq.protocol.codes import Request, Response
@@ -239,7 +239,7 @@ def test_i5_a_popped_message_comes_again_unless_it_was_acknowledged_and_not_befo
         assert done == set(bodies)
         run.pass_time(3 * INVISIBLE_MS)
         assert pop(run) == []
-        copies = run.records(pop_retry_topic("g", "orders"))
+        copies = run.records(retry_topic_of("g", "orders"))
         marks = Counter(parse_properties(record.properties.decode())["POP_COPY"] for record in copies)
         assert [mark for mark, count in marks.items() if count > 1] == [], "one copy of each that came again"
 
@@ -276,5 +276,5 @@ def test_i12_a_popped_message_that_is_never_acknowledged_is_a_dead_letter_exactl
             run.lives()
             run.pass_time(INVISIBLE_MS + 100)
         assert Counter(record.body for record in run.records("%DLQ%g")) == Counter(bodies)
-        copies = run.records(pop_retry_topic("g", "orders"))
+        copies = run.records(retry_topic_of("g", "orders"))
         assert Counter((record.body, record.reconsume_times) for record in copies) == Counter((b, 1) for b in bodies)

@@ -13,7 +13,7 @@ import pytest
 
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.message import encode_properties, pop_retry_topic
+from shmq.message import encode_properties, retry_topic_of
 from shmq.protocol import transaction
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
@@ -210,7 +210,7 @@ def popped_messages_that_come_again(world: Unsteady) -> None:
     world.begin()
     assert len(pop(world)) == 3
     world.pass_time(9000)
-    assert len(world.records(pop_retry_topic("g", "orders"))) == 3
+    assert len(world.records(retry_topic_of("g", "orders"))) == 3
 
 
 @scene

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shmq.errors import ProtocolError
-from shmq.message import origin_topic, pop_names, pop_retry_flag, pop_retry_topic, popped_topic, retry_topic
+from shmq.message import origin_topic, pop_names, pop_retry_flag, popped_topic, retry_topic, retry_topic_of
 from shmq.protocol.pop import (
     BatchAck,
     Popped,
@@ -60,7 +60,7 @@ def test_offsets_of_a_reply_are_as_rocketmq_writes_them() -> None:
 
 
 def test_a_retry_flag_names_the_topic_a_message_lies_in() -> None:
-    assert pop_retry_topic("g", "t") == "%RETRY%g+t"
+    assert retry_topic_of("g", "t") == "%RETRY%g+t"
     assert [popped_topic("g", "t", flag) for flag in "012"] == ["t", "%RETRY%g_t", "%RETRY%g+t"]
     assert [pop_retry_flag(topic) for topic in ("t", "%RETRY%g_t", "%RETRY%g+t")] == ["0", "1", "2"]
     assert [origin_topic("g", topic) for topic in ("t", "%RETRY%g_t", "%RETRY%g+t")] == ["t"] * 3
@@ -74,7 +74,7 @@ WORDS = st.text(string.ascii_letters + "%|_-", min_size=1, max_size=9)
 @given(WORDS, WORDS)
 def test_a_retry_topic_says_of_which_group_and_topic_it_is(group: str, topic: str) -> None:
     """So no two of them share one, and none has the name of the retries of a group that does not pop."""
-    name = pop_retry_topic(group, topic)
+    name = retry_topic_of(group, topic)
     assert (pop_names(name), origin_topic(group, name), pop_retry_flag(name)) == ((group, topic), topic, "2")
     assert pop_names(retry_topic(f"{group}_{topic}")) == pop_names(topic) == ("", "")
 

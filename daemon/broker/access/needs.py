@@ -64,9 +64,6 @@ def _fields(*parts: tuple[str, Permission | None]) -> Callable[[Command], list[N
 
 
 def _topic(name: str, permission: Permission) -> Need:
-    group, separator, topic = name.partition("+")
-    if separator and group.startswith(RETRY_PREFIX):
-        return Need(topic, _SUB)  # what comes again of one topic; who reads it names its group, too
     return Need(name, _SUB if name.startswith(RETRY_PREFIX) else permission)
 
 

@@ -37,7 +37,7 @@ from shmq.daemon.broker.records.property_text import property_of, with_propertie
 from shmq.daemon.broker.records.stored_record import pieces_of, stored_record
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, Topic, committed_of
-from shmq.message import POP_RETRY_OLD, RETRY_PREFIX, pop_retry_flag, pop_retry_topic
+from shmq.message import POP_RETRY_OLD, RETRY_PREFIX, pop_retry_flag, retry_topic_of
 from shmq.protocol.pop import (
     ORDER_REVIVE_QUEUE,
     RECEIPT_PROPERTY,
@@ -103,7 +103,7 @@ class Delivery:
         own = self._in_turn(topic) if header.queue_id == ANY_QUEUE else [(topic, header.queue_id)]
         again: list[tuple[Topic, int]] = []
         if not header.is_ordered:
-            if retry := self._tables.topic(pop_retry_topic(header.group, topic.name)):
+            if retry := self._tables.topic(retry_topic_of(header.group, topic.name)):
                 again += self._in_turn(retry)
             if old := self._old.topic(header.group, topic.name):
                 again.append((old, QUEUE_ID))

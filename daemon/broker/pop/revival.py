@@ -35,8 +35,8 @@ from shmq.message import (
     dead_letter_topic,
     origin_topic,
     pop_retry_flag,
-    pop_retry_topic,
     popped_topic,
+    retry_topic_of,
 )
 from shmq.protocol.message_id import message_id_text
 from shmq.protocol.pop import FIRST_POP_PROPERTY, RECEIPT_PROPERTY
@@ -138,7 +138,7 @@ class Revival:
         group, name = found.key.group, found.key.topic
         is_dead = record.reconsume_times >= self._groups.of(group).retryMaxTimes
         first_name = _first_name(group, record)
-        target = dead_letter_topic(group) if is_dead else pop_retry_topic(group, first_name)
+        target = dead_letter_topic(group) if is_dead else retry_topic_of(group, first_name)
         topic = ensure_topic(self._tables, target, queues=1)
         mark = f"{pop_retry_flag(name)} {record.queue_id} {record.queue_offset} {found.key.pop_ms}"
         if is_dead:

@@ -13,7 +13,7 @@ from shmq.client.pop.request import ANY_QUEUE
 from shmq.client.position import BEGIN
 from shmq.client.wire import Handed, HidingReader, MessageReader, Question, QueueShare, QueueSlot, ReaderOwner
 from shmq.errors import BrokerNotRunning, RemoteError, TopicNotFound
-from shmq.message import pop_retry_topic
+from shmq.message import retry_topic_of
 from shmq.progress import Backlog
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.route import DEFAULT_TOPIC
@@ -112,7 +112,7 @@ class Poppers:
         """Return how many messages nobody has taken yet for a group, those that come again included."""
         assert spec.group is not None
         queues, count = self._queues, 0
-        for topic in (spec.topic, pop_retry_topic(spec.group, spec.topic)):
+        for topic in (spec.topic, retry_topic_of(spec.group, spec.topic)):
             if not self._wire.brokers(topic):
                 continue
             committed = queues.committed(spec.group, topic)

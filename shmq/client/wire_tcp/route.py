@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from shmq.client.place import Address, parse_address
 from shmq.errors import ProtocolError, UsageError
-from shmq.message import QUEUES_MAX, retry_topic, retry_topic_of
+from shmq.message import QUEUES_MAX, pop_names, retry_topic, retry_topic_of
 from shmq.protocol import route as wire
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import MASTER_ID
@@ -115,7 +115,7 @@ class QueueNumbers:
     def number(self, queue: MessageQueue, *, retry: bool = False) -> int:
         """Return the number users see; `retry`: of a queue whose messages appear under the topic they were sent to."""
         ordinal = self._ordinals.get(queue.brokerName, 0) + (_RETRY_ORDINAL if retry else 0)
-        base = QUEUES_MAX if retry and "+" in queue.topic else 0
+        base = QUEUES_MAX if retry and any(pop_names(queue.topic)) else 0
         return (ordinal << QUEUE_BITS) + base + queue.queueId
 
     def queue(self, topic: str, number: int, *, group: str | None = None) -> MessageQueue:

@@ -20,7 +20,7 @@ import pytest
 from shmq.daemon.broker.access.needs import NEEDS
 from shmq.daemon.broker.access.rules import read_rules
 from shmq.daemon.broker.access.text import read_access_text
-from shmq.message import dead_letter_topic, encode_properties, pop_retry_topic, retry_topic
+from shmq.message import dead_letter_topic, encode_properties, retry_topic, retry_topic_of
 from shmq.protocol import transaction
 from shmq.protocol.acl import sign
 from shmq.protocol.batch_body import pack_entry
@@ -149,7 +149,7 @@ class World:
 
     def stored_of_account(self) -> bytes:
         """All that lies where the account may read."""
-        names = [OWN, retry_topic("own-group"), dead_letter_topic("own-group"), pop_retry_topic("own-group", OWN)]
+        names = [OWN, retry_topic("own-group"), dead_letter_topic("own-group"), retry_topic_of("own-group", OWN)]
         return b"".join(body for name in names for body in self.logic.bodies(name))
 
 

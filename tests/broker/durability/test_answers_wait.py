@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.message import POP_RETRY, encode_properties, pop_retry_topic, retry_topic
+from shmq.message import POP_RETRY, encode_properties, retry_topic, retry_topic_of
 from shmq.protocol import transaction
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import encode_body
@@ -159,7 +159,7 @@ def pop(logic: LiveLogic, **changes: object) -> dict[str, object]:
     ext = reply.ext
     retry, queue, offset = ext["startOffsetInfo"].split(" ")
     named = f"{offset} {ext['popTime']} {ext['invisibleTime']} {ext['reviveQid']} {retry} test {queue} {offset}"
-    topic = pop_retry_topic("g", "orders") if retry == POP_RETRY else "orders"
+    topic = retry_topic_of("g", "orders") if retry == POP_RETRY else "orders"
     return {"consumerGroup": "g", "topic": topic, "queueId": queue, "extraInfo": named, "offset": offset}
 
 

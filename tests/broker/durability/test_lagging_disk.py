@@ -13,7 +13,7 @@ import pytest
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.timers.timers import TIMER_TOPIC
-from shmq.message import dead_letter_topic, encode_properties, pop_retry_topic, retry_topic
+from shmq.message import dead_letter_topic, encode_properties, retry_topic, retry_topic_of
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.pop import parse_start_offsets
@@ -91,7 +91,7 @@ def popped(logic: LiveLogic) -> str:
     fields |= {"pollTime": 0, "bornTime": 0, "initMode": 0, "order": "false"}
     reply = logic.replies[logic.ask(Request.POP_MESSAGE, fields)]
     assert parse_start_offsets(reply.ext["startOffsetInfo"])
-    return pop_retry_topic("g", "orders")
+    return retry_topic_of("g", "orders")
 
 
 def committed_when_asked(logic: LiveLogic) -> str:

@@ -12,7 +12,7 @@ from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.figures import Figures
 from shmq.daemon.broker.tables import Topic
-from shmq.message import parse_properties, pop_retry_flag, pop_retry_topic, popped_topic
+from shmq.message import parse_properties, pop_retry_flag, popped_topic, retry_topic_of
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.pop import Receipt, parse_receipt, parse_start_offsets
@@ -153,7 +153,7 @@ class PopClient:
         return reply
 
     def retries(self, group: str = "g") -> list[NewRecord]:
-        name = pop_retry_topic(group, "orders")
+        name = retry_topic_of(group, "orders")
         return self.log.stored(self.topic(name), 0) if self.tables.topic(name) else []
 
     def dead(self, group: str = "g") -> list[NewRecord]:

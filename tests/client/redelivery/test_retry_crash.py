@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shmq.message import pop_retry_topic
+from shmq.message import retry_topic_of
 from shmq.protocol.body import SubscriptionGroupConfig, encode_body
 from shmq.protocol.codes import Request
 from shmq.testing import Broker
@@ -92,7 +92,7 @@ def test_i12_whoever_is_killed_a_message_that_always_fails_is_a_dead_letter_exac
             members.end()
         print(f"{dict(kills)} killed")
         assert stored(broker, "%DLQ%g") == Counter(sent)
-        retry = "%RETRY%g" if kind == "push" else pop_retry_topic("g", "orders")
+        retry = "%RETRY%g" if kind == "push" else retry_topic_of("g", "orders")
         tries = {(bytes(message.body), message.reconsume_times) for message in read(broker, retry)}
         assert tries == {(body, count) for body in sent for count in (1, 2)}, "each has every try, one after the other"
         if kind == "push":

@@ -8,13 +8,13 @@ import pytest
 import shmq
 from shmq.daemon.broker.rows.marks import STAGED_TOPIC
 from shmq.delay_levels import SCHEDULE_TOPIC
-from shmq.message import KEPT_TOPICS, pop_retry_topic
+from shmq.message import KEPT_TOPICS, retry_topic_of
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.protocol.transaction import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from shmq.timing import TIMER_TOPIC
 from tests.conformance.conftest import PATIENCE, Named
 
-KEPT = sorted({*KEPT_TOPICS, f"{REVIVE_TOPIC_PREFIX}DefaultCluster", pop_retry_topic("g", "orders")})
+KEPT = sorted({*KEPT_TOPICS, f"{REVIVE_TOPIC_PREFIX}DefaultCluster", retry_topic_of("g", "orders")})
 CALLS: dict[str, Callable[[shmq.Connection, str], Any]] = {
     "send": lambda mq, topic: mq.send(topic, b"x"),
     "send with keywords": lambda mq, topic: mq.send(topic, b"x", tag="fruit", queue_id=0),
