@@ -6,8 +6,9 @@ import functools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.tables.rows import every_row
 
@@ -156,10 +157,41 @@ def module_names() -> frozenset[str]:
     return frozenset(module for _, module in python_files())
 
 
-def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+class Source(NamedTuple):
+    """What the rules ask of a module; to parse all of them takes seconds, so it is done once for every rule."""
+
+    path: Path
+    module: str
+    is_described: bool
+    imports: list[tuple[int, str]]
+    """Line and absolute module."""
+    functions: list[tuple[str, int]]
+    """Name and lines without the docstring."""
+
+
+@functools.cache
+def sources() -> tuple[Source, ...]:
+    """Every module that is installed."""
+    found = []
+    for path, module in python_files():
+        tree = ast.parse(path.read_text())
+        nodes = list(ast.walk(tree))
+        described = bool(ast.get_docstring(tree))
+        found.append(Source(path, module, described, list(imports_in(nodes)), list(functions_in(nodes))))
+    return tuple(found)
+
+
+def functions_in(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            yield node.name, (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def imports_in(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield (line, absolute module) of every import of ours, those in functions included."""
     modules = module_names()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] == "shmq")
         elif isinstance(node, ast.ImportFrom):
@@ -182,10 +214,10 @@ def granted(source: str, target: str) -> bool:
 
 def test_every_import_is_granted_by_the_table() -> None:
     wrong = [
-        f"{path.relative_to(ROOT)}:{line}: {module} may not import {target}"
-        for path, module in python_files()
-        for line, target in imports_of(path)
-        if not granted(module, target)
+        f"{source.path.relative_to(ROOT)}:{line}: {source.module} may not import {target}"
+        for source in sources()
+        for line, target in source.imports
+        if not granted(source.module, target)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -226,24 +258,24 @@ def test_no_file_outgrows_one_concept() -> None:
 
 
 def test_functions_fit_on_a_screen() -> None:
-    long = []
-    for path, module in python_files():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                body = node.body[1:] if ast.get_docstring(node) else node.body
-                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
-                if lines > FUNCTION_LINES_MAX:
-                    long.append(f"{module}.{node.name}: {lines}")
+    long = [
+        f"{source.module}.{name}: {lines}"
+        for source in sources()
+        for name, lines in source.functions
+        if lines > FUNCTION_LINES_MAX
+    ]
     assert not long, long
 
 
 def test_every_module_says_what_it_owns() -> None:
-    silent = [module for path, module in python_files() if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [source.module for source in sources() if not source.is_described]
     assert not silent, silent
 
 
 def draws(text: str) -> Iterator[tuple[int, str]]:
     """Yield line number and name of what uses the state that `random` and its like share with the whole process."""
+    if "random" not in text:
+        return
     makers = {"Random", "SystemRandom", "default_rng", "Generator"}  # these have a state of their own
     tree, shared = ast.parse(text), {"numpy.random", "np.random"}
     for node in ast.walk(tree):
@@ -294,10 +326,10 @@ def test_the_root_folders_are_found_in_the_package_through_links() -> None:
 
 def import_graph() -> dict[str, set[str]]:
     """Every module with the modules it imports, at run time or for types alike."""
-    modules = {module for _, module in python_files()}
+    modules = module_names()
     return {
-        module: {target for _, target in imports_of(path) if target in modules and target != module}
-        for path, module in python_files()
+        source.module: {target for _, target in source.imports if target in modules and target != source.module}
+        for source in sources()
     }
 
 

@@ -1,6 +1,7 @@
 """Every `--option` that a hint or a page names is one that somebody can type."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,15 +54,17 @@ def options_of(command: click.Command, context: click.Context) -> Iterator[str]:
 KNOWN = {*options_of(cli, click.Context(cli)), "--help", "--version"}
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@functools.cache
+def texts() -> list[tuple[str, str]]:
     """What people may read: pages, and the texts of the sources."""
-    for path in (ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        yield str(path.relative_to(ROOT)), path.read_text()
+    pages = (ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md")))
+    found = [(str(path.relative_to(ROOT)), path.read_text()) for path in pages]
     for folder in ("shmq", "daemon", "tools", "spark"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield str(path.relative_to(ROOT)), node.value
+                    found.append((str(path.relative_to(ROOT)), node.value))
+    return found
 
 
 def test_every_option_that_is_named_exists() -> None:
