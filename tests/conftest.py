@@ -11,6 +11,7 @@ What takes longest begins first. A test that hangs fails with every thread's sta
 run that could not end in time stops at `session_timeout` and says what it saw so far.
 """
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -95,6 +96,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("peer") is not None:
                 item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=_rank)
+
+
+def pytest_collection_finish() -> None:
+    """Tell the collector that a million objects of pytest stay: a test that collects garbage would look at them all."""
+    gc.collect()
+    gc.freeze()
 
 
 def _rank(item: pytest.Item) -> int:

@@ -12,6 +12,7 @@ The gate draws the same examples and the same chances in every run. The other su
 lines of the run say which one (tests/seed.py).
 """
 
+import functools
 import os
 import time
 from pathlib import Path, PurePosixPath
@@ -45,10 +46,15 @@ settings.register_profile("gate", derandomize=True, database=None, **_WITHOUT_TI
 settings.register_profile("others", **_WITHOUT_TIME)
 
 
+@functools.cache
+def _suite_of_file(name: str) -> str:
+    path = PurePosixPath(name)
+    return next((suite for place, suite in PLACES.items() if path.is_relative_to(place)), "gate")
+
+
 def suite_of(nodeid: str, marks: set[str]) -> str:
     """Return the suite of a test with these markers."""
-    path = PurePosixPath(nodeid.partition("::")[0])
-    place = next((suite for place, suite in PLACES.items() if path.is_relative_to(place)), "gate")
+    place = _suite_of_file(nodeid.partition("::")[0])
     if "peer" in marks:
         return "peers"
     return "long" if place == "gate" and marks & {"slow", "timed"} else place

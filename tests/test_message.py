@@ -1,5 +1,6 @@
 """Names, property text, suggestions; and what a word may be (shmq/words.py)."""
 
+import functools
 import re
 import string
 from typing import Any
@@ -216,16 +217,23 @@ def test_the_limits_are_those_of_the_tables_and_records() -> None:
 
 # -- words
 
-CONTROLS = [chr(code) for code in range(0x110000) if is_control(chr(code))]
-BLANKS = [chr(code) for code in range(0x80, 0x110000) if chr(code).isspace() and not is_control(chr(code))]
 KINDS = ("tag", "key", "message_group")
 LETTERS = st.characters() | st.sampled_from("a *|\x00\x01\x02\x7f\x85\ud800\u3000")
 ANY = st.text(LETTERS, max_size=12)
 
 
+@functools.cache
+def controls() -> list[str]:
+    return [chr(code) for code in range(0x110000) if is_control(chr(code))]
+
+
+def blanks() -> list[str]:
+    return [chr(code) for code in range(0x80, 0x110000) if chr(code).isspace() and not is_control(chr(code))]
+
+
 @every_row("kind", KINDS)
 def test_a_word_holds_no_control_character_no_half_of_a_pair_and_is_not_empty(kind: str) -> None:
-    for text in ("", "\ud800", "a\udfffb", *(f"a{control}b" for control in CONTROLS)):
+    for text in ("", "\ud800", "a\udfffb", *(f"a{control}b" for control in controls())):
         with pytest.raises(UsageError) as caught:
             check_word(kind, text)
         assert str(caught.value).isascii() and caught.value.hint
@@ -233,8 +241,8 @@ def test_a_word_holds_no_control_character_no_half_of_a_pair_and_is_not_empty(ki
 
 @every_row("kind", KINDS)
 def test_a_blank_that_is_not_ascii_is_a_letter(kind: str) -> None:
-    assert "\u3000" in BLANKS and "\u00a0" in BLANKS
-    for blank in BLANKS:
+    assert {"\u3000", "\u00a0"} <= set(blanks())
+    for blank in blanks():
         for text in (blank, f"{blank}a", f"a{blank}", f"a{blank}b"):
             check_word(kind, text)
             assert parse_tags([text]) == parse_tags(f" {text} ") == (text,)

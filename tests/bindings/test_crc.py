@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import platform
 import random
@@ -39,29 +40,34 @@ LENGTHS = [
     (1 << 20) + 77,
 ]
 
-_core = load_core(*SOURCES)
-_core.shmq_crc32.restype = ctypes.c_uint32
-_core.shmq_crc32.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_core.shmq_crc32_raw.restype = ctypes.c_uint32
-_core.shmq_crc32_raw.argtypes = [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t]
-_core.shmq_crc32_copy_raw.restype = ctypes.c_uint32
-_core.shmq_crc32_copy_raw.argtypes = [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-_core.shmq_crc32_shift.restype = ctypes.c_uint32
-_core.shmq_crc32_shift.argtypes = [ctypes.c_uint64]
-_core.shmq_crc32_multiply.restype = ctypes.c_uint32
-_core.shmq_crc32_multiply.argtypes = [ctypes.c_uint32, ctypes.c_uint32]
-_core.shmq_tag_hash.restype = ctypes.c_int32
-_core.shmq_tag_hash.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_core.shmq_crc32_force.argtypes = [ctypes.c_char_p]
+
+@functools.cache
+def core() -> ctypes.CDLL:
+    """The library, which is compiled for the first test that calls it."""
+    library = load_core(*SOURCES)
+    library.shmq_crc32.restype = ctypes.c_uint32
+    library.shmq_crc32.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    library.shmq_crc32_raw.restype = ctypes.c_uint32
+    library.shmq_crc32_raw.argtypes = [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t]
+    library.shmq_crc32_copy_raw.restype = ctypes.c_uint32
+    library.shmq_crc32_copy_raw.argtypes = [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    library.shmq_crc32_shift.restype = ctypes.c_uint32
+    library.shmq_crc32_shift.argtypes = [ctypes.c_uint64]
+    library.shmq_crc32_multiply.restype = ctypes.c_uint32
+    library.shmq_crc32_multiply.argtypes = [ctypes.c_uint32, ctypes.c_uint32]
+    library.shmq_tag_hash.restype = ctypes.c_int32
+    library.shmq_tag_hash.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    library.shmq_crc32_force.argtypes = [ctypes.c_char_p]
+    return library
 
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    if _core.shmq_crc32_force(request.param.encode()) != 0:
+    if core().shmq_crc32_force(request.param.encode()) != 0:
         pytest.skip(f"this processor has no {request.param}")
     yield request.param
     for name in ENGINES:
-        _core.shmq_crc32_force(name.encode())
+        core().shmq_crc32_force(name.encode())
 
 
 def zlib_raw(state: int, data: bytes) -> int:
@@ -90,14 +96,14 @@ def power(exponent: int) -> int:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    assert _core.shmq_crc32_force(b"abacus") == -1
+    assert core().shmq_crc32_force(b"abacus") == -1
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 has other engines")
 def test_the_processor_of_this_machine_is_given_more_than_the_portable_engine() -> None:
     flags = Path("/proc/cpuinfo").read_text()
-    assert (_core.shmq_crc32_force(b"pclmul") == 0) == ("pclmulqdq" in flags)
-    assert (_core.shmq_crc32_force(b"vpclmul") == 0) == ("vpclmulqdq" in flags and "avx512_vbmi" in flags)
+    assert (core().shmq_crc32_force(b"pclmul") == 0) == ("pclmulqdq" in flags)
+    assert (core().shmq_crc32_force(b"vpclmul") == 0) == ("vpclmulqdq" in flags and "avx512_vbmi" in flags)
 
 
 def test_every_length_at_unaligned_addresses_equals_zlib(engine: str) -> None:
@@ -107,8 +113,8 @@ def test_every_length_at_unaligned_addresses_equals_zlib(engine: str) -> None:
     for length in LENGTHS:
         for misalignment in (0, 1, 3, 8, 15, 17, 63) if length < 8192 else (0, 5):
             data = noise[misalignment : misalignment + length]
-            assert _core.shmq_crc32(base + misalignment, length) == zlib.crc32(data), (length, misalignment)
-            assert _core.shmq_crc32_raw(0x12345678, base + misalignment, length) == zlib_raw(0x12345678, data)
+            assert core().shmq_crc32(base + misalignment, length) == zlib.crc32(data), (length, misalignment)
+            assert core().shmq_crc32_raw(0x12345678, base + misalignment, length) == zlib_raw(0x12345678, data)
 
 
 def test_copying_copies_exactly_and_computes_the_same(engine: str) -> None:
@@ -118,7 +124,7 @@ def test_copying_copies_exactly_and_computes_the_same(engine: str) -> None:
     for length in LENGTHS:
         for to_at, from_at in ((64, 0), (65, 3), (88, 32), (127, 1)):
             ctypes.memset(target, 0xA5, len(target))
-            found = _core.shmq_crc32_copy_raw(
+            found = core().shmq_crc32_copy_raw(
                 START, ctypes.addressof(target) + to_at, ctypes.addressof(source) + from_at, length
             )
             data = noise[from_at : from_at + length]
@@ -144,9 +150,9 @@ def test_no_engine_touches_a_neighbouring_page(engine: str) -> None:
     for length in range(0, 301):
         for at in (0, page - length):
             expected = zlib_raw(START, noise[at : at + length])
-            assert _core.shmq_crc32_raw(START, base + page + at, length) == expected
-            assert _core.shmq_crc32_copy_raw(START, copy, base + page + at, length) == expected
-            assert _core.shmq_crc32_copy_raw(START, base + page + at, copy, length) == expected
+            assert core().shmq_crc32_raw(START, base + page + at, length) == expected
+            assert core().shmq_crc32_copy_raw(START, copy, base + page + at, length) == expected
+            assert core().shmq_crc32_copy_raw(START, base + page + at, copy, length) == expected
     assert libc.mprotect(base, 3 * page, mmap.PROT_READ | mmap.PROT_WRITE) == 0
     del pin
     area.close()
@@ -159,7 +165,7 @@ def test_multiply_equals_the_schoolbook_product(engine: str) -> None:
         (noise.getrandbits(32), noise.getrandbits(32)) for _ in range(500)
     ]
     for left, right in pairs:
-        assert _core.shmq_crc32_multiply(left, right) == multiply(left, right), (hex(left), hex(right))
+        assert core().shmq_crc32_multiply(left, right) == multiply(left, right), (hex(left), hex(right))
 
 
 def test_shift_is_the_power_of_x_for_every_magnitude(engine: str) -> None:
@@ -176,20 +182,20 @@ def test_shift_is_the_power_of_x_for_every_magnitude(engine: str) -> None:
         (1 << 64) - 1,
     ]
     for length in lengths:
-        assert _core.shmq_crc32_shift(length) == power(8 * length), length
+        assert core().shmq_crc32_shift(length) == power(8 * length), length
 
 
 @given(state=st.integers(0, START), zeros=st.integers(0, 5000))
 def test_shift_and_multiply_append_zero_bytes(state: int, zeros: int) -> None:
-    assert _core.shmq_crc32_multiply(state, _core.shmq_crc32_shift(zeros)) == zlib_raw(state, bytes(zeros))
+    assert core().shmq_crc32_multiply(state, core().shmq_crc32_shift(zeros)) == zlib_raw(state, bytes(zeros))
 
 
 @given(head=st.binary(max_size=700), tail=st.binary(max_size=700))
 def test_registers_of_two_parts_combine_to_that_of_the_whole(head: bytes, tail: bytes) -> None:
-    first = _core.shmq_crc32_raw(START, head, len(head))
-    moved = _core.shmq_crc32_multiply(first, _core.shmq_crc32_shift(len(tail)))
-    assert moved ^ _core.shmq_crc32_raw(0, tail, len(tail)) == zlib_raw(START, head + tail)
-    assert _core.shmq_crc32_raw(first, tail, len(tail)) == zlib_raw(START, head + tail)
+    first = core().shmq_crc32_raw(START, head, len(head))
+    moved = core().shmq_crc32_multiply(first, core().shmq_crc32_shift(len(tail)))
+    assert moved ^ core().shmq_crc32_raw(0, tail, len(tail)) == zlib_raw(START, head + tail)
+    assert core().shmq_crc32_raw(first, tail, len(tail)) == zlib_raw(START, head + tail)
 
 
 def java_hash(text: str) -> int:
@@ -201,7 +207,7 @@ def java_hash(text: str) -> int:
 
 
 def tag_hash(data: bytes) -> int:
-    return int(_core.shmq_tag_hash(data, len(data)))
+    return int(core().shmq_tag_hash(data, len(data)))
 
 
 @every_row(

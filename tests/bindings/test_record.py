@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import random
 import struct
 import zlib
@@ -51,16 +52,20 @@ class View(ctypes.Structure):
     ]  # fmt: skip
 
 
-_core = load_core(*SOURCES)
-_core.shmq_record_bytes.restype = U32
-_core.shmq_record_patch.argtypes = [POINTER, POINTER, U64, U64, U64]
-_core.shmq_record_encode.argtypes = [POINTER, POINTER, POINTER]
-_core.shmq_record_decode.argtypes = [POINTER, ctypes.c_size_t, POINTER]
-_core.shmq_record_verify.argtypes = [POINTER, POINTER]
-_core.shmq_property_find.restype = POINTER
-_core.shmq_property_find.argtypes = [POINTER, ctypes.c_size_t, POINTER, ctypes.c_size_t, POINTER]
-_core.shmq_crc32_raw.restype = U32
-_core.shmq_crc32_raw.argtypes = [U32, POINTER, ctypes.c_size_t]
+@functools.cache
+def core() -> ctypes.CDLL:
+    """The library, which is compiled for the first test that calls it."""
+    library = load_core(*SOURCES)
+    library.shmq_record_bytes.restype = U32
+    library.shmq_record_patch.argtypes = [POINTER, POINTER, U64, U64, U64]
+    library.shmq_record_encode.argtypes = [POINTER, POINTER, POINTER]
+    library.shmq_record_decode.argtypes = [POINTER, ctypes.c_size_t, POINTER]
+    library.shmq_record_verify.argtypes = [POINTER, POINTER]
+    library.shmq_property_find.restype = POINTER
+    library.shmq_property_find.argtypes = [POINTER, ctypes.c_size_t, POINTER, ctypes.c_size_t, POINTER]
+    library.shmq_crc32_raw.restype = U32
+    library.shmq_crc32_raw.argtypes = [U32, POINTER, ctypes.c_size_t]
+    return library
 
 
 @dataclass(frozen=True)
@@ -123,28 +128,28 @@ def make_spec(wanted: Stored, host: bytes = HOST) -> tuple[Spec, list[object]]:
 
 def c_encode(wanted: Stored, *, body_in_place: bool = False, host: bytes = HOST) -> bytes:
     spec, _kept = make_spec(wanted, host)
-    size = int(_core.shmq_record_bytes(ctypes.byref(spec)))
+    size = int(core().shmq_record_bytes(ctypes.byref(spec)))
     out = ctypes.create_string_buffer(b"\xa5" * (size + 64), size + 64)
     if body_in_place:
         ctypes.memmove(ctypes.addressof(out) + 80 + len(host), wanted.body, len(wanted.body))
-        spec.body_crc_raw = _core.shmq_crc32_raw(START, wanted.body, len(wanted.body))
+        spec.body_crc_raw = core().shmq_crc32_raw(START, wanted.body, len(wanted.body))
         spec.body = None
     patch = Patch()
-    _core.shmq_record_encode(out, ctypes.byref(spec), ctypes.byref(patch))
+    core().shmq_record_encode(out, ctypes.byref(spec), ctypes.byref(patch))
     assert patch.record_bytes == size
-    _core.shmq_record_patch(out, ctypes.byref(patch), wanted.queue_offset, wanted.log_position, wanted.store_ms)
+    core().shmq_record_patch(out, ctypes.byref(patch), wanted.queue_offset, wanted.log_position, wanted.store_ms)
     assert out.raw[size:] == b"\xa5" * 64, "bytes behind the record were written"
     return out.raw[:size]
 
 
 def decode(data: bytes) -> tuple[int, View]:
     view = View()
-    return int(_core.shmq_record_decode(data, len(data), ctypes.byref(view))), view
+    return int(core().shmq_record_decode(data, len(data), ctypes.byref(view))), view
 
 
 def verified(data: bytes) -> bool:
     status, view = decode(data)
-    return status == OK and int(_core.shmq_record_verify(data, ctypes.byref(view))) == OK
+    return status == OK and int(core().shmq_record_verify(data, ctypes.byref(view))) == OK
 
 
 stored = st.builds(
@@ -177,7 +182,7 @@ def test_golden_bytes_written_by_hand() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_encodes_what_the_field_table_says(engine: bytes) -> None:
-    if _core.shmq_crc32_force(engine) != 0:
+    if core().shmq_crc32_force(engine) != 0:
         pytest.skip(f"this processor has no {engine.decode()}")
     noise = random.Random(6)
     try:
@@ -190,7 +195,7 @@ def test_every_engine_encodes_what_the_field_table_says(engine: bytes) -> None:
             assert c_encode(wanted, body_in_place=True) == expected, length
     finally:
         for name in ENGINES:
-            _core.shmq_crc32_force(name)
+            core().shmq_crc32_force(name)
 
 
 @given(stored)
@@ -233,7 +238,7 @@ def test_the_checksum_is_right_on_both_sides_of_where_the_table_of_multipliers_e
 def written_digits(raw: int) -> bytes:
     record = ctypes.create_string_buffer(108)
     patch = Patch(record_bytes=108, crc_raw=raw ^ START, shift=0x80000000)
-    _core.shmq_record_patch(record, ctypes.byref(patch), 0, 0, 0)
+    core().shmq_record_patch(record, ctypes.byref(patch), 0, 0, 0)
     return record.raw[97:107]
 
 
@@ -253,11 +258,11 @@ def test_digits_of_any_number(raw: int) -> None:
 def test_a_second_patch_replaces_the_first() -> None:
     wanted = Stored(body=b"x" * 256)
     spec, _kept = make_spec(wanted)
-    out = ctypes.create_string_buffer(_core.shmq_record_bytes(ctypes.byref(spec)))
+    out = ctypes.create_string_buffer(core().shmq_record_bytes(ctypes.byref(spec)))
     patch = Patch()
-    _core.shmq_record_encode(out, ctypes.byref(spec), ctypes.byref(patch))
-    _core.shmq_record_patch(out, ctypes.byref(patch), 1 << 63, START, 5)
-    _core.shmq_record_patch(out, ctypes.byref(patch), wanted.queue_offset, wanted.log_position, wanted.store_ms)
+    core().shmq_record_encode(out, ctypes.byref(spec), ctypes.byref(patch))
+    core().shmq_record_patch(out, ctypes.byref(patch), 1 << 63, START, 5)
+    core().shmq_record_patch(out, ctypes.byref(patch), wanted.queue_offset, wanted.log_position, wanted.store_ms)
     assert out.raw == python_encode(wanted)
 
 
@@ -285,9 +290,9 @@ def test_a_spec_that_cannot_be_stored_has_no_size_and_writes_nothing() -> None:
         spec, _kept = make_spec(wanted)
         out = ctypes.create_string_buffer(b"\xa5" * 4096, 4096)
         patch = Patch(1, 1, 1)
-        assert _core.shmq_record_bytes(ctypes.byref(spec)) == 0
-        _core.shmq_record_encode(out, ctypes.byref(spec), ctypes.byref(patch))
-        _core.shmq_record_patch(out, ctypes.byref(patch), 1, 2, 3)
+        assert core().shmq_record_bytes(ctypes.byref(spec)) == 0
+        core().shmq_record_encode(out, ctypes.byref(spec), ctypes.byref(patch))
+        core().shmq_record_patch(out, ctypes.byref(patch), 1, 2, 3)
         assert out.raw == b"\xa5" * 4096
     assert verified(c_encode(Stored(properties=b"p" * 32_746, body=bytes(4 << 20))))
 
@@ -378,7 +383,7 @@ def test_lengths_java_would_read_as_negative_are_corrupt(at: int, width: int) ->
 def find(properties: bytes, key: bytes) -> bytes | None:
     size = ctypes.c_size_t()
     text = ctypes.create_string_buffer(properties, len(properties))
-    address = _core.shmq_property_find(text, len(properties), key, len(key), ctypes.byref(size))
+    address = core().shmq_property_find(text, len(properties), key, len(key), ctypes.byref(size))
     return ctypes.string_at(address, size.value) if address else None
 
 
@@ -484,7 +489,7 @@ libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
 for name in ("shmq_record_bytes", "shmq_record_encode", "shmq_record_patch"):
-    getattr(core, name).argtypes = getattr(rules._core, name).argtypes
+    getattr(core, name).argtypes = getattr(rules.core(), name).argtypes
 for length in [*range(300), 5000]:
     wanted = rules.Stored(body=bytes(length), properties=b"TAGS" * (length % 40), topic=b"t" * (1 + length % 200))
     c_spec, kept = rules.make_spec(wanted)
