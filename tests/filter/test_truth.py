@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from itertools import product
 
 import pytest
@@ -20,14 +22,27 @@ OPERANDS = (
     *("(a IS NULL)", "-'x'", "-3000000000", "(b)", "((5))", "(NULL)", "('x')", "'0x1p2'", "'NaN'", "''"),
 )
 VALUES = (None, "5", "6", "x", "5.0", "true", "TRUE", "3000000000", "-5", "NaN", " 5 ", "99999999999999999999")
-CASES = [
-    {name: value for name, value in (("a", first), ("b", second)) if value is not None}
-    for first, second in product(VALUES, VALUES)
-]
+Case = tuple[dict[str, str], bytes]
+"""Properties, and their text in a record."""
 
 
-def compared(expression: str, cases: list[dict[str, str]] = CASES) -> bool:
-    """Compare both sides on all cases; whether the expression is one."""
+def cases(pairs: Iterable[tuple[str | None, str | None]]) -> list[Case]:
+    pairs = (zip("ab", pair, strict=True) for pair in pairs)
+    found = [{name: value for name, value in pair if value is not None} for pair in pairs]
+    return [(each, text_of(each)) for each in found]
+
+
+EVERY_PAIR = cases(product(VALUES, VALUES))
+EVERY_VALUE = cases(zip(VALUES, reversed(VALUES), strict=True))
+
+
+def cases_of(expression: str) -> list[Case]:
+    """Every pair of values where the expression names both properties, else every value beside some other."""
+    return EVERY_PAIR if {"a", "b"} <= set(re.findall(r"\w+", expression)) else EVERY_VALUE
+
+
+def compared(expression: str, cases: list[Case] | None = None) -> bool:
+    """Compare both sides on the cases, those of the expression unless told; whether the expression is one."""
     try:
         expected = java_rules.parse(expression)
     except java_rules.Refused:
@@ -37,9 +52,9 @@ def compared(expression: str, cases: list[dict[str, str]] = CASES) -> bool:
     loaded = Loaded(sql_program(expression))
     assert loaded.reason is None, (expression, loaded.reason)
     wrong = {
-        text_of(case): (outcome, wanted)
-        for case in cases
-        if (outcome := loaded.outcome(text_of(case))) != (wanted := java_rules.outcome(expected, case))
+        text: (outcome, wanted)
+        for case, text in (cases_of(expression) if cases is None else cases)
+        if (outcome := loaded.outcome(text)) != (wanted := java_rules.outcome(expected, case))
     }
     assert not wrong, (expression, wrong)
     return True
@@ -86,7 +101,7 @@ LEAVES = {"FALSE": 0, "TRUE": 1, "(missing = 1)": 2, "(a = 1)": 3, "a": 0, "miss
 
 @every_row("words", list(product(("AND", "OR"), repeat=3)))
 def test_junctions_of_all_truths(words: tuple[str, ...]) -> None:
-    case = [{"a": "text"}]
+    case = cases([("text", None)])
     for leaves in product(LEAVES, repeat=2):
         assert compared(f"{leaves[0]} {words[0]} {leaves[1]}", case)
     for leaves in product(list(LEAVES)[:4], repeat=4):
