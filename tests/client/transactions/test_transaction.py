@@ -77,6 +77,10 @@ def set_times(mq: shmq.Connection, *, first_ms: int, interval_ms: int = 30_000, 
     mq._local().wire.control.request(Request.UPDATE_BROKER_CONFIG, body=text.encode())
 
 
+CHECKED_AFTER = 2.0
+"""Where a test is `quick`, an open transaction is asked for by then: the interval of the checks is a second."""
+
+
 @pytest.fixture
 def quick(mq: shmq.Connection) -> Iterator[None]:
     """The broker asks soon."""
@@ -179,6 +183,7 @@ def test_a_checker_settles_what_a_killed_producer_left_open(
     with member.producer(group=group) as producer:  # a TCP member is known by its heartbeats
         producer.transaction(topic, b"known").commit()
         done, undone = (killed_with(broker.url, group, topic, body) for body in ("done", "undone"))
+        broker.advance(CHECKED_AFTER)
         eventually(lambda: visible(mq, topic) == [b"known", b"done"] and open_count(mq) == 0)
     assert {f"{topic} killed {done}", f"{topic} killed {undone}"} <= set(asked)
 
@@ -192,7 +197,7 @@ def killed_with(url: str, group: str, topic: str, body: str) -> str:
 
 
 def test_a_checker_that_does_not_know_or_fails_is_asked_again(
-    mq: shmq.Connection, topic: str, group: str, quick: None, eventually: Eventually
+    broker: Broker, mq: shmq.Connection, topic: str, group: str, quick: None, eventually: Eventually
 ) -> None:
     failures = (ZeroDivisionError(), CancelledError(), SystemExit(3))
     answers: list[Any] = [shmq.UNKNOWN, *failures, shmq.COMMIT]
@@ -206,12 +211,21 @@ def test_a_checker_that_does_not_know_or_fails_is_asked_again(
 
     with mq.producer(group=group) as producer:
         producer.transaction(topic, b"asked again")
+    for left in reversed(range(len(answers))):
+        eventually(lambda left=left: len(answers) == left)
+        broker.advance(CHECKED_AFTER)
     eventually(lambda: visible(mq, topic) == [b"asked again"])
     assert answers == []
 
 
 def test_a_commit_after_the_broker_asked_is_the_same_transaction(
-    mq: shmq.Connection, member: shmq.Connection, topic: str, group: str, quick: None, eventually: Eventually
+    broker: Broker,
+    mq: shmq.Connection,
+    member: shmq.Connection,
+    topic: str,
+    group: str,
+    quick: None,
+    eventually: Eventually,
 ) -> None:
     asked = threading.Event()
 
@@ -222,6 +236,7 @@ def test_a_commit_after_the_broker_asked_is_the_same_transaction(
 
     with member.producer(group=group) as producer:
         tx = producer.transaction(topic, b"slow")
+        broker.advance(CHECKED_AFTER)
         assert asked.wait(60)
         tx.commit()
         assert visible(mq, topic) == [b"slow"]
@@ -230,11 +245,18 @@ def test_a_commit_after_the_broker_asked_is_the_same_transaction(
 
 
 def test_a_producer_learns_that_a_check_has_settled_its_transaction(
-    mq: shmq.Connection, member: shmq.Connection, topic: str, group: str, quick: None, eventually: Eventually
+    broker: Broker,
+    mq: shmq.Connection,
+    member: shmq.Connection,
+    topic: str,
+    group: str,
+    quick: None,
+    eventually: Eventually,
 ) -> None:
     member.transaction_checker(group)(lambda message: shmq.ROLLBACK)
     with member.producer(group=group) as producer:
         tx = producer.transaction(topic, b"too late")
+        broker.advance(CHECKED_AFTER)
         eventually(lambda: open_count(mq) == 0)
         with pytest.raises(shmq.TransactionError, match="settled before"):
             tx.commit()
@@ -242,7 +264,7 @@ def test_a_producer_learns_that_a_check_has_settled_its_transaction(
 
 
 def test_a_transaction_may_ask_for_more_time(
-    mq: shmq.Connection, topic: str, group: str, quick: None, eventually: Eventually
+    broker: Broker, mq: shmq.Connection, topic: str, group: str, quick: None, eventually: Eventually
 ) -> None:
     asked: list[str] = []
 
@@ -254,6 +276,7 @@ def test_a_transaction_may_ask_for_more_time(
     with mq.producer(group=group) as producer:
         patient = producer.transaction(topic, b"patient", check_after=600)
         producer.transaction(topic, b"hasty")
+        broker.advance(CHECKED_AFTER)
         eventually(lambda: asked == ["hasty"])
         patient.commit()
     assert visible(mq, topic) == [b"patient"]
@@ -271,16 +294,19 @@ def test_another_member_is_asked_when_the_producer_s_own_connection_is_gone(
     mq.transaction_checker(group)(lambda message: shmq.COMMIT)
     with shmq.connect(broker.url) as other:
         other.producer(group=group).transaction(topic, b"left behind")
+    broker.advance(CHECKED_AFTER)
     eventually(lambda: visible(mq, topic) == [b"left behind"])
 
 
 def test_after_the_last_check_it_is_rolled_back(
-    mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+    broker: Broker, mq: shmq.Connection, topic: str, group: str, eventually: Eventually
 ) -> None:
     set_times(mq, first_ms=1, interval_ms=1000, checks=1)
     try:
         with mq.producer(group=group) as producer:
             tx = producer.transaction(topic, b"nobody knows")
+            for _ in range(3):
+                broker.advance(CHECKED_AFTER)
             eventually(lambda: open_count(mq) == 0)
             with pytest.raises(shmq.TransactionError):
                 tx.commit()

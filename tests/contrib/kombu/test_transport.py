@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import subprocess
 import sys
@@ -18,17 +19,30 @@ from shmq.contrib.kombu.transport import url_of
 from shmq.testing import Broker
 
 URL = "shmq://"
+_serial = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
 
 
 @pytest.fixture
-def connection(shmq_broker: Broker) -> Iterator[Any]:
-    with Connection(URL, transport_options={"url": shmq_broker.url}) as made:
+def work() -> str:
+    """The name of a queue and of its exchange, which no other test has."""
+    return f"work-{next(_serial)}"
+
+
+@pytest.fixture
+def connection(broker: Broker) -> Iterator[Any]:
+    with Connection(URL, transport_options={"url": broker.url}) as made:
         yield made
 
 
 @pytest.fixture
-def another(shmq_broker: Broker) -> Iterator[Any]:
-    with Connection(URL, transport_options={"url": shmq_broker.url}) as made:
+def another(broker: Broker) -> Iterator[Any]:
+    with Connection(URL, transport_options={"url": broker.url}) as made:
         yield made
 
 
@@ -61,11 +75,11 @@ def test_the_option_goes_before_the_address() -> None:
     assert url_of(Connection("shmq://orders", transport_options={"url": "shmq://other"})) == "shmq://other"
 
 
-def test_messages_come_once_and_in_order(connection: Any) -> None:
-    queue = Queue("work", Exchange("work"), "work")
+def test_messages_come_once_and_in_order(connection: Any, work: str) -> None:
+    queue = Queue(work, Exchange(work), work)
     producer = connection.Producer()
     for number in range(100):
-        producer.publish({"n": number}, exchange=queue.exchange, routing_key="work", declare=[queue])
+        producer.publish({"n": number}, exchange=queue.exchange, routing_key=work, declare=[queue])
     messages = consumed(connection, queue, 100)
     for message in messages:
         message.ack()
@@ -81,10 +95,10 @@ def test_text_and_bytes_come_back_as_they_were(connection: Any) -> None:
     assert [queue.get(timeout=10).payload for _ in range(2)] == ["ä\n", b"\x00\xff"]
 
 
-def test_no_more_than_the_prefetch_count_is_in_hand(connection: Any, another: Any) -> None:
-    queue = Queue("work", Exchange("work"), "work")
+def test_no_more_than_the_prefetch_count_is_in_hand(connection: Any, another: Any, work: str) -> None:
+    queue = Queue(work, Exchange(work), work)
     for number in range(10):
-        connection.Producer().publish(number, exchange=queue.exchange, routing_key="work", declare=[queue])
+        connection.Producer().publish(number, exchange=queue.exchange, routing_key=work, declare=[queue])
     held = consumed(connection, queue, 3, prefetch=3)
     with pytest.raises(socket.timeout):
         connection.drain_events(timeout=0.3)
@@ -92,10 +106,10 @@ def test_no_more_than_the_prefetch_count_is_in_hand(connection: Any, another: An
     held[0].ack()
 
 
-def test_an_acknowledgement_makes_room_for_the_next(connection: Any) -> None:
-    queue = Queue("work", Exchange("work"), "work")
+def test_an_acknowledgement_makes_room_for_the_next(connection: Any, work: str) -> None:
+    queue = Queue(work, Exchange(work), work)
     for number in range(5):
-        connection.Producer().publish(number, exchange=queue.exchange, routing_key="work", declare=[queue])
+        connection.Producer().publish(number, exchange=queue.exchange, routing_key=work, declare=[queue])
     channel = connection.channel()
     channel.basic_qos(0, 1, False)
     found: list[int] = []
@@ -110,8 +124,8 @@ def test_an_acknowledgement_makes_room_for_the_next(connection: Any) -> None:
     assert sorted(found) == list(range(5))
 
 
-def test_what_is_given_back_comes_again_and_says_so(connection: Any) -> None:
-    queue = connection.SimpleQueue("work")
+def test_what_is_given_back_comes_again_and_says_so(connection: Any, work: str) -> None:
+    queue = connection.SimpleQueue(work)
     queue.put("x")
     first = queue.get(timeout=10)
     assert "redelivered" not in first.delivery_info
@@ -123,20 +137,20 @@ def test_what_is_given_back_comes_again_and_says_so(connection: Any) -> None:
         queue.get(timeout=0.2)
 
 
-def test_what_a_closed_channel_had_in_hand_is_another_ones(connection: Any, another: Any) -> None:
-    queue = Queue("work", Exchange("work"), "work")
-    connection.Producer().publish("x", exchange=queue.exchange, routing_key="work", declare=[queue])
+def test_what_a_closed_channel_had_in_hand_is_another_ones(connection: Any, another: Any, work: str) -> None:
+    queue = Queue(work, Exchange(work), work)
+    connection.Producer().publish("x", exchange=queue.exchange, routing_key=work, declare=[queue])
     consumed(connection, queue, 1)
     connection.close()
     assert [message.payload for message in consumed(another, queue, 1)] == ["x"]
 
 
 @pytest.mark.timed
-def test_a_message_in_hand_stays_hidden_for_longer_than_its_time(shmq_broker: Broker) -> None:
-    options = {"url": shmq_broker.url, "visibility_timeout": 1.5}
-    queue = Queue("work", Exchange("work"), "work")
+def test_a_message_in_hand_stays_hidden_for_longer_than_its_time(broker: Broker, work: str) -> None:
+    options = {"url": broker.url, "visibility_timeout": 1.5}
+    queue = Queue(work, Exchange(work), work)
     with Connection(URL, transport_options=options) as holder, Connection(URL, transport_options=options) as other:
-        holder.Producer().publish("x", exchange=queue.exchange, routing_key="work", declare=[queue])
+        holder.Producer().publish("x", exchange=queue.exchange, routing_key=work, declare=[queue])
         [message] = consumed(holder, queue, 1)
         bound = queue(other.channel())
         Consumer(other.default_channel, [bound], on_message=lambda _: None).consume()
@@ -146,26 +160,28 @@ def test_a_message_in_hand_stays_hidden_for_longer_than_its_time(shmq_broker: Br
 
 
 @pytest.mark.timed
-def test_what_was_fetched_and_not_delivered_yet_stays_hidden_too(shmq_broker: Broker) -> None:
-    options = {"url": shmq_broker.url, "visibility_timeout": 1.5}
-    queue = Queue("work", Exchange("work"), "work")
+def test_what_was_fetched_and_not_delivered_yet_stays_hidden_too(broker: Broker, work: str) -> None:
+    options = {"url": broker.url, "visibility_timeout": 1.5}
+    queue = Queue(work, Exchange(work), work)
     with Connection(URL, transport_options=options) as holder, Connection(URL, transport_options=options) as other:
         for number in range(4):
-            holder.Producer().publish(number, exchange=queue.exchange, routing_key="work", declare=[queue])
+            holder.Producer().publish(number, exchange=queue.exchange, routing_key=work, declare=[queue])
         consumed(holder, queue, 1, prefetch=4)  # the others wait while this one is worked on
         Consumer(other.default_channel, [queue(other.channel())], on_message=lambda _: None).consume()
         with pytest.raises(socket.timeout):
             other.drain_events(timeout=4.0)
 
 
-def test_what_nobody_consumes_any_more_is_another_ones_and_is_given_back_once(connection: Any, another: Any) -> None:
-    queue = Queue("work", Exchange("work"), "work")
+def test_what_nobody_consumes_any_more_is_another_ones_and_is_given_back_once(
+    connection: Any, another: Any, work: str
+) -> None:
+    queue = Queue(work, Exchange(work), work)
     channel = connection.channel()
     found: list[Any] = []
     consumer = Consumer(channel, [queue], on_message=found.append)
     consumer.consume()
     for number in range(20):
-        connection.Producer().publish(number, exchange=queue.exchange, routing_key="work")
+        connection.Producer().publish(number, exchange=queue.exchange, routing_key=work)
     while not found:
         connection.drain_events(timeout=20)
     consumer.cancel()
@@ -175,24 +191,26 @@ def test_what_nobody_consumes_any_more_is_another_ones_and_is_given_back_once(co
     assert sorted(message.payload for message in found + others) == list(range(20))
 
 
-def test_a_queue_that_was_cancelled_is_consumed_again(connection: Any) -> None:
-    queue = Queue("work", Exchange("work"), "work")
+def test_a_queue_that_was_cancelled_is_consumed_again(connection: Any, work: str) -> None:
+    queue = Queue(work, Exchange(work), work)
     found: list[Any] = []
     consumer = Consumer(connection.channel(), [queue], on_message=found.append, no_ack=True)
     for number in range(3):
         consumer.consume()
-        connection.Producer().publish(number, exchange=queue.exchange, routing_key="work")
+        connection.Producer().publish(number, exchange=queue.exchange, routing_key=work)
         while len(found) <= number:
             connection.drain_events(timeout=20)
         consumer.cancel()
     assert [message.payload for message in found] == [0, 1, 2]
 
 
-def test_priorities_are_not_kept_and_that_is_said_once(connection: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_priorities_are_not_kept_and_that_is_said_once(
+    connection: Any, caplog: pytest.LogCaptureFixture, work: str
+) -> None:
     assert not connection.transport.implements.priorities
-    queue = Queue("work", Exchange("work"), "work", max_priority=9)
+    queue = Queue(work, Exchange(work), work, max_priority=9)
     for _ in range(2):
-        connection.Producer().publish(1, exchange=queue.exchange, routing_key="work", priority=5, declare=[queue])
+        connection.Producer().publish(1, exchange=queue.exchange, routing_key=work, priority=5, declare=[queue])
     assert caplog.text.count("which shmq does not keep") == 1
     assert len(consumed(connection, queue, 2)) == 2
 
@@ -237,34 +255,34 @@ def test_an_answer_finds_a_queue_that_only_the_asker_knows(connection: Any, anot
     assert found == ["42"]
 
 
-def test_a_queue_tells_how_many_wait_and_forgets_them(connection: Any) -> None:
+def test_a_queue_tells_how_many_wait_and_forgets_them(connection: Any, work: str) -> None:
     channel = connection.channel()
-    queue = Queue("work", Exchange("work"), "work")(channel)
+    queue = Queue(work, Exchange(work), work)(channel)
     for number in range(5):
-        connection.Producer().publish(number, exchange=queue.exchange, routing_key="work", declare=[queue])
+        connection.Producer().publish(number, exchange=queue.exchange, routing_key=work, declare=[queue])
     assert queue.queue_declare().message_count == 5
     assert queue.purge() == 5
     assert queue.queue_declare().message_count == 0
     assert queue.get() is None
 
 
-def test_a_deleted_queue_is_gone_with_what_it_held(connection: Any, shmq_broker: Broker) -> None:
+def test_a_deleted_queue_is_gone_with_what_it_held(connection: Any, broker: Broker, work: str) -> None:
     channel = connection.channel()
-    queue = Queue("work", Exchange("work"), "work")(channel)
-    connection.Producer().publish("x", exchange=queue.exchange, routing_key="work", declare=[queue])
-    with shmq.connect(shmq_broker.url) as mq:
-        assert "kombu-work" in mq.admin.topics
+    queue = Queue(work, Exchange(work), work)(channel)
+    connection.Producer().publish("x", exchange=queue.exchange, routing_key=work, declare=[queue])
+    with shmq.connect(broker.url) as mq:
+        assert f"kombu-{work}" in mq.admin.topics
         queue.delete()
-        assert "kombu-work" not in mq.admin.topics
+        assert f"kombu-{work}" not in mq.admin.topics
 
 
-def test_names_of_queues_may_hold_anything(connection: Any, shmq_broker: Broker) -> None:
+def test_names_of_queues_may_hold_anything(connection: Any, broker: Broker) -> None:
     queue = connection.SimpleQueue("mail@host.de/ä")
     queue.put("x")
     message = queue.get(timeout=10)
     message.ack()
     assert message.payload == "x"
-    with shmq.connect(shmq_broker.url) as mq:
+    with shmq.connect(broker.url) as mq:
         assert "kombu-mail%40host%2Ede%2F%C3%A4" in mq.admin.topics
 
 
