@@ -38,9 +38,15 @@ FOREIGN = [
 ]
 
 
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
 @pytest.fixture
-def connection(shmq_broker: Broker) -> Iterator[Any]:
-    with Connection("shmq://", transport_options={"url": shmq_broker.url}) as made:
+def connection(broker: Broker) -> Iterator[Any]:
+    with Connection("shmq://", transport_options={"url": broker.url}) as made:
         yield made
 
 
@@ -55,12 +61,12 @@ def test_an_envelope_needs_no_more_than_what_kombu_reads() -> None:
 
 
 def test_a_foreign_body_in_a_queue_becomes_a_dead_letter_and_the_others_come(
-    connection: Any, shmq_broker: Broker, caplog: pytest.LogCaptureFixture
+    connection: Any, broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = Queue("work", Exchange("work"), "work")
     channel = connection.channel()
     queue(channel).declare()
-    with shmq.connect(shmq_broker.url) as mq:
+    with shmq.connect(broker.url) as mq:
         for body in FOREIGN:
             mq.send("kombu-work", body)
         connection.Producer().publish("ours", exchange=queue.exchange, routing_key="work")
@@ -75,22 +81,22 @@ def test_a_foreign_body_in_a_queue_becomes_a_dead_letter_and_the_others_come(
         eventually(lambda: len(mq.admin.dlq("kombu-work")) == len(FOREIGN), "all are dead letters")
 
 
-def test_a_foreign_body_is_passed_over_where_a_message_is_asked_for(connection: Any, shmq_broker: Broker) -> None:
-    queue = connection.SimpleQueue("work")
-    with shmq.connect(shmq_broker.url) as mq:
-        mq.send("kombu-work", b"foreign")
+def test_a_foreign_body_is_passed_over_where_a_message_is_asked_for(connection: Any, broker: Broker) -> None:
+    queue = connection.SimpleQueue("asked")
+    with shmq.connect(broker.url) as mq:
+        mq.send("kombu-asked", b"foreign")
     queue.put("ours")
     bound = queue.queue(connection.channel())
     assert bound.get().payload == "ours"
     assert bound.get() is None
 
 
-def test_a_foreign_body_in_an_exchanges_log_is_passed_over(connection: Any, shmq_broker: Broker) -> None:
+def test_a_foreign_body_in_an_exchanges_log_is_passed_over(connection: Any, broker: Broker) -> None:
     news = Exchange("news", "fanout")
     found: list[Any] = []
     queue = Queue("reader", news, auto_delete=True)
     Consumer(connection.channel(), [queue], on_message=lambda m: found.append(m.payload), no_ack=True).consume()
-    with shmq.connect(shmq_broker.url) as mq:
+    with shmq.connect(broker.url) as mq:
         for body in FOREIGN:
             mq.send("kombu-x-news", body)
     connection.Producer().publish("ours", exchange=news, declare=[news])
@@ -100,13 +106,13 @@ def test_a_foreign_body_in_an_exchanges_log_is_passed_over(connection: Any, shmq
 
 
 def test_a_foreign_body_in_an_exchanges_log_is_passed_over_where_a_message_is_asked_for(
-    connection: Any, shmq_broker: Broker
+    connection: Any, broker: Broker
 ) -> None:
-    news = Exchange("news", "fanout")
-    queue = Queue("reader", news, auto_delete=True)(connection.channel())
+    news = Exchange("latest", "fanout")
+    queue = Queue("asker", news, auto_delete=True)(connection.channel())
     queue.declare()
-    with shmq.connect(shmq_broker.url) as mq:
-        mq.send("kombu-x-news", b"foreign")
+    with shmq.connect(broker.url) as mq:
+        mq.send("kombu-x-latest", b"foreign")
     connection.Producer().publish("ours", exchange=news, declare=[news])
     assert queue.get().payload == "ours"
     assert queue.get() is None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shmq.testing import Broker
+from tests.tables.rows import every_row
 from tests.tools.shell import Shell
 from tests.tools.store.conftest import MESSAGES
 
@@ -72,7 +73,7 @@ def test_an_error_says_how_many_lines_are_done_and_where_to_go_on(file: Path, ta
     assert error["hint"].startswith(f"the lines below 8 of {file} are done: --from-line 8 goes on there")
 
 
-@pytest.mark.parametrize("line", ["{}", "no json", '{"topic": 3}', "[]"])
+@every_row("line", ["{}", "no json", '{"topic": 3}', "[]"])
 def test_a_line_that_is_no_record_is_named_before_anything_is_sent(file: Path, target: Broker, line: str) -> None:
     lines = file.read_text().splitlines()
     lines[7] = line
