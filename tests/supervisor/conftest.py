@@ -105,10 +105,14 @@ class Served:
             self.process.stdout.close()
 
     def end(self) -> None:
-        """Whatever still runs ends."""
+        """Whatever still runs ends: in order, since a killed broker needs another one that takes away what it left."""
         if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+            self.process.terminate()
+            try:
+                self.process.wait(DEADLINE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
         look_at(self.text())
 
 
