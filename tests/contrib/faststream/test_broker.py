@@ -325,6 +325,7 @@ def test_stopping_waits_for_handlers_and_leaves_the_rest(shared: SharedBroker) -
         await stopping
         await broker.stop()
         assert done == ["a"]
+        await asyncio.to_thread(shared.broker.advance, 10.0)  # what was given back waits as long
         await broker.start()
         assert await begun.get() == "b"
         await broker.stop()
