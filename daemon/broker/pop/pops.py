@@ -38,6 +38,7 @@ from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 
 _TICK_MS = 1000  # what is due later than that is seen by the next tick
+_TOGETHER_MS = 20  # so many waits cost no more than that many looks at all of them
 _NONE = "NO_MESSAGE_IN_QUEUE"
 
 
@@ -139,10 +140,10 @@ class Pops(Part):
         topic = checked_topic(self._tables, self._groups, header)
         if self._state.catch_up(call.now_ms) and self._has_messages(header, topic, call.now_ms):
             return Answer(ext={"hasMsg": "true", "pollingFull": "false"})
-        refusal = self._hold(call, header, topic)
-        if refusal is None:
-            return None
-        is_full = refusal.code == Response.POLLING_FULL
+        held = self._hold(call, header, topic)
+        if held.held:
+            return held
+        is_full = held.code == Response.POLLING_FULL
         return Answer(ext={"hasMsg": "false", "pollingFull": str(is_full).lower()})
 
     def _has_messages(self, header: PopHeader, topic: Topic, now_ms: int) -> bool:
@@ -162,8 +163,8 @@ class Pops(Part):
 
     # -- waiting
 
-    def _hold(self, call: Call, header: PopHeader, topic: Topic) -> Answer | None:
-        """Let a request wait; an answer says why it cannot."""
+    def _hold(self, call: Call, header: PopHeader, topic: Topic) -> Answer:
+        """Let a request wait, or say why it cannot."""
         if header.poll_ms <= 0:
             return _nothing(header, Response.POLLING_TIMEOUT)
         if not self.waits.has_room(call.connection.connection_id):
@@ -172,7 +173,7 @@ class Pops(Part):
         kept = replace(call.command, body=b"")
         news = self._news(header, topic, call.now_ms)
         self.waits.add(HeldPop(call._replace(command=kept), header, until_ms, news))
-        return None
+        return Answer(held=True, effects=self._wake_for_waits(call.now_ms, until_ms))
 
     def _news(self, header: PopHeader, topic: Topic, now_ms: int) -> dict[int, int]:
         """Which offset of which queue would be news to a pop."""
@@ -230,8 +231,6 @@ class Pops(Part):
         if not self._state.catch_up(now_ms):
             return ()
         effects = self._run(now_ms)
-        for waiting in self.waits.due(now_ms):
-            effects += self._resume(waiting, now_ms, is_over=True)
         for waiting in self.waits.all():
             if waiting.header.is_ordered:  # the time of what blocks a queue may be over
                 effects += self._resume(waiting, now_ms)
@@ -247,9 +246,18 @@ class Pops(Part):
         for waiting in self.waits.all():
             if waiting.header.group in groups:  # the retry topic may be younger than the wait
                 effects += self._resume(waiting, now_ms)
+        for waiting in self.waits.due(now_ms):
+            effects += self._resume(waiting, now_ms, is_over=True)
         if is_more:
             return [*effects, self._alarm.set(now_ms, 1)]
-        return [*effects, *self._wake(now_ms)]
+        effects += self._wake(now_ms)
+        return [*effects, *self._wake_for_waits(now_ms, self.waits.next_until_ms)]
+
+    def _wake_for_waits(self, now_ms: int, until_ms: int | None) -> Sequence[Effect]:
+        """Ask to be woken when a wait is over, together with those that are over a little earlier."""
+        if until_ms is None or until_ms - now_ms >= _TICK_MS:
+            return ()
+        return self._alarm.set_by(now_ms, -(-until_ms // _TOGETHER_MS) * _TOGETHER_MS)
 
     def _wake(self, now_ms: int) -> Sequence[Effect]:
         """Ask to be woken for what comes again before the next tick."""

@@ -93,6 +93,11 @@ class PopWaits:
         """Return whose time is over."""
         return [waiting for waiting in self._waiting if waiting.until_ms <= now_ms]
 
+    @property
+    def next_until_ms(self) -> int | None:
+        """When the first of these times is over; None when nobody waits."""
+        return min((waiting.until_ms for waiting in self._waiting), default=None)
+
     def of_connection(self, connection_id: int) -> list[HeldPop]:
         """Return what a connection waits for."""
         if connection_id not in self._counts:

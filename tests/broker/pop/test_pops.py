@@ -13,6 +13,7 @@ from shmq.errors import BrokerBusy
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request, Response
 from tests.broker.pop.pop_client import INVISIBLE_MS, PopClient, messages_of
+from tests.tables.rows import every_row
 
 
 @pytest.fixture
@@ -196,6 +197,17 @@ def test_when_its_time_is_over_a_pop_is_answered_that_there_is_nothing(client: P
     assert client.replies.get(1) is None
     client.run(begin + 6000)
     assert [reply.code for reply in client.replies[1]] == [Response.POLLING_TIMEOUT]
+
+
+@every_row("wait_ms", [1, 50, 300, 999, 1000, 1500, 4980])
+def test_a_wait_ends_when_its_time_is_over_and_not_with_the_second(wide: PopClient, wait_ms: int) -> None:
+    begun_ms, before = wide.now_ms, len(wide.replies.get(1, ()))
+    assert wide.pop(pollTime=wait_ms) is None
+    assert wide.pop(pollTime=wait_ms + 100) is None
+    for over_ms, answered in ((wait_ms - 1, 0), (wait_ms + 20, 1), (wait_ms + 99, 1), (wait_ms + 120, 2)):
+        wide.run(begun_ms + over_ms)
+        answers = wide.replies.get(1, [])[before:]
+        assert [answer.code for answer in answers] == [Response.POLLING_TIMEOUT] * answered, over_ms
 
 
 def test_one_message_goes_to_one_of_those_who_wait_the_first(client: PopClient) -> None:
