@@ -28,7 +28,7 @@ from shmq.daemon.broker.groups.subscriptions import subscription_of
 from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import FlowControl
-from shmq.message import check_group, check_topic
+from shmq.message import check_group, check_topic, retry_topic
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData
 
 
@@ -158,7 +158,7 @@ class GroupRegistry:
                 group.agreement.adopt(member.subscription)
             self._settle(group, now_ms, change)
         if not beat.withoutSub:
-            self.version += _update_table(group.table, data.subscriptionDataSet)
+            self.version += _update_table(group, member, data.subscriptionDataSet)
 
     def _settle(self, group: ConsumerGroup, now_ms: int, change: Change) -> None:
         agreed = group.agreement.differs_since_ms is None
@@ -308,7 +308,7 @@ def _member_of(beat: HeartbeatData, data: ConsumerData, origin: Origin, now_ms: 
     return Member(
         beat.clientID,
         origin,
-        subscription_of(data.subscriptionDataSet),
+        subscription_of(data.groupName, data.subscriptionDataSet),
         now_ms,
         model=data.messageModel,
         shares_by_topic=origin.is_local or data.sharesByTopic is True,
@@ -321,22 +321,32 @@ def _reads_otherwise(member: Member, before: Member) -> bool:
     return now != then
 
 
-def _update_table(table: dict[str, SubscriptionData], entries: list[SubscriptionData]) -> bool:
+def _update_table(group: ConsumerGroup, member: Member, entries: list[SubscriptionData]) -> bool:
     """RocketMQ's rule: a newer entry replaces an older one, and what this heartbeat does not list is dropped.
+
+    But members of ours may read different topics: what another member reads is kept if it is of ours, or this one is.
+    Else each would drop what the other pulls, and both would be told again and again that they have not subscribed.
 
     Returns:
         Whether the table is another now.
     """
-    changed = False
+    table, changed = group.table, False
     for entry in entries:
         known = table.get(entry.topic)
         if known is None or entry.subVersion > known.subVersion:
             table[entry.topic] = entry
             changed = True
-    for topic in table.keys() - {entry.topic for entry in entries}:
+    gone = table.keys() - {entry.topic for entry in entries}
+    if gone:
+        others = [other for other in group.members.values() if other.client_id != member.client_id]
+        if any(other.shares_by_topic or member.shares_by_topic for other in others):
+            gone.discard(retry_topic(group.name))
+        for other in others:
+            if other.shares_by_topic or member.shares_by_topic:
+                gone -= other.subscription.keys()
+    for topic in gone:
         del table[topic]
-        changed = True
-    return changed
+    return changed or bool(gone)
 
 
 class Presence(NamedTuple):

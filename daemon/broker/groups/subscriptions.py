@@ -15,8 +15,8 @@ topics are a disagreement too: it is noticed here (`differs_since_ms`), and nobo
     anything else           refused                             refused
 
 "the same" and "superset" are judged against what the group currently wants of the topic: the tags of the update's
-newest side. A member that repeats what it has is never refused. Retry topics are the broker's own affair and are not
-compared.
+newest side. A member that repeats what it has is never refused. The group's own retry topic is the broker's affair and
+is not compared; that of another group is a topic like others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from shmq.errors import SubscriptionConflict
-from shmq.message import RETRY_PREFIX
+from shmq.message import retry_topic
 from shmq.protocol.body import SubscriptionData
 from shmq.words import tags_in
 
@@ -56,9 +56,9 @@ class Interest(NamedTuple):
 Subscription = Mapping[str, Interest]
 
 
-def subscription_of(entries: Iterable[SubscriptionData]) -> Subscription:
-    """Return the comparable form of what a heartbeat lists for one group."""
-    return {entry.topic: _interest(entry) for entry in entries if not entry.topic.startswith(RETRY_PREFIX)}
+def subscription_of(group: str, entries: Iterable[SubscriptionData]) -> Subscription:
+    """Return the comparable form of what a heartbeat lists for a group."""
+    return {entry.topic: _interest(entry) for entry in entries if entry.topic != retry_topic(group)}
 
 
 def _interest(entry: SubscriptionData) -> Interest:

@@ -130,7 +130,7 @@ class TcpGroups:
         if reads_retries(spec, self.registration.specs):
             retry_topics.append(retry_topic(spec.group))
         for topic in retry_topics:
-            retries = await self._queues(topic) if len(topic) <= TOPIC_BYTES_MAX else ()
+            retries = await self._retry_queues(topic) if len(topic) <= TOPIC_BYTES_MAX else ()
             sharers = await wire.questions.members(spec.group, topic, wire.timeout) if retries else []
             wanted += [wire.slot(queue, retry=True) for queue in self._allocate(sharers, client_id, retries)]
         return wanted, [wire.slot(queue) for queue in queues]
@@ -141,6 +141,13 @@ class TcpGroups:
         if route is None:
             return ()
         return route.readable
+
+    async def _retry_queues(self, topic: str) -> Sequence[MessageQueue]:
+        """As `_queues`; but a topic that was missing a moment ago is asked for again: it may be why we are here."""
+        names = self._wire.names
+        if names.routes.old(topic) is None:
+            await names.refresh(topic, timeout=self._wire.timeout)
+        return await self._queues(topic)
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
         """Say why a consumer has no queue."""

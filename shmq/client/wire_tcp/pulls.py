@@ -162,7 +162,8 @@ class GroupReader(TcpReader):
                 queue.restart(pulled.next_offset)
                 return
             queue.arrive(messages, pulled.next_offset, pulled.offset_max, generation)
-            lent = [message for message in messages if message.topic != self.spec.topic]
+            if queue.queue.topic != self.spec.topic:  # of a retry topic of the group
+                lent = [message for message in messages if message.topic != self.spec.topic]
             for message in lent:
                 queue.waiting.remove(message)
             self.changed.notify_all()

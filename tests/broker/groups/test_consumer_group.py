@@ -22,7 +22,7 @@ def member(text: str) -> Member:
     return Member(
         name,
         Origin(1, is_local=False, language=Language.PYTHON, version=409),
-        subscription_of(SubscriptionData(topic=topic) for topic in (*names, RETRY)),
+        subscription_of("g", (SubscriptionData(topic=topic) for topic in (*names, RETRY))),
         0,
         model=model,
         shares_by_topic=name.islower(),

@@ -223,6 +223,26 @@ def test_the_groups_table_follows_rocketmq(registry: GroupRegistry) -> None:
     assert {topic: entry.subVersion for topic, entry in group.table.items()} == {"t": 6}
 
 
+def test_the_groups_table_keeps_what_members_of_ours_read_and_what_others_read_beside_them(
+    registry: GroupRegistry,
+) -> None:
+    """Else a pull of one is refused after the heartbeat of the other, and both beat again and again."""
+    ours = consumer("g", "t", "%RETRY%g")
+    ours.sharesByTopic = True
+    registry.heartbeat(remote(1), beat("a", ours), 0)
+    (group,) = registry.consumer_groups()
+    registry.heartbeat(remote(2), beat("b", consumer("g", "u", "%RETRY%g")), 0)
+    registry.heartbeat(local(3), beat("c", consumer("g", "x")), 0)
+    registry.heartbeat(remote(1), beat("a", ours), 0)
+    assert group.table.keys() == {"t", "u", "x", "%RETRY%g"}
+    # Who reads a topic no more takes it along; of two clients of RocketMQ the last one decides.
+    registry.heartbeat(local(3), beat("c", consumer("g", "y")), 0)
+    assert group.table.keys() == {"t", "u", "y", "%RETRY%g"}
+    registry.leave(3, 0)
+    registry.heartbeat(remote(4), beat("d", consumer("g", "w", "%RETRY%g")), 0)
+    assert group.table.keys() == {"t", "w", "%RETRY%g"}
+
+
 def test_a_heartbeat_without_subscriptions_keeps_them(registry: GroupRegistry) -> None:
     registry.heartbeat(remote(1), beat("a", consumer("g", "t")), 0)
     bare = beat("a", consumer("g"))

@@ -11,11 +11,11 @@ GRACE_MS = 600_000
 
 
 def subscription(**topics: str) -> Subscription:
-    return subscription_of(SubscriptionData(topic=topic, subString=tags) for topic, tags in topics.items())
+    return subscription_of("g", (SubscriptionData(topic=topic, subString=tags) for topic, tags in topics.items()))
 
 
 def sql(text: str) -> Subscription:
-    return subscription_of([SubscriptionData(topic="t", subString=text, expressionType="SQL92")])
+    return subscription_of("g", [SubscriptionData(topic="t", subString=text, expressionType="SQL92")])
 
 
 @pytest.mark.parametrize("text", ["*", "", "  ", "||", "a || *"])
@@ -28,12 +28,14 @@ def test_order_and_blanks_of_tags_do_not_matter() -> None:
 
 
 def test_a_client_that_names_no_language_means_tags() -> None:
-    assert subscription_of([SubscriptionData(topic="t", subString="a", expressionType=None)]) == subscription(t="a")
+    assert subscription_of("g", [SubscriptionData(topic="t", subString="a", expressionType=None)]) == subscription(
+        t="a"
+    )
 
 
-def test_retry_topics_are_not_compared() -> None:
-    entries = [SubscriptionData(topic="t"), SubscriptionData(topic="%RETRY%g")]
-    assert subscription_of(entries) == subscription(t="*")
+def test_the_groups_own_retry_topic_is_not_compared_and_that_of_another_is() -> None:
+    entries = [SubscriptionData(topic="t"), SubscriptionData(topic="%RETRY%g"), SubscriptionData(topic="%RETRY%h")]
+    assert subscription_of("g", entries) == subscription(**{"t": "*", "%RETRY%h": "*"})
 
 
 @every_row(

@@ -183,3 +183,19 @@ def test_a_group_that_changes_its_way_gets_its_retries_in_the_new_one(
     (now,) = ways.values()
     with now() as second:
         come_again(broker, second, b"x", eventually)
+
+
+def test_the_retry_topic_of_another_group_is_a_topic_like_others(
+    broker: Broker, mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+) -> None:
+    mq.send(topic, b"x")
+    with mq.subscribe(topic, group=group) as orders:
+        take(orders, eventually).nack(after=1)
+        eventually(lambda: orders.lag() == 0)
+
+    broker.advance(2)
+    with mq.subscribe(f"%RETRY%{group}", group=f"{group}-watch") as watch:
+        found = take(watch, eventually)
+        assert found.body == b"x" and found.queue_id == 0
+        found.ack()
+        eventually(lambda: watch.lag() == 0)
