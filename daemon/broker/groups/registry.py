@@ -5,9 +5,10 @@ It is plain memory: the time is handed in, and connections are numbers.
     heartbeat of a new member, or with a changed subscription      the group has changed: its members are told
     unregister, connection gone, 120 s of silence (TCP only)       the group has changed: its members are told
 
-A local member lives exactly as long as its connection. Two kinds of members share one group: local ones, whose tags of
-a topic must agree (`subscriptions.GroupAgreement`), and TCP ones, for which RocketMQ's rule holds: the last heartbeat
-decides what the group's table says. Their disagreement is counted and reported, never refused.
+A local member lives exactly as long as its connection. The tags that local members want of a topic must agree
+(`subscriptions.GroupAgreement`); the disagreement of a TCP member is counted and reported, never refused. Ways of
+reading that take messages from others are refused to all clients of ours (`check_way`). What the group's table says is
+decided by the last heartbeat, as at RocketMQ, but for what other members read where clients of ours are concerned.
 
 Among whom the queues of a topic are divided, and where a group's retries lie: `consumer_group.py`.
 
@@ -338,12 +339,10 @@ def _update_table(group: ConsumerGroup, member: Member, entries: list[Subscripti
             changed = True
     gone = table.keys() - {entry.topic for entry in entries}
     if gone:
-        others = [other for other in group.members.values() if other.client_id != member.client_id]
-        if any(other.shares_by_topic or member.shares_by_topic for other in others):
-            gone.discard(retry_topic(group.name))
+        others = (other for other in group.members.values() if other.client_id != member.client_id)
         for other in others:
             if other.shares_by_topic or member.shares_by_topic:
-                gone -= other.subscription.keys()
+                gone -= {retry_topic(group.name), *other.subscription}
     for topic in gone:
         del table[topic]
     return changed or bool(gone)

@@ -1,12 +1,12 @@
 """When two subscriptions of one group agree, and what happens when they do not.
 
-Local members of a group may read different topics: they divide a topic's queues among those that read it. RocketMQ's
-rule, by which everybody divides everything, applies as soon as a TCP member is in the group.
+Members of ours may read different topics: they divide a topic's queues among those that read it. Clients of RocketMQ
+divide every topic that they read among all that the broker names to them (`consumer_group.py`).
 
-A group divides the queues of a topic among the members that read the topic. A member that wants other tags of it than
-the others silently loses messages, so a local member whose tags differ is refused; which topics a member reads is its
-own affair. TCP members divide the queues of every topic among all members, so with one of them in the group different
-topics are a disagreement too: it is noticed here (`differs_since_ms`), and nobody is refused for it. Per topic:
+A member that wants other tags of a topic than the others silently loses messages, so a local member whose tags differ
+is refused; which topics a member reads is its own affair. RocketMQ wants all members of a group to read the same
+topics, so with one of its clients in the group different topics are a disagreement too: it is noticed here
+(`differs_since_ms`), and no member is refused for it. Per topic:
 
     joins with              while all agree                     while members differ (a rolling update is under way)
     the same                accepted                            accepted
@@ -162,7 +162,7 @@ class GroupAgreement:
         """Look at the subscriptions of all members after one came, changed or left.
 
         Args:
-            same_topics: whether members that read different topics disagree, as they do beside a TCP member.
+            same_topics: whether members that read different topics disagree, as beside a client of RocketMQ.
         """
         subscriptions = list(present)
         read = {topic for subscription in subscriptions for topic in subscription}

@@ -25,10 +25,13 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture
-def other(broker: Broker, transport: str) -> Iterator[shmq.Connection]:
-    """A connection over the other transport."""
-    with shmq.connect(url_of(broker, "tcp" if transport == "shm" else "shm"), timeout=60.0) as connection:
+@pytest.fixture(params=["the same transport", "the other one"])
+def beside(request: pytest.FixtureRequest, broker: Broker, transport: str) -> Iterator[shmq.Connection]:
+    """A second connection, over each transport."""
+    other = {"shm": "tcp", "tcp": "shm"}[transport]
+    with shmq.connect(
+        url_of(broker, transport if request.param == "the same transport" else other), timeout=60.0
+    ) as connection:
         yield connection
 
 
@@ -64,19 +67,15 @@ def come_again(broker: Broker, subscription: Any, body: bytes, eventually: Event
     message.ack()
 
 
-@pytest.mark.parametrize("where", ["the same transport", "the other one"])
 def test_a_retry_does_not_wait_for_a_member_that_reads_something_else(
     broker: Broker,
     mq: shmq.Connection,
-    connect: Connect,
-    other: shmq.Connection,
+    beside: shmq.Connection,
     topic: str,
     payments: str,
     group: str,
-    where: str,
     eventually: Eventually,
 ) -> None:
-    beside = connect() if where == "the same transport" else other
     with beside.subscribe(payments, group=group), mq.subscribe(topic, group=group) as orders:
         mq.send(topic, b"x")
         take(orders, eventually).nack(after=1)
@@ -120,11 +119,9 @@ def test_one_connection_is_a_member_of_a_group_in_one_model(
         assert refused.value.hint
 
 
-@pytest.mark.parametrize("where", ["the same transport", "the other one"])
 def test_one_group_is_consumed_in_one_model(
-    mq: shmq.Connection, connect: Connect, other: shmq.Connection, topic: str, group: str, where: str
+    mq: shmq.Connection, beside: shmq.Connection, topic: str, group: str
 ) -> None:
-    beside = connect() if where == "the same transport" else other
     for first, second in (("broadcasting", "clustering"), ("clustering", "broadcasting")):
         with (
             beside.subscribe(topic, group=group, model=first),
@@ -133,19 +130,15 @@ def test_one_group_is_consumed_in_one_model(
             mq.subscribe(topic, group=group, model=second)
 
 
-@pytest.mark.parametrize("where", ["the same transport", "the other one"])
 def test_members_that_read_queues_and_simple_consumers_do_not_share_a_topic_of_a_group(
     broker: Broker,
     mq: shmq.Connection,
-    connect: Connect,
-    other: shmq.Connection,
+    beside: shmq.Connection,
     topic: str,
     payments: str,
     group: str,
-    where: str,
     eventually: Eventually,
 ) -> None:
-    beside = connect() if where == "the same transport" else other
     with (
         beside.subscribe(topic, group=group),
         pytest.raises(SubscriptionConflict, match=f'reads the queues of topic "{topic}", this member takes'),
