@@ -104,7 +104,7 @@ enum shmq_status {
 
 enum shmq_read_only_reason {
     SHMQ_WRITABLE = 0,
-    SHMQ_READ_ONLY_FLUSH_FAILED = 1,
+    SHMQ_READ_ONLY_FLUSH_FAILED = 1, /* or the file system was mounted read-only, as nothing could be flushed then */
     SHMQ_READ_ONLY_POISONED = 2,  /* SHMQ_DEATHS_MAX lock holders died in a row without one commit */
     SHMQ_READ_ONLY_STOPPED_HOLDER = 3,
     SHMQ_READ_ONLY_DISK_FULL = 4,

@@ -225,8 +225,9 @@ static inline uint32_t shmq_append_bytes(const struct shmq_spec *spec)
 /* record.c: shmq_record_encode where the size is known already, and when a message without a time of its own was born */
 void shmq_record_lay(uint8_t *out, const struct shmq_spec *spec, uint32_t record_bytes, uint64_t now_ms,
                      struct shmq_patch *patch);
-/* mapping.c */
-struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position);
+/* mapping.c: the file that holds a position, to store into it; the first one only if this process has mapped it so */
+struct shmq_mapping *shmq_mapping_cached_writable(const struct shmq_store *store, uint64_t log_position);
+struct shmq_mapping *shmq_mapping_get_writable(struct shmq_store *store, uint64_t log_position);
 void shmq_mapping_populate(const struct shmq_store *store, struct shmq_mapping *mapping, uint64_t log_position,
                            uint64_t bytes);
 

@@ -33,7 +33,7 @@ static const char *const meanings[] = {
 
 static const char *const read_only_reasons[] = {
     [SHMQ_WRITABLE] = "this process mapped it read-only",
-    [SHMQ_READ_ONLY_FLUSH_FAILED] = "a flush failed; restart the broker, it recovers from the disk",
+    [SHMQ_READ_ONLY_FLUSH_FAILED] = "the disk refused to write; repair it and restart the broker, it recovers from the disk",
     [SHMQ_READ_ONLY_POISONED] = "several lock holders died in a row",
     [SHMQ_READ_ONLY_STOPPED_HOLDER] = "a stopped process holds the append lock",
     [SHMQ_READ_ONLY_DISK_FULL] = "the disk is full",

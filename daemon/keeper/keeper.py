@@ -20,6 +20,7 @@ from shmq.daemon.keeper.catalog import Catalog
 from shmq.daemon.keeper.damages import DamageKeeper
 from shmq.daemon.keeper.dead_queues import DeadQueues
 from shmq.daemon.keeper.figures import KeeperFigures
+from shmq.daemon.keeper.file_system import FileSystemWatch
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.index import IndexKeeper
@@ -36,6 +37,7 @@ from shmq.shm.counters import Counters, LooseCounters
 from shmq.shm.signal_event import SignalEvent
 from shmq.store.atomic import sync_directory
 from shmq.store.consumequeue import Queue
+from shmq.store.mounts import mounted_at
 from shmq.store.quarantine import Quarantine
 from shmq.store.scrub_state import ScrubState
 
@@ -91,6 +93,8 @@ class Keeper:
             store, keeper_store, files, self._units, self._index, counters, on_table_removed=save, log=log
         )
         self._watchdog = Watchdog(store, keeper_store, lease_seconds=options.lease_ms / 1000, log=log)
+        root = str(files.layout.root)
+        self._file_system = FileSystemWatch(keeper_store, lambda: mounted_at(root), log)
         self._mark_at = self._watch_at = 0.0
         self._seen_end, self.rounds = -1, 0
         self._read_only = store.read_only
@@ -158,6 +162,7 @@ class Keeper:
         if now >= self._watch_at:
             self._watch_at = now + _WATCH_SECONDS
             self._watchdog.round(now)
+            self._file_system.round(now)
             self._log.tick()
             self._tell_read_only()
         return busy or self._marks.is_syncing

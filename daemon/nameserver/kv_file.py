@@ -14,7 +14,7 @@ from typing import Any
 from shmq.daemon.nameserver.key_values import Table
 from shmq.errors import CorruptionError, StoreError
 from shmq.shm.access import Access
-from shmq.store.atomic import write_atomically
+from shmq.store.atomic import cure_of, write_atomically
 from shmq.store.fastjson import dumps, loads
 
 _TABLE = "configTable"
@@ -62,9 +62,7 @@ class KeyValueFile:
             self._path.parent.mkdir(mode=self._access.directory_mode, parents=True, exist_ok=True)
             write_atomically(self._path, content, mode=self._access.read_mode, gid=self._access.gid, backup=True)
         except OSError as error:
-            raise StoreError(
-                f"the KV configuration cannot be kept: {error.strerror}", hint="free disk space"
-            ) from error
+            raise StoreError(f"the KV configuration cannot be kept: {error.strerror}", hint=cure_of(error)) from error
 
 
 def _parsed(path: Path) -> Table:

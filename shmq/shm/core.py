@@ -220,7 +220,7 @@ __all__ = [
 # enum shmq_read_only_reason: the number in the segment, and the words of every message about it.
 READ_ONLY_REASONS = {
     0: "writable",
-    1: "a flush failed",
+    1: "the disk refused to write",
     2: "too many lock holders died in a row",
     3: "a stopped process holds the append lock",
     4: "the disk is full",

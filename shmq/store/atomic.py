@@ -7,8 +7,18 @@ file is never the only one.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+
+_CURES = {
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free disk space, or raise the quota",
+    errno.EROFS: "see dmesg, repair the file system, mount it again and restart the broker",
+    errno.EIO: "see dmesg and smartctl -a: the disk fails",
+    errno.EACCES: "fix the owner and mode",
+    errno.EPERM: "fix the owner and mode, or the immutable flag (lsattr)",
+}
 
 
 def sync_directory(directory: Path) -> None:
@@ -18,6 +28,11 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def cure_of(error: OSError) -> str:
+    """Return what to do about a file that the system refused to write."""
+    return _CURES.get(error.errno or 0, "dmesg tells more")
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int, gid: int = -1, backup: bool = False) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP
 from shmq.errors import CorruptionError, StoreError
-from shmq.store.atomic import write_atomically
+from shmq.store.atomic import cure_of, write_atomically
 from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
 from shmq.store.seal import SEAL_KEY, is_sealed, sealed
@@ -252,7 +252,7 @@ class ConfigFiles:
         try:
             write_atomically(path, sealed(text), mode=access.read_mode, gid=access.gid, backup=True)
         except OSError as error:
-            raise StoreError(f"{path} cannot be written: {error.strerror}", hint="free disk space") from error
+            raise StoreError(f"{path} cannot be written: {error.strerror}", hint=cure_of(error)) from error
         self._raw[name] = content
         self.written |= 1 << list(_TABLE_OF).index(name)
         return True

@@ -27,8 +27,9 @@ def check_file_system(case: Case) -> Iterator[Finding]:
         return
     text, kind = f"store {case.store_path} on {mount.kind}, mounted at {mount.path}", mount.kind
     figures = {"kind": kind, "mount": mount.path, "options": list(mount.options)}
-    if "ro" in mount.options:
-        yield fail("store.file_system", f"{text}: read-only", f"mount -o remount,rw {mount.path}", **figures)
+    if mount.is_read_only:
+        fix = f"dmesg; umount {mount.path}; fsck, if an error made it so; mount {mount.path}"
+        yield fail("store.file_system", f"{text}: read-only", fix, **figures)
     elif kind in _NETWORK or kind.startswith("fuse"):
         fix = "put the store on a local disk: shmq serve --store DIRECTORY"
         yield warn("store.file_system", f"{text}: mapped files and locks are not safe there", fix, **figures)

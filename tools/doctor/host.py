@@ -11,18 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from shmq.store.mounts import MOUNTS, Mount, mount_of
+
 _READ_BYTES_MAX = 1 << 20
 _CONTAINER_GROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")
 UNLIMITED = -1
-
-
-@dataclass(frozen=True)
-class Mount:
-    """One mounted file system."""
-
-    path: str
-    kind: str
-    options: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -67,17 +60,7 @@ class Host:
 
     def mount_of(self, path: str) -> Mount | None:
         """Return the file system that holds an absolute path, None when the kernel does not say."""
-        best: Mount | None = None
-        for line in self.text("/proc/self/mountinfo").splitlines():
-            fields = line.split(" ")
-            if "-" not in fields:
-                continue
-            at, kind = _unescaped(fields[4]), fields[fields.index("-") + 1]
-            if path == at or path.startswith(at.rstrip("/") + "/"):
-                options = (*fields[5].split(","), *fields[-1].split(","))
-                if best is None or len(at) >= len(best.path):
-                    best = Mount(at, kind, options)
-        return best
+        return mount_of(path, self.text(MOUNTS))
 
     @property
     def is_container(self) -> bool:
@@ -88,8 +71,3 @@ class Host:
             or self.exists("/run/.containerenv")
             or any(name in groups for name in _CONTAINER_GROUPS)
         )
-
-
-def _unescaped(text: str) -> str:
-    """Mount points carry blanks as octal escapes."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

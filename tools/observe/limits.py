@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from shmq.shm.segment import SHM_DIRECTORY
+from shmq.store.mounts import mounted_at
 from shmq.tools.observe.snapshot import Disk, Memory
 
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -91,7 +92,7 @@ def collect_disk(path: str, marks: tuple[int, int, int]) -> Disk:
 
     Percentages as the keeper counts them: what is used of all blocks.
     """
-    disk = os.statvfs(path)
+    disk, mount = os.statvfs(path), mounted_at(path)
     size, used = disk.f_blocks * disk.f_frsize, (disk.f_blocks - disk.f_bfree) * disk.f_frsize
     warn, force, refuse = marks
     return Disk(
@@ -103,5 +104,5 @@ def collect_disk(path: str, marks: tuple[int, int, int]) -> Disk:
         warn_percent=warn,
         force_percent=force,
         refuse_percent=refuse,
-        writable=not disk.f_flag & os.ST_RDONLY,
+        writable=not (disk.f_flag & os.ST_RDONLY or (mount is not None and mount.is_read_only)),
     )

@@ -1,7 +1,8 @@
 /* Mapped CommitLog files of this process: a small cache, reference counts, and page tables filled ahead of the writer.
  *
  * A file is mapped whole and never unmapped while a view of it lives; retention unlinks names, so a mapping stays
- * readable after its file is gone from the directory. Nothing here is shared between processes.
+ * readable after its file is gone from the directory. Nothing here is shared between processes. Where the file may not be
+ * opened for writing, because its file system was mounted read-only after an error, it is mapped for reading only.
  *
  * Processes that run all day (bridge and keeper) drop their page-table entries more than 32 MiB behind the log end once
  * a second: the bytes stay in the file, but the entries count as their memory.
@@ -44,17 +45,17 @@ void shmq_mapping_release(struct shmq_mapping *mapping)
     }
 }
 
-static int open_file(const struct shmq_store *store, uint64_t base)
+static int open_file(const struct shmq_store *store, uint64_t base, bool writable)
 {
     char path[1400];
     /* The width is a bound: shared memory may have lost its final zero since it was checked. */
     snprintf(path, sizeof path, "%.1023s/commitlog/%020" PRIu64, store->head->store_path, base);
-    return store->io->open(path, store->writable ? O_RDWR : O_RDONLY);
+    return store->io->open(path, writable ? O_RDWR : O_RDONLY);
 }
 
-static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base)
+static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base, bool writable)
 {
-    int fd = open_file(store, base);
+    int fd = open_file(store, base, writable);
     if (fd < 0) {
         return NULL;
     }
@@ -64,10 +65,10 @@ static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base)
     if (store->io->file_bytes(fd, &bytes) != 0 || bytes != store->sizes.file_bytes) {
         errno = EUCLEAN;
     } else if ((mapping = calloc(1, sizeof *mapping)) != NULL) {
-        mapping->data = store->io->map(fd, 0, bytes, store->writable);
+        mapping->data = store->io->map(fd, 0, bytes, writable);
         mapping->base = base;
         mapping->bytes = bytes;
-        mapping->writable = store->writable;
+        mapping->writable = writable;
         mapping->fd = fd;
         mapping->io = store->io;
         atomic_init(&mapping->references, 1);
@@ -82,24 +83,22 @@ static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base)
     return NULL;
 }
 
-struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position)
+static struct shmq_mapping *cached(const struct shmq_store *store, uint64_t log_position)
 {
     uint64_t number = log_position / store->sizes.file_bytes;
     struct shmq_mapping *mapping = store->mappings[number % SHMQ_MAPPING_CACHE];
     return mapping != NULL && mapping->base == number * store->sizes.file_bytes ? mapping : NULL;
 }
 
-struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position)
+struct shmq_mapping *shmq_mapping_cached_writable(const struct shmq_store *store, uint64_t log_position)
 {
-    struct shmq_mapping *mapping = shmq_mapping_cached(store, log_position);
-    if (mapping != NULL) {
-        return mapping;
-    }
-    uint64_t number = log_position / store->sizes.file_bytes;
-    mapping = map_file(store, number * store->sizes.file_bytes);
-    if (mapping == NULL) {
-        return NULL;
-    }
+    struct shmq_mapping *mapping = cached(store, log_position);
+    return mapping != NULL && mapping->writable ? mapping : NULL;
+}
+
+/* Takes the place of what the cache has for that file number. */
+static struct shmq_mapping *cache(struct shmq_store *store, struct shmq_mapping *mapping)
+{
     /* Files that retention has deleted give their blocks back only when nobody maps them. */
     uint64_t begin = shmq_load_acquire(&store->log->begin);
     for (size_t i = 0; i < SHMQ_MAPPING_CACHE; i++) {
@@ -108,11 +107,35 @@ struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_pos
             store->mappings[i] = NULL;
         }
     }
-    struct shmq_mapping **place = &store->mappings[number % SHMQ_MAPPING_CACHE];
+    struct shmq_mapping **place = &store->mappings[mapping->base / store->sizes.file_bytes % SHMQ_MAPPING_CACHE];
     if (*place != NULL) {
         shmq_mapping_release(*place);
     }
     *place = mapping;
+    return mapping;
+}
+
+struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position)
+{
+    const uint64_t base = log_position - log_position % store->sizes.file_bytes;
+    struct shmq_mapping *mapping = cached(store, log_position);
+    if (mapping == NULL) {
+        mapping = map_file(store, base, store->writable);
+        if (mapping == NULL && store->writable && errno == EROFS) {
+            mapping = map_file(store, base, false);
+        }
+        mapping = mapping != NULL ? cache(store, mapping) : NULL;
+    }
+    return mapping;
+}
+
+struct shmq_mapping *shmq_mapping_get_writable(struct shmq_store *store, uint64_t log_position)
+{
+    struct shmq_mapping *mapping = shmq_mapping_cached_writable(store, log_position);
+    if (mapping == NULL) {
+        mapping = map_file(store, log_position - log_position % store->sizes.file_bytes, true);
+        mapping = mapping != NULL ? cache(store, mapping) : NULL;
+    }
     return mapping;
 }
 
@@ -136,7 +159,7 @@ static void populate_write(const struct shmq_store *store, const struct shmq_map
 static void populate_piece(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
                            uint64_t bytes)
 {
-    const int fd = open_file(store, mapping->base);
+    const int fd = open_file(store, mapping->base, true);
     uint8_t *pages = fd < 0 ? NULL : mapping->io->map(fd, from, bytes, true);
     if (pages != NULL) {
         (void)mapping->io->populate(pages, bytes, SHMQ_POPULATE_WRITE);

@@ -51,7 +51,7 @@ static enum shmq_status evict(struct shmq_store *store)
 {
     struct shmq_claim *claim = &store->log->claim;
     uint64_t position = claim->log_position, bytes = claim->bytes;
-    struct shmq_mapping *mapping = shmq_mapping_cached(store, position);
+    struct shmq_mapping *mapping = shmq_mapping_cached_writable(store, position);
     if (mapping == NULL) {
         return SHMQ_SYSTEM;
     }
@@ -103,7 +103,7 @@ static enum shmq_status claim_end(struct shmq_store *store, uint64_t deadline_ns
             shmq_claim_wake(store);
             return status;
         }
-        if (shmq_mapping_get(store, position) == NULL) {
+        if (shmq_mapping_get_writable(store, position) == NULL) {
             return SHMQ_SYSTEM;
         }
     }

@@ -71,7 +71,7 @@ static enum shmq_status place_get(struct shmq_store *store, uint64_t position, u
         shmq_ring_keeper(store);
         return SHMQ_LOG_FULL;
     }
-    *mapping = shmq_mapping_get(store, position);
+    *mapping = shmq_mapping_get_writable(store, position);
     return *mapping != NULL ? SHMQ_OK : SHMQ_SYSTEM;
 }
 

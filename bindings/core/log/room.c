@@ -41,7 +41,7 @@ static enum shmq_status place_find(struct shmq_store *store, struct shmq_commit 
         if (end >= allocated) {
             return SHMQ_LOG_FULL;
         }
-        struct shmq_mapping *mapping = commit->mapping = shmq_mapping_cached(store, end);
+        struct shmq_mapping *mapping = commit->mapping = shmq_mapping_cached_writable(store, end);
         if (mapping == NULL) {
             return SHMQ_SYSTEM;
         }
@@ -132,7 +132,7 @@ static enum shmq_status room_make(struct shmq_store *store, enum shmq_status mis
         return space_wait(store, commit->log_position, deadline_ns);
     }
     if (missing == SHMQ_SYSTEM) {
-        return shmq_mapping_get(store, commit->log_position) != NULL ? SHMQ_OK : SHMQ_SYSTEM;
+        return shmq_mapping_get_writable(store, commit->log_position) != NULL ? SHMQ_OK : SHMQ_SYSTEM;
     }
     return shmq_frames_grow_once(store, missing, grown);
 }
@@ -143,7 +143,7 @@ static enum shmq_status room_make(struct shmq_store *store, enum shmq_status mis
 static void touch_for_store(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t position,
                             uint64_t bytes)
 {
-    if (shmq_has_sync(store) && mapping->writable) {
+    if (shmq_has_sync(store)) {
         const uint64_t first = position - mapping->base, last = first + bytes + SHMQ_RECORD_BLANK_BYTES - 1;
         (void)__atomic_fetch_or(mapping->data + first, 0, __ATOMIC_RELAXED);
         if (last / SHMQ_PAGE_BYTES != first / SHMQ_PAGE_BYTES && last < mapping->bytes) {
@@ -158,7 +158,7 @@ enum shmq_status shmq_room_enter(struct shmq_store *store, struct shmq_commit *c
     bool grown = false;
     for (;;) {
         uint64_t end = atomic_load_explicit(&log->end, memory_order_relaxed);
-        struct shmq_mapping *mapping = shmq_mapping_cached(store, end);
+        struct shmq_mapping *mapping = shmq_mapping_cached_writable(store, end);
         if (mapping != NULL) {
             shmq_mapping_populate(store, mapping, end, commit->bytes);
             touch_for_store(store, mapping, end, commit->bytes);

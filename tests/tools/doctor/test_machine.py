@@ -8,7 +8,6 @@ import pytest
 from shmq.tools.doctor import clock, machine, namespaces
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, worst
-from shmq.tools.doctor.host import Host, Mount
 
 MiB = 1 << 20
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
@@ -61,14 +60,6 @@ def test_swap_is_told_unless_the_mount_excludes_it(case_on: Callable[..., Case])
         mounts = MOUNTS.format(kind="tmpfs", options=options)
         case = case_on({"/proc/self/mountinfo": mounts, "/proc/swaps": swaps})
         assert words in shm(case, size=1000 * MiB, free=900 * MiB).text
-
-
-def test_the_longest_mount_point_holds_a_path(case_on: Callable[..., Case]) -> None:
-    host = case_on({"/proc/self/mountinfo": MOUNTS.format(kind="tmpfs", options="")}).host
-    assert host.mount_of("/mnt/with blank/store") == Mount("/mnt/with blank", "nfs4", ("rw", "rw"))
-    mount = host.mount_of("/dev/shmoo")
-    assert mount is not None and mount.path == "/"
-    assert Host().mount_of("/dev/shm") is not None
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def _break_the_disk(broker: Broker) -> None:
                 pytest.skip(f"this process may not trace others: {line}")
             with broker.connect() as mq:
                 mq.producer().send("t", b"not flushed")
-                finding, _ = reported(broker.url, of("store", CRITICAL, "a flush failed"))
+                finding, _ = reported(broker.url, of("store", CRITICAL, "the disk refused to write"))
             assert "shmq stop; shmq serve" in finding.do
         finally:
             tracer.terminate()
