@@ -47,11 +47,11 @@ from shmq.daemon.broker.sends.retry_moves import RetryMoves
 from shmq.daemon.broker.sends.send_back import SendBack
 from shmq.daemon.broker.sends.sends import Sends
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.slave import slave_refusals
 from shmq.daemon.broker.statistics.figures import BrokerFigures, Figures, NoFigures, end_transaction_counted
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.statistics.statistics import Statistics
 from shmq.daemon.broker.statistics.traffic import Traffic
+from shmq.daemon.broker.table_changes import saved_changes, slave_refusals
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.delay import DelayService
 from shmq.daemon.broker.timers.timers import TimerService
@@ -121,6 +121,7 @@ class Broker(Dispatch):
         ]
         for part in [*silent, *self._parts]:
             self._handlers |= part.handlers()
+        self._handlers |= saved_changes(self._handlers, tables.check_savable)
         if self._is_slave:
             self._serve_as_slave()
         end_transaction_counted(self._handlers, self._figures)

@@ -234,6 +234,9 @@ class StoreState(Clock, Protocol):
     def disk(self) -> DiskRoom:
         """Return how much room the store's disk has."""
 
+    def check_savable(self) -> None:
+        """Raise a StoreError where the disk takes no change of the tables."""
+
 
 class ClientSlots(Protocol):
     """The slots of local clients."""

@@ -7,7 +7,7 @@ import pytest
 
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
-from shmq.errors import SegmentFull, TopicNotFound
+from shmq.errors import SegmentFull, StoreError, TopicNotFound
 from shmq.shm.unit import Unit
 from tests.broker.memory_log import MemoryLog
 
@@ -36,6 +36,7 @@ class MemoryTables:
         self.settings: dict[int, bytes] = {}
         self.queue_bytes: dict[int, int] = {}
         self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0)
+        self.unsavable = ""  # why nothing can be saved
         self.queue_count = 0
         self.freed: list[int] = []
         self.taken: dict[int, int] = {}
@@ -213,6 +214,10 @@ class MemoryTables:
 
     def disk(self) -> DiskRoom:
         return DiskRoom(1 << 30, 1 << 28, 3 << 28)
+
+    def check_savable(self) -> None:
+        if self.unsavable:
+            raise StoreError(self.unsavable)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         free = [slot for slot in range(self.client_max) if slot not in self.clients]

@@ -7,6 +7,7 @@ tables change. An offset slot, once seen, stays that of its group and of its ent
 stands for it here says of which of the entry's queues.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,11 +20,13 @@ from shmq.shm.access import Access
 from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_died
 from shmq.shm.instance import Instance
 from shmq.shm.unit import Unit, tag_codes_of, units_of
+from shmq.store.atomic import cure_of
 
 _CLIENT_FREE = 0  # enum shmq_client_state
 _AGAIN = "try again in a second: the store keeper frees what deleted topics had; shmq health says if it does not"
 _GROUP_SHIFT = 32  # in the second word of `offset_counts`
 _QUEUE_SHIFT = 32  # in the number of a slot
+_PROBE = bytes(4096)  # a block
 _END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
@@ -245,6 +248,21 @@ class StoreTables:
             raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
         used_blocks = disk.f_blocks - disk.f_bfree
         return DiskRoom(disk.f_blocks * disk.f_frsize, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+
+    def check_savable(self) -> None:
+        # By trying: a file system that met an error of its disk calls itself writable (shmq.store.mounts).
+        directory = os.path.join(self._instance.store_path, "config")
+        try:
+            descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, _PROBE)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise StoreError(
+                    f"nothing was changed, as it cannot be saved in {directory}: {error.strerror}", hint=cure_of(error)
+                ) from error
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._tables.client_put(pid, start, role)

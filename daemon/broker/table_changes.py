@@ -1,0 +1,48 @@
+"""The requests that change topics and groups, and when they are refused whatever they ask for.
+
+    on a slave                          a topic or a group is the master's to change, and its slaves copy it
+    where nothing can be saved          the tables are in shared memory, and the keeper saves them within 0.1 s: what
+                                        the disk does not take now would be gone after a restart
+
+Sends need no rule here. The log of a slave takes none, whoever asks, and its refusal has the code that RocketMQ's
+producers know: 14, service not available.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.errors import RemoteError
+from shmq.protocol.codes import Request, Response
+
+_CHANGES = (
+    Request.UPDATE_AND_CREATE_TOPIC,
+    Request.UPDATE_AND_CREATE_TOPIC_LIST,
+    Request.DELETE_TOPIC_IN_BROKER,
+    Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    Request.DELETE_SUBSCRIPTIONGROUP,
+)
+_WHY = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+
+
+def slave_refusals() -> Mapping[int, Handler]:
+    """Return the handlers that a slave has in place of a master's."""
+    return dict.fromkeys(map(int, _CHANGES), _refuse)
+
+
+def _refuse(_call: Call) -> NoReturn:
+    raise RemoteError(Response.SYSTEM_ERROR, _WHY)
+
+
+def saved_changes(handlers: Mapping[int, Handler], check_savable: Callable[[], None]) -> Mapping[int, Handler]:
+    """Return the handlers of these requests, each preceded by the check."""
+    return {int(code): _after(check_savable, handlers[code]) for code in _CHANGES}
+
+
+def _after(check: Callable[[], None], handler: Handler) -> Handler:
+    def handle(call: Call) -> Answer | None:
+        check()
+        return handler(call)
+
+    return handle
