@@ -15,9 +15,9 @@ Invariants:
     embedded broker's list is complete instead.
  4. The embedded broker never expires, and nobody else speaks for its name and id.
  5. A refused claim changes nothing.
- 6. While a broker is a member, no other address takes its id with an older epoch (`Version.state`), and no other host
-    with the same one. A newer epoch is a master's that was elected or promoted: the one before may be gone without a
-    word, and its connection stay open for as long as nobody notices.
+ 6. While a broker is a member, no other address takes its id with the same epoch (`Version.state`) or an older one, and
+    no other host its address. A newer epoch is a master's that was elected or promoted: the one before may be gone
+    without a word, and its connection stay open for as long as nobody notices.
 """
 
 from collections.abc import Iterator, Mapping
@@ -86,7 +86,7 @@ class Registry:
         for member in members.values():
             is_deposed = member is known and _is_deposed(member, claim)
             if (member is known and not is_deposed) or member.address == identity.address:
-                _check_holder(member, connection_id, host)
+                _check_holder(member, connection_id, host, identity.address)
         if known is not None and known.address != identity.address:
             _check_epoch(known, claim)
         is_complete = connection_id == EMBEDDED
@@ -277,8 +277,8 @@ def _is_deposed(known: Member, claim: Claim) -> bool:
     return is_master and known.connection_id != EMBEDDED and claim.version.state > known.version.state
 
 
-def _check_holder(known: Member, connection_id: int, host: str) -> None:
-    """A name and id stay with the host that has them until it unregisters, hangs up or falls silent."""
+def _check_holder(known: Member, connection_id: int, host: str, address: str) -> None:
+    """A name and id stay with the broker that has them until it unregisters, hangs up or falls silent."""
     if connection_id == EMBEDDED or connection_id == known.connection_id:
         return
     name, broker_id = known.identity.broker_name, known.identity.broker_id
@@ -291,4 +291,9 @@ def _check_holder(known: Member, connection_id: int, host: str) -> None:
         raise PermissionDenied(
             f"broker {name!a} with id {broker_id} is registered from {known.host}, not from {host}",
             hint="stop the other one first, or give one of them another brokerName",
+        )
+    if known.address != address:
+        raise PermissionDenied(
+            f"broker {name!a} with id {broker_id} is registered at {known.address}, and its connection is open",
+            hint="stop that one first, or give one of them another name: --name, or brokerName in broker.conf",
         )

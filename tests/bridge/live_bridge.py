@@ -75,6 +75,7 @@ class LiveBridge:
         self.process: subprocess.Popen[str] | None = None
         self.children: list[subprocess.Popen[str]] = []
         self.clients: list[ControlClient] = []
+        (self.options.store_path / "config").mkdir(parents=True)
         self.instance, self.store = create_segments(
             "test",
             store_path=self.options.store_path,

@@ -94,6 +94,7 @@ class Side:
 
     def __init__(self, folder: Path) -> None:
         (folder / "commitlog").mkdir(parents=True)
+        (folder / "config").mkdir()
         with (folder / "commitlog" / f"{0:020d}").open("wb") as file:
             file.truncate(SIZES.file_bytes)
         self.instance, self.store = create_segments("test", store_path=folder, sizes=SIZES)

@@ -74,6 +74,7 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         (directory / "commitlog").mkdir(parents=True)
+        (directory / "config").mkdir()
         with open(directory / "commitlog" / f"{0:020d}", "wb") as file:
             file.truncate(SIZES.file_bytes)
         self._instance, self._store = create_segments("test", store_path=directory, sizes=SIZES)

@@ -209,6 +209,20 @@ def test_a_name_stays_with_the_host_that_holds_it_until_it_is_gone() -> None:
     assert registry.brokers()["a"].members[0].address == "h9:1"
 
 
+def test_a_second_broker_of_a_name_on_the_same_host_takes_no_route() -> None:
+    registry = Registry(SMALL)
+    register(registry, new_claim("x"), connection_id=1)
+    for second in (new_claim("y", address="h1:2"), new_claim("y", address="h1:2", counter=9)):
+        with pytest.raises(PermissionDenied, match="registered at h1:1, and its connection is open"):
+            register(registry, second, connection_id=2)
+    assert registry.brokers()["a"].members[0].address == "h1:1" and registry.topics().keys() == {"x"}
+    register(registry, new_claim("x"), connection_id=3)  # the first one connects anew
+    register(registry, new_claim("y", address="h1:2", broker_id=1), connection_id=2)  # a slave
+    registry.disconnected(3)
+    register(registry, new_claim("y", address="h1:2"), connection_id=2)
+    assert registry.brokers()["a"].members[0].address == "h1:2" and "y" in registry.topics()
+
+
 def test_a_master_on_another_host_takes_the_name_with_a_newer_epoch_and_no_other_way() -> None:
     registry = Registry(SMALL)
     register(registry, replace(new_claim("x"), version=Version(state=1)), connection_id=1, host="h1")

@@ -3,7 +3,8 @@
 They are the requests 28, 907 and 315; the last shows one statistic by name and key.
 
 Every value is text. `mqadmin` of RocketMQ 4 reads getTransferedTps, that of 5 getTransferredTps. What this broker has
-nothing of (thread pools, a page cache lock, a transient store buffer) is said as RocketMQ says it when nothing waits.
+nothing of (thread pools, a page cache lock, a transient store buffer) is said as RocketMQ says it when nothing waits,
+and so is how long appends took: local programs append without asking, and the broker does not see how long.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from shmq.protocol.admin_body import KeyValueTable
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import PROTOCOL_VERSION, PROTOCOL_VERSION_NAME, Request, Response
 
+_SPANS = ("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s")
+_SPANS += ("1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~")
 _NOTHING_WAITS = {
     **{
         f"{pool}ThreadPoolQueue{what}": "0"
@@ -46,7 +49,7 @@ _NOTHING_WAITS = {
     "timerCongestNum": "0",
     "timerEnqueueTps": "0.0",
     "timerDequeueTps": "0.0",
-    "putMessageDistributeTime": "",
+    "putMessageDistributeTime": "".join(f"[{span}]:0 " for span in _SPANS),
 }
 _GIB = 1 << 30
 

@@ -1,5 +1,6 @@
 """The broker's state as RocketMQ's tools read it, its settings, and what they may change."""
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -56,6 +57,19 @@ def test_every_key_of_both_stock_releases_is_there_and_is_text(admin: RemoteAdmi
     table = runtime(admin)
     assert not set(STOCK_KEYS.split()) - set(table)
     assert all(isinstance(value, str) for value in table.values())
+
+
+def test_figures_have_the_form_that_exporters_cut_up(admin: RemoteAdmin) -> None:
+    table = runtime(admin)
+    # As a stock broker 4.9.7 and 5.3.3 says it from the second minute on.
+    times = "".join(f"[{span}]:0 " for span in ("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms"))
+    times += "".join(f"[{span}]:0 " for span in ("500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~"))
+    assert table["putMessageDistributeTime"] == times
+    for name in table:
+        if name.endswith("Tps") and not name.startswith("timer"):
+            assert [float(rate) for rate in table[name].split()] == [0.0] * 3, name
+    assert re.fullmatch(r"Total : \d+\.\d GiB, Free : \d+\.\d GiB\.", table["commitLogDirCapacity"])
+    assert re.fullmatch(r"\d+ B", table["remainHowManyDataToFlush"])
 
 
 def test_the_figures_are_those_of_the_store(admin: RemoteAdmin, tables: Any) -> None:

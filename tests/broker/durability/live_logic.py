@@ -40,6 +40,7 @@ class LiveLogic:
 
     def __init__(self, directory: Path, *, flush_sync: bool = True, **settings: Any) -> None:
         (directory / "commitlog").mkdir()
+        (directory / "config").mkdir()
         with (directory / "commitlog" / f"{0:020d}").open("wb") as file:
             file.truncate(SIZES.file_bytes)
         self.instance, self.store = create_segments("test", store_path=directory, sizes=SIZES, flush_sync=flush_sync)
