@@ -191,8 +191,7 @@ class Broker:
         self._close_observer()
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_TIMEOUT)
+            self._process_ends()
         self.kill_daemon()
         from shmq.shm.segment import unlink_segments
 
@@ -311,16 +310,19 @@ class Broker:
         """Kill supervisor, keeper and bridge (SIGKILL). Segments and files stay, and clients go on."""
         from shmq.shm.liveness import is_alive, signal_proven
 
-        marks = self.processes
+        # The supervisor last: alive it starts the others again, and its end makes the kernel continue what is stopped.
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+        marks = sorted(self.processes.items(), key=lambda process: process[0] == "supervisor")
+        deadline = time.monotonic() + STOP_TIMEOUT
+        for _, mark in marks:
+            signal_proven(mark, signal.SIGKILL)
+            while is_alive(mark) and time.monotonic() < deadline:
+                time.sleep(0.001)  # the kernel reports no end of a process that is not our child
         if self._process is not None:
             self._process.kill()
             self._process.wait(STOP_TIMEOUT)
             self._process = None
-        deadline = time.monotonic() + STOP_TIMEOUT
-        for mark in marks.values():
-            signal_proven(mark, signal.SIGKILL)
-            while is_alive(mark) and time.monotonic() < deadline:
-                time.sleep(0.001)  # the kernel reports no end of a process that is not our child
 
     def restart(self) -> Self:
         """Start it again on the same directories, after `kill_daemon()` or in place of the running one."""
@@ -338,9 +340,7 @@ class Broker:
         deadline = time.monotonic() + self._timeout
         poll = select.poll()
         poll.register(ready, select.POLLIN)
-        while not text.endswith(b"\n"):
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                break
+        while not text.endswith(b"\n") and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             part = os.read(ready, 4096)
             if not part:
                 self._process_ends()
@@ -356,7 +356,7 @@ class Broker:
             raise BrokerNotRunning(f"the test broker did not start: {reason}\n{log}", hint=str(answer.get("hint", "")))
 
     def _process_ends(self) -> None:
-        """Wait for the end of a process that has closed its files, which comes a moment later."""
+        """Wait for the end of a process that is about to end."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_TIMEOUT)
