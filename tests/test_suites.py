@@ -3,7 +3,11 @@
 import configparser
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from tests.spark.conftest import pytest_ignore_collect
 from tests.suites import PLACES, SUITES, suite_of
 from tests.tables.rows import every_row
 
@@ -29,6 +33,14 @@ ROOT = Path(__file__).resolve().parent.parent
 )
 def test_markers_and_place_decide(nodeid: str, marks: set[str], suite: str) -> None:
     assert suite_of(nodeid, marks) == suite
+
+
+def test_without_spark_every_suite_but_that_of_the_peers_can_be_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHMQ_REQUIRE_INTEROP", "1")
+    path = ROOT / "tests/spark/scan/test_reader.py"
+    for suite in SUITES:
+        config = SimpleNamespace(option=SimpleNamespace(suite=suite))
+        assert bool(pytest_ignore_collect(path, config)) == (suite != "peers")  # type: ignore[arg-type]
 
 
 def test_every_place_is_there() -> None:
