@@ -36,6 +36,35 @@ PAIRS = {
     ("RocketMQ 5.3.3", "shmq"): f"{_STOCK_MASTER}[5]",
 }
 """Master and slave, and the test in which both are killed at random."""
+_BY_DESIGN = """## Where a new group begins
+
+A new group begins at the first message of a queue from which nothing has been deleted, whatever its client says
+(`consumeFromWhere`): the broker answers 0 to a question for its offset, as RocketMQ's does, so that no message is
+skipped between the making of a topic and the start of its consumers. Where retention has cut the queue, the client's
+wish counts.
+
+## Groups whose members read different topics
+
+RocketMQ wants all members of a group to read the same topics: it divides every topic among all members, and a retry
+goes to whichever member reads `%RETRY%group`. Members of shmq, local or over TCP to a broker of shmq, may differ:
+
+| members of the group | a topic is divided among | its retries come to |
+|---|---|---|
+| of shmq, all read alike | them | them, through `%RETRY%group` |
+| of shmq, they differ or are simple consumers | those that read it | those that read it, through `%RETRY%group+topic` |
+| a client of RocketMQ, its topics | it, and members of shmq that read any of them | these, through `%RETRY%group` |
+| beside it, other topics of members of shmq | those that read it | those that read it, through `%RETRY%group+topic` |
+
+When members come and go, the broker moves the retries that lie where they have no readers any more. A retry that
+waits in `%RETRY%group` when a client of RocketMQ comes is handed to whichever member reads that queue, as at
+RocketMQ; a member of shmq that reads another topic keeps it until it leaves. The same holds at a broker of RocketMQ,
+and where the names of group and topic have more than 119 characters together. `+` cannot stand in a name, so no two
+groups share a retry topic.
+
+Members of shmq are refused where they would take messages from each other: a group is shared or broadcasts, and a
+topic of it is read by members with queues or by simple consumers. Clients of RocketMQ are never refused; those that
+broadcast get no share.
+"""
 _INTRODUCTION = """# Compatibility
 
 This page shows which RocketMQ client was tested with which feature, which `mqadmin` commands work, and where shmq
@@ -81,6 +110,7 @@ def static_lines() -> list[str]:
     lines += ["These print every field that clients read, and less about threads and files:"]
     lines += [", ".join(f"`{each.split()[0]}`" for each in FIELDS) + ".", ""]
     lines += [f"* `{each.split()[0]}`: {reason}." for each, reason in DIFFERENT.items()]
+    lines += ["", *_BY_DESIGN.splitlines()]
     lines += ["", "## Requests that shmq answers otherwise than a stock 4.9 broker", ""]
     lines += ["The tests compare the answers to some two hundred requests, valid and invalid; all others are equal."]
     lines += [""]
