@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--disk-warn-percent", type=int)
     serve.add_argument("--disk-force-percent", type=int)
     serve.add_argument("--disk-refuse-percent", type=int)
+    serve.add_argument("--accept-loss", metavar="BEGIN-END,…", help="bytes of the log that may be missing, exactly")
     serve.add_argument("--unit-memory-bytes", type=int)
     serve.add_argument("--populate-bytes", type=int)
     serve.add_argument("--log-format", choices=("text", "json"))

@@ -28,6 +28,7 @@ from shmq.shm.place import (
     place_of,
 )
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
+from shmq.store.loss import parse_ranges
 from shmq.timing import MAX_DELAY_SECONDS
 
 _CHOICES = {
@@ -107,6 +108,7 @@ class Options:
         runtime_dir: directory of the socket and instance.json; "" takes the place of the broker's name.
         store: the store directory; "" takes the default of the broker's name.
         file_bytes: size of one CommitLog file; a store keeps the size it was made with.
+        accept_loss: "BEGIN-END,…": log positions that may be missing, exactly; told by the start that was refused.
         delay_levels: RocketMQ's messageDelayLevel, delays in rising levels.
         timer_max_delay_seconds: how far ahead a message may be delivered at a time of its own.
         lease_ms: how long a stopped process may hold the append lock.
@@ -173,6 +175,7 @@ class Options:
     disk_warn_percent: int = 75
     disk_force_percent: int = 85
     disk_refuse_percent: int = 90
+    accept_loss: str = ""
     unit_memory_bytes: int = 64 << 20
     populate_bytes: int = 16 << 20
     log_format: str = "text"
@@ -211,6 +214,7 @@ class Options:
     def __post_init__(self) -> None:
         check_broker_name(self.broker_name)
         DelayLevels(self.delay_levels)
+        parse_ranges(self.accept_loss)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise UsageError(f"{name} is {getattr(self, name)!r}, one of {', '.join(choices)} is known")

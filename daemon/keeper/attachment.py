@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog
+from shmq.daemon.keeper.losses import Losses
 from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
@@ -44,6 +45,7 @@ from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import begin_as_wished
 from shmq.store.lineage.cutting import cut_as_wished, is_cut_wished, renew_end
 from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs, with_epoch
+from shmq.store.loss import parse_ranges
 from shmq.store.recovery import OpenFiles, RecoveryReport, recover
 from shmq.store.tables import LiveTables
 
@@ -255,16 +257,25 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
     log("segments.created", generation=f"{instance.generation:016x}", kind=instance.kind, bytes=instance.segment_bytes)
     try:
         _renewed(options, files, log)
-        if options.is_slave and (begin := begin_as_wished(files.layout, files.commitlog)) is not None:
+        if options.is_slave and (begin := begin_as_wished(files.layout, files.commitlog, files.mark)) is not None:
             log("log.begins", log_position=begin, reason="the master's log begins there")
         levels = DelayLevels(options.delay_levels)
-        tables, report = recover(store, files, default_queues=options.default_queues, levels=levels, log=log)
+        tables, report = recover(
+            store,
+            files,
+            default_queues=options.default_queues,
+            levels=levels,
+            accepted=parse_ranges(options.accept_loss),
+            log=log,
+        )
     except BaseException:
         store.close()
         unlink_segments(instance)
         files.close()
         raise
-    numbers = {name: value for name, value in vars(report).items() if name != "damages"}
+    if report.lost:
+        Losses(store, KeeperStore(store), log).count_missing(files.consumequeue, report.lost[0].begin)
+    numbers = {name: value for name, value in vars(report).items() if name not in ("damages", "lost")}
     log("recovery.done", **numbers, damages=len(report.damages))
     described = instance._replace(settings=_told_settings(options), recovery=_told_recovery(report))
     return Attached(described, store, files, tables, report)

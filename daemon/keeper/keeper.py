@@ -79,7 +79,7 @@ class Keeper:
         self._damages = DamageKeeper(store, keeper_store, files.commitlog, self._units, quarantine, counters, log)
         self._index = IndexKeeper(store, keeper_store, files, warm=attached.report is None, log=log)
         self._retention = Retention(
-            store, keeper_store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log
+            store, keeper_store, files.commitlog, options, mark=files.mark, on_begin_moved=self._begin_moved, log=log
         )
         self._space = LogSpace(
             store, keeper_store, files.commitlog, options, is_short=lambda: self._retention.is_short, log=log

@@ -14,6 +14,7 @@ from shmq.daemon.broker.pop.records import REVIVE_GROUP, REVIVE_KNOWN_GROUP
 from shmq.daemon.event_log import EventLog
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP
 from shmq.shm.core import KeeperStore, Store
+from shmq.store.consumequeue import ConsumeQueueFiles
 from shmq.store.tables import NO_TOPIC
 from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUPS
 
@@ -44,6 +45,17 @@ class Losses:
                 topic = self._store.queue(entry.queue).topic
                 if entry.committed >= 0 and topic != NO_TOPIC:
                     self._readers.add((topic, name))
+
+    def count_missing(self, files: ConsumeQueueFiles, begin: int) -> None:
+        """Count what went with first files of the log that are missing; they began at a log position."""
+        self.begin()
+        for topic, queue_id in files.queues():
+            index = self._store.topic_find(topic)
+            if index < 0 or (queue := self._store.queue_index(index, queue_id)) < 0:
+                continue
+            offset_min = self._store.queue(queue)[0]
+            if offset_min:
+                self.count(queue, files.offsets_within((topic, queue_id), begin, begin)[0], offset_min)
 
     def count(self, queue: int, offset_min: int, moved_to: int) -> None:
         """Count what the groups of a queue lose when its minimum moves."""

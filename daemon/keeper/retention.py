@@ -15,10 +15,12 @@ A reader that plans takes a lease, a file `leases/<log position>.<random>` that 
 deletion by age waits for it, a full disk does not. A table in shared memory would have to be cleaned of dead readers,
 and a lock would end with the planning process, long before its tasks begin.
 
-Rules: (1) the file in use, the one behind it and what is not durable stay; (2) log_begin moves before a name goes, and
-clients keep what they have mapped; (3) what is deleted before a group acknowledged it is counted for that group.
+Rules: (1) the file in use, the one behind it and what is not durable stay; (2) log_begin moves before a name goes, in
+the durable mark first, and while that cannot be written no file goes; clients keep what they have mapped; (3) what is
+deleted before a group acknowledged it is counted for that group.
 """
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from shmq.daemon.options import Options
 from shmq.shm.core import READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER, KeeperStore, Store, disk_full_word
 from shmq.shm.lease import leased_position
 from shmq.store.commitlog import CommitLogFiles
+from shmq.store.durable import DurableMark
 
 _CLEAN_SECONDS = 10.0
 _DISK_SECONDS = 1.0
@@ -55,6 +58,7 @@ class Retention:
         files: CommitLogFiles,
         options: Options,
         *,
+        mark: DurableMark,
         on_begin_moved: Callable[[int], None],
         log: EventLog,
     ) -> None:
@@ -62,6 +66,7 @@ class Retention:
         self._keeper_store = keeper_store
         self._files = files
         self._options = options
+        self._mark = mark
         self._on_begin_moved = on_begin_moved
         self._log = log
         self._consumption = Consumption(store)
@@ -70,6 +75,7 @@ class Retention:
         self._percent = 0  # when it was last looked at
         self._told_percent = 0
         self._told_leased = -1
+        self._told_unmarked = False
         self._told_holder: tuple[str, int, str] | None = None
 
     @property
@@ -127,7 +133,8 @@ class Retention:
                     holder, is_known = self._consumption.holder(), True
                 if not self._may_be_freed(behind, holder):
                     break
-            self._remove(behind, expired=expired, percent=disk.percent)
+            if not self._remove(behind, expired=expired, percent=disk.percent):
+                break
             removed += 1
             has_room = True  # one file went: it is tried again
             disk = self._disk()
@@ -167,11 +174,21 @@ class Retention:
             self._log("disk.held", **holder._asdict())
         return False
 
-    def _remove(self, begin: int, *, expired: bool, percent: int) -> None:
+    def _remove(self, begin: int, *, expired: bool, percent: int) -> bool:
+        """Give up the files before a log position; False when that cannot be noted, for then the files were lost."""
+        try:
+            self._mark.advance(log_begin=begin)
+        except OSError as error:
+            if not self._told_unmarked:
+                self._log("log.file_kept", log_begin=begin, reason=f"the durable mark: {os.strerror(error.errno or 0)}")
+            self._told_unmarked = True
+            return False
+        self._told_unmarked = False
         self._keeper_store.set_log_begin(begin)
         self._on_begin_moved(begin)
         self._files.remove_first()
         self._log("log.file_removed", log_begin=begin, expired=expired, disk_percent=percent)
+        return True
 
     def _give_back_spares(self, disk: _Disk) -> _Disk:
         """Remove empty files behind the next one: what holds nothing goes before what holds messages."""

@@ -77,6 +77,16 @@ def checkpoint_fault(layout: StoreLayout, *, has_grown: bool) -> str:
     return "it is not what this broker wrote"
 
 
+def is_of_stock_broker(layout: StoreLayout) -> bool:
+    """Whether a stock broker has moved the times forward since we wrote them."""
+    content = _content(layout)
+    return (
+        bool(content.strip(b"\0"))
+        and _found(content) != _ours(content)
+        and not checkpoint_fault(layout, has_grown=True)
+    )
+
+
 def believed_checkpoint(layout: StoreLayout, *, has_grown: bool) -> Checkpoint:
     """Return the checkpoint, or what we wrote where that is damaged."""
     content = _content(layout)

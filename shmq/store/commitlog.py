@@ -6,7 +6,8 @@ The core says what is a record; here are only files.
 
 Rules: (1) a file gets its name only when it has its full size, its blocks are reserved and it is synced, so that a full
 disk is an error here and never a SIGBUS in a client;
-(2) names are contiguous; a gap or a wrong size is refused with its reason, and nothing is deleted to make it fit;
+(2) names are contiguous; a gap, a wrong size, or a name that is no plain file, such as a symbolic link, is refused with
+its reason, and nothing is deleted to make it fit; `commitlog/` itself may be a link, and on another disk than the rest;
 (3) a file is unlinked, never truncated or used again, while the store is open; its name may come again only if nobody
 has mapped it, which the core says;
 (4) bytes behind the end of the log are zero before anybody may append, so stale records cannot come back.
@@ -17,13 +18,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from shmq.errors import CorruptionError, SegmentFull, StoreError, UsageError
 from shmq.store.atomic import sync_directory
-from shmq.store.layout import StoreLayout, file_name, position_of
+from shmq.store.layout import StoreLayout, file_fault, file_name, position_of
 
 FILE_BYTES_MIN = 64 << 10
 FILE_BYTES_MULTIPLE = 4096
@@ -54,47 +56,78 @@ class CommitLogFiles:
         """Return the path of the file that holds a log position."""
         return self._layout.commitlog / file_name(position - position % self.file_bytes)
 
-    def load(self) -> None:
+    def load(self, *, with_gaps: bool = False) -> None:
         """List the files that are there and check that they can be one log.
 
+        Args:
+            with_gaps: the caller asks `gaps` what is missing in between.
+
         Raises:
-            UsageError: a file of another size than configured.
-            CorruptionError: a file is missing in between, or a name is no multiple of the file size.
+            UsageError: all files have another size than configured.
+            CorruptionError: a file is missing in between, is no plain file, has another size than the others, or a name
+                is no multiple of the file size.
         """
         found: list[int] = []
         for entry in os.scandir(self._layout.commitlog):
-            position = position_of(entry.name)
-            if position is not None and entry.is_file(follow_symlinks=False):
-                found.append(position)
+            if (position := position_of(entry.name)) is None:
+                continue
+            if fault := file_fault(Path(entry.path)):
+                raise CorruptionError(entry.path, position, fault.reason, hint=fault.cure)
+            found.append(position)
         found.sort()
-        for index, position in enumerate(found):
+        self._check_sizes(found)
+        for position in found:
+            if position % self.file_bytes:
+                path = self._layout.commitlog / file_name(position)
+                raise CorruptionError(path, position, f"the name is no multiple of {self.file_bytes}")
+        self.positions = found
+        if self.gaps and not with_gaps:
+            begin, end = self.gaps[0]
+            self.positions = []
+            raise CorruptionError(
+                self._layout.commitlog / file_name(end),
+                begin,
+                f"{(end - begin) // self.file_bytes} log files are missing before it",
+                hint="restore them; nothing was changed",
+            )
+
+    def _check_sizes(self, found: list[int]) -> None:
+        sizes = [(self._layout.commitlog / file_name(position)).stat().st_size for position in found]
+        if len(found) > 1 and sizes[-1] == 0:
+            # What a stock broker leaves when it dies while it creates the next file (RocketMQ #9728).
+            path = self._layout.commitlog / file_name(found.pop())
+            path.unlink()
+            sync_directory(path.parent)
+            sizes.pop()
+        for position, size in zip(found, sizes, strict=True):
+            if size == self.file_bytes:
+                continue
             path = self._layout.commitlog / file_name(position)
-            size = path.stat().st_size
-            if size == 0 and index == len(found) - 1 and index:
-                # What a stock broker leaves when it dies while it creates the next file (RocketMQ #9728).
-                path.unlink()
-                sync_directory(path.parent)
-                found.pop()
-            elif size != self.file_bytes:
+            is_possible = size >= FILE_BYTES_MIN and not size % FILE_BYTES_MULTIPLE
+            if is_possible and len(set(sizes)) == 1:
                 raise UsageError(
                     f"{path} has {size} bytes, the broker is configured for {self.file_bytes}",
                     hint=f"shmq serve --file-size {size}, or restore the file",
                 )
-        self._check_sequence(found)
-        self.positions = found
+            raise CorruptionError(
+                path,
+                position,
+                f"the file has {size} bytes, not the {self.file_bytes} of a log file of this broker",
+                hint=f"restore the file; or give it its size, so that what is left of it can be read and the rest "
+                f"counts as damaged: truncate -s {self.file_bytes} {shlex.quote(str(path))}",
+            )
 
-    def _check_sequence(self, found: list[int]) -> None:
-        for previous, position in zip([None, *found], found, strict=False):
-            path = self._layout.commitlog / file_name(position)
-            if position % self.file_bytes:
-                raise CorruptionError(path, position, f"the name is no multiple of {self.file_bytes}")
-            if previous is not None and position != previous + self.file_bytes:
-                raise CorruptionError(
-                    path,
-                    previous + self.file_bytes,
-                    f"{(position - previous) // self.file_bytes - 1} log files are missing before it",
-                    hint="restore them; nothing was changed",
-                )
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Where files are missing between others: begin and end of each range, ascending."""
+        pairs = zip(self.positions, self.positions[1:], strict=False)
+        return [(first + self.file_bytes, then) for first, then in pairs if then != first + self.file_bytes]
+
+    def create_missing(self, begin: int, end: int) -> None:
+        """Put blank files where others are missing, so that the log is one again. Raises as `create_next`."""
+        for position in range(begin, end, self.file_bytes):
+            self._create(position)
+            self.positions = sorted([*self.positions, position])
 
     def create_next(self, first_position: int = 0) -> int:
         """Create the file behind the last one and return the new end of the log's files.
@@ -107,9 +140,13 @@ class CommitLogFiles:
             StoreError: any other refusal of the file system.
         """
         position = self.end if self.positions else first_position
+        self._create(position)
+        self.positions.append(position)
+        return self.end
+
+    def _create(self, position: int) -> None:
         path = self._layout.commitlog / file_name(position)
-        # Outside of commitlog/, where a stock broker would refuse to start over a file of the wrong size.
-        temporary = self._layout.root / f".commitlog.{file_name(position)}.tmp"
+        temporary = self._temporary(position)
         try:
             with self._layout.new_file(temporary, self._layout.access.mode) as descriptor:
                 os.posix_fallocate(descriptor, 0, self.file_bytes)
@@ -119,22 +156,31 @@ class CommitLogFiles:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                free = shutil.disk_usage(self._layout.root).free
+                free = shutil.disk_usage(path.parent).free
                 raise SegmentFull(
-                    f"no room for the next log file: {self._layout.root} has {free} bytes free, "
+                    f"no room for the next log file: {path.parent} has {free} bytes free, "
                     f"a file takes {self.file_bytes}",
                     hint="free disk space or shorten the retention; reading goes on",
                     used=free,
                     limit=self.file_bytes,
                 ) from error
             raise StoreError(f"the log file {path} cannot be made: {error.strerror}") from error
-        self.positions.append(position)
-        return self.end
+
+    def _temporary(self, position: int) -> Path:
+        """Where a file is made, on the disk of its place.
+
+        That is outside of commitlog/, where a stock broker would refuse to start over a file of the wrong size, unless
+        that directory is on a disk of its own.
+        """
+        root, place = self._layout.root, self._layout.commitlog
+        is_elsewhere = place.exists() and place.stat().st_dev != root.stat().st_dev
+        return (place if is_elsewhere else root) / f".commitlog.{file_name(position)}.tmp"
 
     def remove_temporaries(self) -> None:
         """Remove files whose creation a crash interrupted."""
-        for path in self._layout.root.glob(".commitlog.*.tmp"):
-            path.unlink(missing_ok=True)
+        for place in (self._layout.root, self._layout.commitlog):
+            for path in place.glob(".commitlog.*.tmp"):
+                path.unlink(missing_ok=True)
 
     def reserve_blocks(self) -> None:
         """Make sure that no file has holes, as a stock broker creates them sparse.
@@ -200,7 +246,7 @@ class CommitLogFiles:
         Whoever has the old one mapped changes nothing of this log any more. Raises OSError.
         """
         base = position - position % self.file_bytes
-        temporary = self._layout.root / f".commitlog.{file_name(base)}.tmp"
+        temporary = self._temporary(base)
         with self._layout.new_file(temporary, self._layout.access.mode) as copy, self._open(base) as original:
             os.posix_fallocate(copy, 0, self.file_bytes)
             for start, size in list(_data_ranges(original, 0, until - base)):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shmq.shm.core import UNIT_BYTES
-from shmq.shm.unit import PRE_BLANK, unpack_unit
+from shmq.shm.unit import PRE_BLANK, is_pre_blank, unpack_unit
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
 from shmq.store.unit_sums import Queue as Queue
@@ -211,6 +211,19 @@ class ConsumeQueueFiles:
             else:
                 high = middle
         return low
+
+    def offsets_within(self, queue: Queue, begin: int, end: int) -> tuple[int, int]:
+        """Return the first queue offset whose unit points into a range of the log, and the one behind the last."""
+        first, behind = (
+            self.bisect(queue, lambda at, size, limit=limit: size > 0 and (is_pre_blank(at, size) or at < limit))  # type: ignore[misc]
+            for limit in (begin, end)
+        )
+        return first, behind
+
+    def messages_within(self, begin: int, end: int) -> int:
+        """Return how many units point into a range of the log, as far as they are in files."""
+        ranges = (self.offsets_within(queue, begin, end) for queue in self.queues())
+        return sum(behind - first for first, behind in ranges)
 
     def truncate(self, queue: Queue, offset_max: int) -> bool:
         """Zero every unit from `offset_max` on and remove files that only held such; True when something changed."""

@@ -2,7 +2,7 @@
 
 RocketMQ's own `checkpoint` holds times, which a clock can falsify, and is never trusted for this.
 
-    slot 0 at byte 0, slot 1 at byte 4096; each 52 bytes, little-endian
+    slot 0 at byte 0, slot 1 at byte 4096; each 72 bytes, little-endian
     0   8  magic "SHMQMARK"
     8   8  sequence       grows with every mark; the slot is sequence mod 2
     16  8  durable_end    log position: every byte below it is on disk
@@ -11,11 +11,19 @@ RocketMQ's own `checkpoint` holds times, which a clock can falsify, and is never
     36  4  config_files   which files of the config directory were written, one bit each (config.py)
     40  8  unit_sums      sequence of the batch of sums that has every unit of a record below `dispatched`
     48  4  CRC-32 of bytes 0 to 48
+    52  8  log_begin      log position: every log file below it was given up
+    60  8  sequence again, of the mark that log_begin belongs to
+    68  4  CRC-32 of bytes 52 to 68
 
-Rules: (1) a mark is written only after the sync it speaks of has returned;
+A broker that knows 52 bytes reads the mark as it did, and leaves a log_begin of another sequence behind: that, and none
+at all, is "not known". With a torn or changed log_begin the slot is not valid.
+
+Rules: (1) a mark is written only after the sync it speaks of has returned, and a log_begin before a file goes;
 (2) the two slots alternate in different blocks, so a torn write destroys at most the newer mark;
-(3) neither position ever moves back while the store exists, unless the log is cut (lineage/cutting.py);
-(4) after a sync that failed the same slot is written again, so the next sync is not believed for pages given up.
+(3) no position ever moves back while the store exists, unless the log is cut (lineage/cutting.py), or is empty and
+begins elsewhere (lineage/beginning.py);
+(4) a new log_begin is written into both slots, as the older one would call files lost that were given up;
+(5) after a sync that failed the same slot is written again, so the next sync is not believed for pages given up.
 """
 
 from __future__ import annotations
@@ -33,6 +41,8 @@ from shmq.store.layout import StoreLayout
 _SLOT_STRIDE = 4096
 _SLOT_1 = struct.Struct("<8sQQQI")
 _SLOT = struct.Struct("<8sQQQIIQ")
+_BEGIN = struct.Struct("<QQ")
+_BEGIN_AT = 52
 _CRC = struct.Struct("<I")
 _MAGIC = b"SHMQMARK"
 _VERSION = 2
@@ -46,6 +56,7 @@ class Mark(NamedTuple):
     sequence: int = 0
     unit_sums: int = 0
     config_files: int = 0
+    log_begin: int | None = None  # not known of a store that an older broker, or a stock one, wrote
 
 
 class DurableMark:
@@ -87,31 +98,61 @@ class DurableMark:
         return self._current
 
     @property
+    def is_known(self) -> bool:
+        """Whether the store has a mark."""
+        return self._current is not None
+
+    @property
     def current(self) -> Mark:
         """The mark written or loaded last."""
         return self._current or Mark()
 
-    def advance(self, *, durable_end: int = 0, dispatched: int = 0, unit_sums: int = 0, config_files: int = 0) -> bool:
+    def advance(
+        self,
+        *,
+        durable_end: int = 0,
+        dispatched: int = 0,
+        unit_sums: int = 0,
+        config_files: int = 0,
+        log_begin: int | None = None,
+    ) -> bool:
         """Write a mark if it says more than the current one; True when it did. Raises OSError.
 
         What is not given stays as it is.
         """
         with self._lock:
             previous = self.current
+            begins = [begin for begin in (log_begin, previous.log_begin) if begin is not None]
             mark = Mark(
                 max(durable_end, previous.durable_end),
                 max(dispatched, previous.dispatched),
                 previous.sequence,
                 max(unit_sums, previous.unit_sums),
                 previous.config_files | config_files,
+                max(begins, default=None),
             )
             if self._current is not None and mark == previous:
                 return False
-            mark = mark._replace(sequence=previous.sequence + 1)
             self._write(mark)
+            if mark.log_begin != previous.log_begin:
+                self._write(mark)
             return True
 
+    def begin_at(self, position: int) -> None:
+        """Say that an empty log begins, and ends, at a position, wherever it did before. Raises OSError.
+
+        Raises:
+            CorruptionError: there is a mark, and it cannot be read.
+        """
+        self.load()
+        with self._lock:
+            mark = self.current._replace(durable_end=position, dispatched=position, log_begin=position)
+            self._write(mark)
+            self._write(mark)
+
     def _write(self, mark: Mark) -> None:
+        """Write a mark as the next one."""
+        mark = mark._replace(sequence=self.current.sequence + 1)
         if self._descriptor < 0:
             self._open()
         os.pwrite(self._descriptor, _pack(mark), (mark.sequence % 2) * _SLOT_STRIDE)
@@ -132,7 +173,6 @@ class DurableMark:
             mark = before._replace(
                 durable_end=min(before.durable_end, log_end),
                 dispatched=min(before.dispatched, log_end),
-                sequence=before.sequence + 1,
             )
             self._write(mark)
 
@@ -162,17 +202,31 @@ def _pack(mark: Mark) -> bytes:
     body = _SLOT.pack(
         _MAGIC, mark.sequence, mark.durable_end, mark.dispatched, _VERSION, mark.config_files, mark.unit_sums
     )
+    begin = b"" if mark.log_begin is None else _BEGIN.pack(mark.log_begin, mark.sequence)
+    return _with_crc(body) + (_with_crc(begin) if begin else bytes(_BEGIN.size + _CRC.size))
+
+
+def _with_crc(body: bytes) -> bytes:
     return body + _CRC.pack(zlib.crc32(body))
 
 
 def _parse(content: bytes, at: int) -> Mark | None:
     for version, slot in ((_VERSION, _SLOT), (1, _SLOT_1)):
         body = content[at : at + slot.size]
-        crc = content[at + slot.size : at + slot.size + _CRC.size]
-        if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(body):
+        if len(body) < slot.size or content[at : at + slot.size + _CRC.size] != _with_crc(body):
             continue
         magic, sequence, durable_end, dispatched, told_version, *more = slot.unpack(body)
         if magic == _MAGIC and told_version == version:
             config_files, unit_sums = more or (0, 0)
-            return Mark(durable_end, dispatched, sequence, unit_sums, config_files)
+            is_sound, log_begin = _begin(content[at + _BEGIN_AT :], sequence)
+            return Mark(durable_end, dispatched, sequence, unit_sums, config_files, log_begin) if is_sound else None
     return None
+
+
+def _begin(content: bytes, sequence: int) -> tuple[bool, int | None]:
+    """Whether these bytes are what was written, and the log's begin; None: nothing tells it of this mark."""
+    told = content[: _BEGIN.size + _CRC.size]
+    if not told.strip(b"\0"):
+        return True, None
+    log_begin, of_sequence = _BEGIN.unpack(told[: _BEGIN.size].ljust(_BEGIN.size, b"\0"))
+    return told == _with_crc(told[: _BEGIN.size]), log_begin if of_sequence == sequence else None

@@ -16,22 +16,38 @@
     <root>/shmq.cut  tails/                               where the log is to be cut, and what was (lineage/)
     <root>/quarantine/                                    copies of damaged records (quarantine.py); likewise
 
+The directories right below the root may be symbolic links, for instance to another disk, and are followed. Every other
+name is a plain file, or a directory in its place: `faults_of` finds what is not, since a file that is a link can be
+changed, or lost, by whoever owns its target.
+
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from shmq.errors import StoreError
 from shmq.shm.access import Access
 from shmq.store.atomic import sync_directory
 
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 _NAME_BYTES_MAX = 255
 _NAME_DIGITS = 20
+_INDEX_DIGITS = 17
 
 
 class StoreLayout:
@@ -62,6 +78,12 @@ class StoreLayout:
         self.tails = root / "tails"  # made with the first one
         self.index_sums = root / "shmq.index.sums"  # made with its first file
 
+    @property
+    def _directories(self) -> tuple[Path, ...]:
+        """What may be a symbolic link to a directory."""
+        own = (self.quarantine, self.tails, self.index, self.index_sums)
+        return (self.root, self.commitlog, self.consumequeue, self.config, *own)
+
     def prepare(self) -> None:
         """Create the directories that are missing.
 
@@ -70,6 +92,11 @@ class StoreLayout:
         """
         try:
             for directory in (self.root, self.commitlog, self.consumequeue, self.config):
+                if directory.is_symlink() and not directory.exists():
+                    raise StoreError(
+                        f"{directory} is a symbolic link to {os.path.realpath(directory)}, which is not there",
+                        hint="mount or restore that directory",
+                    )
                 if self.make_directory(directory):
                     sync_directory(directory.parent)
         except OSError as error:
@@ -77,6 +104,30 @@ class StoreLayout:
                 f"the store {self.root} cannot be used: {error.strerror} ({error.filename})",
                 hint="shmq serve --store DIRECTORY, or fix its owner and mode",
             ) from error
+
+    def faults(self, *, writable: bool = True) -> Iterator[FileFault]:
+        """Find every name of the store that is no plain file where one has to be, or cannot be opened."""
+        for path in self._files():
+            if fault := file_fault(path, writable=writable):
+                yield fault
+
+    def _files(self) -> Iterator[Path]:
+        for name in vars(self).values():
+            if isinstance(name, Path) and name not in self._directories:
+                yield name
+        yield from _named(self.commitlog, _NAME_DIGITS)
+        for directory in (self.index, self.index_sums):
+            yield from _named(directory, _INDEX_DIGITS)
+        if self.config.is_dir():
+            yield from (path for path in self.config.iterdir() if path.name.endswith((".json", ".json.bak")))
+        if self.consumequeue.is_dir():
+            for topic in self.consumequeue.iterdir():
+                yield from (topic,) if topic.is_symlink() else self._units(topic)
+
+    def _units(self, topic: Path) -> Iterator[Path]:
+        with suppress(FileNotFoundError, NotADirectoryError):  # a topic that is deleted meanwhile
+            for queue in topic.iterdir():
+                yield from (queue,) if queue.is_symlink() else _named(queue, _NAME_DIGITS)
 
     def make_directory(self, directory: Path) -> bool:
         """Create a directory with the store's group and mode, whatever the umask; False when it is there already.
@@ -107,9 +158,48 @@ class StoreLayout:
             os.close(descriptor)
 
 
+class FileFault(NamedTuple):
+    """A name of a store that is not what has to be there, and what to do."""
+
+    path: Path
+    reason: str
+    cure: str
+
+
+def file_fault(path: Path, *, writable: bool = True) -> FileFault | None:
+    """Return what is wrong with the kind and the rights of one file; None: nothing, or it is not there."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    quoted = shlex.quote(str(path))
+    if stat.S_ISLNK(mode):
+        target = os.path.realpath(path)
+        if not os.path.exists(target):
+            return FileFault(path, f"it is a symbolic link to {target}, which is not there", "restore the file")
+        cure = f"mv {shlex.quote(target)} {quoted}; a directory of the store as a whole may be a link"
+        return FileFault(path, f"it is a symbolic link to {target}, and a link to a file is not followed", cure)
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        return FileFault(path, f"it is {kind} and no plain file", f"mv {quoted} {quoted}.away, and restore the file")
+    if not os.access(path, os.R_OK | os.W_OK * writable, effective_ids=True):
+        user = f"uid {os.geteuid()}"
+        what = "read and written" if writable else "read"
+        return FileFault(path, f"it cannot be {what} by {user}", f"chown {os.geteuid()} {quoted}; chmod u+rw {quoted}")
+    return None
+
+
 def file_name(position: int) -> str:
     """Return the name of the file that begins at a byte position."""
     return f"{position:0{_NAME_DIGITS}d}"
+
+
+def _named(directory: Path, digits: int) -> list[Path]:
+    """The files of a directory whose names are numbers."""
+    try:
+        return [path for path in directory.iterdir() if len(path.name) == digits and path.name.isdecimal()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def position_of(name: str) -> int | None:

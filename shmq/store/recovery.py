@@ -1,6 +1,6 @@
 """Cold recovery: from the files of a store to fresh segments that clients may use.
 
-    1  check   files contiguous and full-sized, nothing missing below the durable mark
+    1  check   plain files, contiguous and full-sized; nothing missing of what the mark tells, or accepted (loss.py)
     2  units   those below `dispatched` compared with their sums; what is wrong is written again from the log
     3  walk    records from `dispatched` to the last whole one; damage is stepped over
     4  tail    what lies behind the end is zeroed; what only the page cache had is written again and synced
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shmq.delay_levels import DelayLevels
@@ -37,6 +38,7 @@ from shmq.store.damage import Damage, LogWalk
 from shmq.store.dispatch import WATCHED_TOPICS, Dispatch
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout
+from shmq.store.loss import Range, accept_missing
 from shmq.store.rebuild import QueueBounds, QueueRebuild
 from shmq.store.table_entries import Tables
 from shmq.store.tables import LiveTables, fill_tables
@@ -89,6 +91,7 @@ class RecoveryReport:
     tables_restored: int = 0
     marks_restored: int = 0
     entries_ignored: int = 0
+    lost: list[Range] = field(default_factory=list)  # of the log, that this start was told to accept
     damages: list[Damage] = field(default_factory=list)
 
 
@@ -100,19 +103,23 @@ def recover(
     log: Log,
     levels: DelayLevels | None = None,
     rebuild_all: bool = False,
+    accepted: Sequence[Range] = (),
 ) -> tuple[LiveTables, RecoveryReport]:
     """Recover the files and fill fresh, otherwise unused segments.
 
     Args:
         rebuild_all: believe no unit and no sum, whatever the mark says, and write them again from the whole log.
+        accepted: what the log may lack, exactly.
 
     Raises:
-        CorruptionError: files are missing, or both copies of a table are unreadable; nothing was changed.
+        CorruptionError: files are missing or no plain files, or both copies of a table are unreadable; nothing was
+            changed.
         StoreError: the disk refused, or the files contradict the configuration.
     """
     started = time.monotonic()
     keeper_store = KeeperStore(store)
     report = RecoveryReport(clean=not files.layout.abort.exists())
+    check_names(files.layout)
     tables = files.config.load()
     known = files.mark.load()
     report.marks_restored = files.mark.damaged_slots
@@ -120,7 +127,7 @@ def recover(
         log("recovery.mark_damaged", file=str(files.layout.durable_mark), slots=files.mark.damaged_slots)
     files.config.check_missing(known.config_files if known else 0)
     report.tables_restored, report.entries_ignored = files.config.restored, len(files.config.ignored)
-    mark = _check(files)
+    mark = _check(files, list(accepted), report, log)
     _touch_abort(files.layout)
     report.durable_end = mark.durable_end if mark else 0
     born = {name: record.born for name, record in tables.topics.items()}
@@ -135,20 +142,27 @@ def recover(
     return live, report
 
 
-def _check(files: OpenFiles) -> Mark | None:
+def check_names(layout: StoreLayout) -> None:
+    """Refuse a store in which a name is no plain file where one has to be. Raises CorruptionError."""
+    for fault in layout.faults():
+        raise CorruptionError(fault.path, 0, fault.reason, hint=fault.cure)
+
+
+def _check(files: OpenFiles, accepted: list[Range], report: RecoveryReport, log: Log) -> Mark | None:
     commitlog = files.commitlog
     commitlog.remove_temporaries()
-    commitlog.load()
-    mark = files.mark.load()
-    if mark is not None and mark.durable_end > commitlog.end:
-        raise CorruptionError(
-            files.layout.commitlog,
-            commitlog.end,
-            f"the log was on disk up to byte {mark.durable_end}, but its files end at {commitlog.end}",
-            hint=f"restore the missing files; or accept the loss: rm {files.layout.durable_mark}",
-        )
+    commitlog.load(with_gaps=True)
+    report.lost = accept_missing(
+        files.layout,
+        commitlog,
+        files.mark,
+        accepted=accepted,
+        messages_within=files.consumequeue.messages_within,
+        log=log,
+    )
+    mark = files.mark.current if files.mark.is_known else None
     if not commitlog.positions:
-        commitlog.create_next()
+        commitlog.create_next(mark.log_begin or 0 if mark else 0)
     commitlog.reserve_blocks()
     return mark
 
@@ -228,6 +242,7 @@ def _mark_recovered(files: OpenFiles, store_ms: int, log_end: int) -> None:
         dispatched=log_end,
         unit_sums=files.consumequeue.store_sums(),
         config_files=files.config.written,
+        log_begin=files.commitlog.begin,
     )
     _write_checkpoint(files.layout, store_ms, log_end)
 

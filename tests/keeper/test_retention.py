@@ -1,6 +1,7 @@
 """Which log files go: by age, by hour, by what is consumed; the last ones never."""
 
 import dataclasses
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -14,11 +15,13 @@ from shmq.daemon.broker.pop.records import (
     CheckpointRecord,
     encode_record,
 )
-from shmq.errors import FlowControl
+from shmq.errors import CorruptionError, FlowControl
 from shmq.progress import Backlog
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.shm.core import READ_ONLY_DISK_FULL, BrokerTables, CoreError, KeeperStore
 from shmq.shm.lease import take_lease
+from shmq.store.commitlog import CommitLogFiles
+from shmq.store.durable import DurableMark
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP, TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
 StartKeeper = Callable[..., Any]
@@ -63,6 +66,35 @@ def test_expired_files_go_and_the_queue_minimum_follows(start_keeper: StartKeepe
     assert running.store.queue(running.queue_index("orders"))[:2] == (kept, len(receipts))
     with pytest.raises(CoreError):
         running.store.message_at(receipts[0].log_position)
+
+
+def test_the_mark_says_the_new_begin_before_a_file_goes_and_without_it_the_file_stays(
+    start_keeper: StartKeeper, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start_keeper(retention_hours=10)
+    filled(running, eventually, 3)
+    running.halt()
+    mark, size = running.attached.files.mark, running.options.file_bytes
+    seen: list[tuple[int | None, int]] = []
+    real = CommitLogFiles.remove_first
+
+    def removed(files: CommitLogFiles) -> int:
+        known = DurableMark(running.attached.files.layout).load()
+        seen.append((known.log_begin if known else None, files.positions[1]))
+        return real(files)
+
+    def refused(*args: Any, **values: Any) -> bool:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(CommitLogFiles, "remove_first", removed)
+    age(running, 2, 11)
+    with monkeypatch.context() as patch:
+        patch.setattr(mark, "advance", refused)
+        assert running.keeper.clean(time.time()) == running.keeper.clean(time.time()) == 0
+    assert running.store.log_begin == running.attached.files.commitlog.begin == 0
+    assert len(running.events.named("log.file_kept")) == 1
+    assert running.keeper.clean(time.time()) == 2
+    assert seen == [(size, size), (2 * size, 2 * size)]
 
 
 def test_what_somebody_has_a_lease_on_stays_until_the_lease_ends(
@@ -374,3 +406,25 @@ def test_what_cleaning_takes_from_a_group_is_counted_apart_from_its_lag(
     assert running.store.offsets_lost() == []
     assert running.stop()
     assert start_keeper().store.offsets_lost() == []
+
+
+def test_first_files_that_are_missing_and_accepted_count_for_groups_as_what_cleaning_takes(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper()
+    receipts = filled(running, eventually, 3)
+    size = running.options.file_bytes
+    group_offset(running, "slow", "orders", 3)
+    group_offset(running, "fast", "orders", len(receipts))
+    assert running.stop()
+    (running.root / "commitlog" / f"{0:020d}").unlink()
+    with pytest.raises(CorruptionError, match="were on disk"):
+        start_keeper()
+    running = start_keeper(accept_loss=f"0-{size}")
+    kept = next(receipt.offset for receipt in receipts if receipt.log_position >= size)
+    slow, queue = running.store.group_find("slow"), running.queue_index("orders")
+    assert [each[:3] for each in running.store.offsets_lost()] == [(slow, queue, kept - 3)]
+    assert running.events.named("recovery.loss_accepted") == [{"log_position": 0, "end": size, "messages": kept}]
+    assert running.store.offsets_lost()[0][3] > 0
+    assert running.stop()
+    assert [each[:3] for each in start_keeper().store.offsets_lost()] == [(slow, queue, kept - 3)]

@@ -13,6 +13,7 @@ from shmq.shm.core import BrokerTables, KeeperStore, Producer, Receipt, Store, S
 from shmq.shm.instance import Instance
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from shmq.store.layout import StoreLayout
+from shmq.store.loss import parse_ranges
 from shmq.store.recovery import OpenFiles, RecoveryReport, recover
 from shmq.store.tables import LiveTables
 
@@ -36,7 +37,7 @@ class Events:
 class Session:
     """One life of a broker on the store: segments, recovered from the files, and no keeper."""
 
-    def __init__(self, root: Path, *, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(self, root: Path, *, file_bytes: int = FILE_BYTES, accept_loss: str = "") -> None:
         self.events = Events()
         layout = StoreLayout(root, Access(-1))
         layout.prepare()
@@ -56,7 +57,9 @@ class Session:
         try:
             self.tables: LiveTables
             self.report: RecoveryReport
-            self.tables, self.report = recover(self.store, self.files, default_queues=4, log=self.events)
+            self.tables, self.report = recover(
+                self.store, self.files, default_queues=4, accepted=parse_ranges(accept_loss), log=self.events
+            )
         except BaseException:
             self.end()
             raise

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from shmq.errors import CorruptionError, StoreError, UsageError
 from shmq.shm.access import Access
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout, file_name
+from tests.tables.rows import every_row
 
 FILE_BYTES = 64 << 10
 
@@ -66,8 +68,97 @@ def test_an_empty_last_file_of_a_dead_stock_broker_is_removed(layout: StoreLayou
 
 def test_an_empty_only_file_is_refused(layout: StoreLayout, files: CommitLogFiles) -> None:
     (layout.commitlog / file_name(0)).touch()
-    with pytest.raises(UsageError, match="has 0 bytes"):
+    with pytest.raises(CorruptionError, match="has 0 bytes") as caught:
         files.load()
+    assert "truncate -s" in caught.value.hint
+
+
+@every_row(
+    "sizes, helps", [((3, 3), "--file-size 196608"), ((1, 3), "truncate -s 65536"), ((0, 0), "truncate -s 65536")]
+)
+def test_the_size_that_all_files_have_is_the_brokers_to_take_and_any_other_is_the_files(
+    layout: StoreLayout, sizes: tuple[int, ...], helps: str
+) -> None:
+    for number, size in enumerate(sizes):
+        path = layout.commitlog / file_name(number * 3 * FILE_BYTES)
+        path.touch()
+        os.truncate(path, size * FILE_BYTES)
+    with pytest.raises((CorruptionError, UsageError)) as caught:
+        CommitLogFiles(layout, FILE_BYTES).load()
+    assert helps in caught.value.hint
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_suffix(".moved"))
+    path.symlink_to(path.with_suffix(".moved"))
+
+
+def dangle(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/nowhere")
+
+
+def directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+NO_FILES = [
+    (link, "symbolic link to .*moved", "mv "),
+    (dangle, "which is not there", "restore"),
+    (directory, "a directory", "away"),
+    (pipe, "a FIFO", "away"),
+]
+
+
+@every_row("change, says, cure", NO_FILES)
+def test_a_name_that_is_no_plain_file_is_refused_whichever_it_is(
+    tmp_path: Path, change: Callable[[Path], None], says: str, cure: str
+) -> None:
+    for number in range(3):
+        layout = StoreLayout(tmp_path / f"{change.__name__}{number}", Access(-1))
+        layout.prepare()
+        files = CommitLogFiles(layout, FILE_BYTES)
+        for _ in range(3):
+            files.create_next()
+        path = files.path(number * FILE_BYTES)
+        change(path)
+        with pytest.raises(CorruptionError, match=says) as caught:
+            CommitLogFiles(layout, FILE_BYTES).load()
+        assert caught.value.path == path
+        assert cure in caught.value.hint
+
+
+def test_a_file_that_may_not_be_read_is_refused_by_name(
+    layout: StoreLayout, files: CommitLogFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.create_next()
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: False)  # root may read everything
+    with pytest.raises(CorruptionError, match=f"read and written by uid {os.geteuid()}") as caught:
+        files.load()
+    assert "chmod u+rw" in caught.value.hint
+
+
+def test_the_directory_of_the_log_may_be_a_link(tmp_path: Path) -> None:
+    layout, elsewhere = StoreLayout(tmp_path / "store", Access(-1)), tmp_path / "disk"
+    layout.root.mkdir()
+    elsewhere.mkdir()
+    layout.commitlog.symlink_to(elsewhere)
+    layout.prepare()
+    files = CommitLogFiles(layout, FILE_BYTES)
+    files.create_next()
+    files.create_next()
+    files.sync(0, 2 * FILE_BYTES)
+    assert files.remove_first() == FILE_BYTES
+    assert os.listdir(elsewhere) == [file_name(FILE_BYTES)]
+    elsewhere.rename(tmp_path / "away")
+    with pytest.raises(StoreError, match="which is not there"):
+        layout.prepare()
 
 
 def test_sparse_files_of_a_stock_broker_get_their_blocks(layout: StoreLayout, files: CommitLogFiles) -> None:
@@ -156,6 +247,13 @@ sizes = {path.stat().st_size for path in layout.commitlog.iterdir()}
 print(sizes)
 files.remove_first()
 print(files.create_next() // (256 << 10))
+root = root.with_name("linked")
+root.mkdir()
+(root / "commitlog").symlink_to(layout.commitlog)  # on a disk of its own
+files = CommitLogFiles(StoreLayout(root, Access(-1)), 256 << 10)
+files.load()
+files.remove_first()
+print(files.create_next() // (256 << 10), sorted(os.listdir(root)))
 """
 
 
@@ -174,6 +272,7 @@ def test_a_full_disk_is_an_error_at_creation_and_leaves_nothing_half(tmp_path: P
         "['commitlog', 'config', 'consumequeue']",
         "{262144}",
         "5",
+        "6 ['commitlog']",
     ]
 
 

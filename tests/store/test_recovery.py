@@ -495,7 +495,7 @@ def test_a_missing_file_below_the_mark_is_refused_and_nothing_is_changed(open_se
     for missing in (files[-1], files[-2], files[-3]):
         missing.unlink()
     before = sorted(path.name for path in root.rglob("*"))
-    with pytest.raises(CorruptionError, match="on disk up to byte"):
+    with pytest.raises(CorruptionError, match="that were on disk"):
         open_session()
     assert sorted(path.name for path in root.rglob("*")) == before
 
@@ -506,20 +506,18 @@ def test_a_gap_between_files_is_refused(open_session: OpenSession, root: Path) -
         session.send("orders", bytes(4000))
     session.end()
     sorted((root / "commitlog").iterdir())[1].unlink()
-    with pytest.raises(CorruptionError, match="1 log files are missing"):
+    with pytest.raises(CorruptionError, match="1 log file is missing"):
         open_session()
 
 
-@pytest.mark.parametrize("change", [-1, 4096])
-def test_a_log_file_of_another_size_is_refused_with_the_option_that_helps(
-    open_session: OpenSession, root: Path, change: int
+def test_log_files_of_another_size_are_refused_with_the_option_that_helps(
+    open_session: OpenSession, root: Path
 ) -> None:
     open_session().end()
-    path = root / "commitlog" / file_name(0)
-    os.truncate(path, (64 << 10) + change)
+    os.truncate(root / "commitlog" / file_name(0), (64 << 10) + 4096)
     with pytest.raises(UsageError) as caught:
         open_session()
-    assert str((64 << 10) + change) in caught.value.hint
+    assert str((64 << 10) + 4096) in caught.value.hint
 
 
 def test_the_units_of_deleted_files_are_below_the_minimum(open_session: OpenSession, root: Path) -> None:
@@ -528,7 +526,7 @@ def test_the_units_of_deleted_files_are_below_the_minimum(open_session: OpenSess
     session.save()
     session.end()
     (root / "commitlog" / file_name(0)).unlink()
-    session = open_session()
+    session = open_session(accept_loss="0-65536")
     kept = [receipt.offset for receipt in receipts if receipt.log_position >= 64 << 10]
     assert session.store.log_begin == 64 << 10
     assert session.queue("orders", 0) == (kept[0], 40)

@@ -32,6 +32,7 @@ def test_settings_travel_as_json_without_change() -> None:
         {"delete_hour": "24"},
         {"delete_hour": "at night"},
         {"when_full": "panic"},
+        {"accept_loss": "5-4"},
         {"delay_levels": "soon"},
         {"timer_max_delay_seconds": 0},
         {"default_queues": "8"},

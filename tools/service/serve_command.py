@@ -81,6 +81,7 @@ def table_options(function: FunctionT) -> FunctionT:
 @click.option("--disk-warn-percent", type=_PERCENT, help="Warn, and give empty files back.  [75]")
 @click.option("--disk-force-percent", type=_PERCENT, help="Do what --when-full says.  [85]")
 @click.option("--disk-refuse-percent", type=_PERCENT, help="Store nothing above that.  [90]")
+@click.option("--accept-loss", metavar="BEGIN-END", help="Start without this range of the log, as the refusal told it.")
 @click.option("--verify-reads", type=click.Choice(["on", "off"]), help="off: leave out records' checksums.  [on]")
 @click.option("--segments", type=click.Choice(["posix", "sysv"]), help="sysv where /dev/shm is too small.")
 @click.option("--no-auto-create", is_flag=True, help="A topic must be created before it is used.")
@@ -174,7 +175,7 @@ _RENAMED = (("file-bytes", "file_size"), ("unit-memory-bytes", "unit_memory"), (
 _PASSED_ON = (
     *(f"{name}_max" for name in _TABLES),
     *("delay_levels", "timer_max_delay", "retention_hours", "delete_hour", "when_full"),
-    *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent"),
+    *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent", "accept_loss"),
     *("flush", "verify_reads", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
     *("advertise", "cluster", "bridges", "tcp_connections_max", "address_connections_max", "tls_mode", "metrics"),
     *("role", "in_sync_min", "master", "master_ha", "ha_listen", "ha_allow", "etcd"),

@@ -30,7 +30,7 @@ SHAPE = IndexShape(slots=48, entries=128)
 PAGE_BYTES = 4096
 MESSAGES = 120  # of each half of its life
 
-_MARK_RANGES = ((0, 52), (4096, 4148))
+_MARK_RANGES = ((0, 72), (4096, 4168))
 _CHECKPOINT_RANGES = ((0, 40), (256, 308))
 
 

@@ -11,8 +11,10 @@ import pytest
 
 from shmq.shm.access import Access
 from shmq.store.commitlog import CommitLogFiles
+from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import begin_as_wished, wish_beginning
+from shmq.store.loss import missing_ranges
 
 FILE_BYTES = 64 << 10
 
@@ -39,7 +41,7 @@ def positions_of(layout: StoreLayout) -> list[int]:
 
 
 def test_without_a_wish_nothing_is_changed(layout: StoreLayout) -> None:
-    assert begin_as_wished(layout, files_of(layout, 0)) is None
+    assert begin_as_wished(layout, files_of(layout, 0), DurableMark(layout)) is None
     assert positions_of(layout) == [0]
 
 
@@ -47,10 +49,38 @@ def test_without_a_wish_nothing_is_changed(layout: StoreLayout) -> None:
 def test_an_empty_log_begins_where_it_is_told_to(layout: StoreLayout, positions: tuple[int, ...]) -> None:
     files = files_of(layout, *positions)
     wish_beginning(layout, 7 * FILE_BYTES)
-    assert begin_as_wished(layout, files) == files.begin == 7 * FILE_BYTES
+    assert begin_as_wished(layout, files, DurableMark(layout)) == files.begin == 7 * FILE_BYTES
     assert positions_of(layout) == [7 * FILE_BYTES]
     assert not layout.beginning.exists()
-    assert begin_as_wished(layout, files) is None
+    assert begin_as_wished(layout, files, DurableMark(layout)) is None
+    said = DurableMark(layout).load()
+    assert said is not None
+    assert (said.log_begin, said.durable_end) == (7 * FILE_BYTES, 7 * FILE_BYTES)
+
+
+@pytest.mark.parametrize("begin, wished", [(3, 7), (7, 3)])
+@pytest.mark.parametrize("last", ["remove_all", "create_next"])
+def test_no_moment_of_a_new_begin_calls_blank_files_missing(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, begin: int, wished: int, last: str
+) -> None:
+    mark = DurableMark(layout)
+    mark.begin_at(begin * FILE_BYTES)
+    files = files_of(layout, begin * FILE_BYTES)
+    wish_beginning(layout, wished * FILE_BYTES)
+    real: Callable[..., Any] = getattr(CommitLogFiles, last)
+
+    def stopped(*args: Any) -> None:
+        real(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(CommitLogFiles, last, stopped)
+        begin_as_wished(layout, files, mark)
+    mark.close()
+    again = files_of(layout)
+    assert missing_ranges(again, DurableMark(layout).load()) == []
+    assert begin_as_wished(layout, again, DurableMark(layout)) == wished * FILE_BYTES
+    assert missing_ranges(again, DurableMark(layout).load()) == []
 
 
 @pytest.mark.parametrize("name, done", [("unlink", 0), ("unlink", 1), ("unlink", 2), ("unlink", 3), ("rename", 0)])
@@ -70,8 +100,8 @@ def test_what_was_broken_off_is_done_again(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, name, gone)
-        begin_as_wished(layout, files_of(layout))
-    assert begin_as_wished(layout, files_of(layout)) == 7 * FILE_BYTES
+        begin_as_wished(layout, files_of(layout), DurableMark(layout))
+    assert begin_as_wished(layout, files_of(layout), DurableMark(layout)) == 7 * FILE_BYTES
     assert positions_of(layout) == [7 * FILE_BYTES]
 
 
@@ -82,7 +112,7 @@ def test_a_log_with_a_byte_in_it_stays(layout: StoreLayout, at: int) -> None:
         file.seek(at % FILE_BYTES)
         file.write(b"\1")
     wish_beginning(layout, 7 * FILE_BYTES)
-    assert begin_as_wished(layout, files) is None
+    assert begin_as_wished(layout, files, DurableMark(layout)) is None
     assert positions_of(layout) == [0, FILE_BYTES]
     assert files.path(at).read_bytes()[at % FILE_BYTES] == 1
 
@@ -90,6 +120,6 @@ def test_a_log_with_a_byte_in_it_stays(layout: StoreLayout, at: int) -> None:
 @pytest.mark.parametrize("text", [b"", b"7", b"x" * 20, b"0" * 19 + b"5"])
 def test_a_wish_that_is_no_begin_of_a_file_is_forgotten(layout: StoreLayout, text: bytes) -> None:
     layout.beginning.write_bytes(text)
-    assert begin_as_wished(layout, files_of(layout, 0)) is None
+    assert begin_as_wished(layout, files_of(layout, 0), DurableMark(layout)) is None
     assert positions_of(layout) == [0]
     assert not layout.beginning.exists()

@@ -1,0 +1,139 @@
+"""What the files of a log lack of what was on disk: refused with its numbers, or accepted with exactly these.
+
+    the mark's log_begin            begin of the files    ...    end of the files       durable_end
+          |        missing                |    gaps    |               |    missing         |
+
+    accepted in front           the mark says the new begin: as after retention
+    between, or at the end      blank files take the place: a damaged range, so no queue offset is given out twice
+    every file                  the log begins with the file of its durable end, which is blank
+
+A stock broker that worked on the store moves no mark of ours. It changes its part of the checkpoint and not our copy of
+that, so first files that are missing then are what its retention removed.
+
+Rules: (1) nothing is changed before everything that is missing was accepted, as it is; (2) once accepted it is not
+missing any more, so the same words accept nothing else; (3) where the mark does not say where the log begins, it
+begins with its first file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shmq.errors import CorruptionError, StoreError, UsageError
+from shmq.store.checkpoint import is_of_stock_broker
+from shmq.store.commitlog import CommitLogFiles
+from shmq.store.config import Log
+from shmq.store.durable import DurableMark, Mark
+from shmq.store.layout import StoreLayout, file_name
+
+_NAMED_FILES_MAX = 4
+
+
+class Range(NamedTuple):
+    """Log positions; `end` is the first one behind."""
+
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.begin}-{self.end}"
+
+
+def parse_ranges(text: str) -> list[Range]:
+    """Return the ranges of "BEGIN-END,BEGIN-END".
+
+    Raises:
+        UsageError: it is no such text.
+    """
+    ranges = []
+    for part in filter(None, text.split(",")):
+        begin, dash, end = part.strip().partition("-")
+        if not (dash and (begin + end).isascii() and begin.isdecimal() and end.isdecimal() and int(begin) < int(end)):
+            raise UsageError(
+                f"accept_loss is {text!r}, BEGIN-END in bytes of the log is needed",
+                hint="type the numbers that the refused start told",
+            )
+        ranges.append(Range(int(begin), int(end)))
+    return ranges
+
+
+def missing_ranges(commitlog: CommitLogFiles, mark: Mark | None) -> list[Range]:
+    """Return what the files that were loaded lack, in rising order."""
+    if mark is None:
+        return [Range(*gap) for gap in commitlog.gaps]
+    if not commitlog.positions:
+        whole = Range(mark.log_begin or 0, mark.durable_end)
+        return [whole] if whole.begin < whole.end else []
+    begin = commitlog.begin if mark.log_begin is None else mark.log_begin
+    front, behind = Range(begin, commitlog.begin), Range(commitlog.end, mark.durable_end)
+    ranges = [front, *(Range(*gap) for gap in commitlog.gaps), behind]
+    return [each for each in ranges if each.begin < each.end]
+
+
+def missing_text(ranges: list[Range], file_bytes: int) -> str:
+    """Say how much is missing, and in which files it was."""
+    positions = [at for each in ranges for at in range(each.begin - each.begin % file_bytes, each.end, file_bytes)]
+    names = ", ".join(file_name(at) for at in positions[:_NAMED_FILES_MAX])
+    more = f" … {file_name(positions[-1])}" if len(positions) > _NAMED_FILES_MAX else ""
+    count = f"{len(positions)} log file{'' if len(positions) == 1 else 's'}"
+    lost = sum(each.end - each.begin for each in ranges)
+    verb = "is" if len(positions) == 1 else "are"
+    where = ", ".join(f"{each.begin} to {each.end - 1}" for each in ranges)
+    return f"{count} {verb} missing ({names}{more}) with {lost} bytes that were on disk, positions {where}"
+
+
+def accept_missing(
+    layout: StoreLayout,
+    commitlog: CommitLogFiles,
+    mark: DurableMark,
+    *,
+    accepted: list[Range],
+    messages_within: Callable[[int, int], int],
+    log: Log,
+) -> list[Range]:
+    """Refuse a log that lacks something, unless that is accepted; return what was.
+
+    Args:
+        messages_within: says how many units point into a range of the log.
+
+    Raises:
+        CorruptionError: something is missing; nothing was changed.
+        ShmqError: the disk refuses the blank files.
+    """
+    known = mark.load()
+    missing = missing_ranges(commitlog, known)
+    is_in_front = bool(commitlog.positions and missing) and missing[0].end == commitlog.begin
+    if is_in_front and is_of_stock_broker(layout):
+        was = missing.pop(0).begin
+        log(
+            "recovery.begins_later", log_begin=commitlog.begin, was=was, reason="a stock broker has worked on the store"
+        )
+    if not missing:
+        return []
+    if missing != accepted:
+        numbers = ",".join(map(str, missing))
+        raise CorruptionError(
+            layout.commitlog,
+            missing[0].begin,
+            missing_text(missing, commitlog.file_bytes),
+            hint=f"put them back; or accept the loss, once: shmq serve --accept-loss {numbers}; nothing was changed",
+        )
+    for begin, end in missing:
+        log("recovery.loss_accepted", log_position=begin, end=end, messages=messages_within(begin, end))
+    _fill(commitlog, missing, known.durable_end if known else 0)
+    try:
+        mark.advance(log_begin=commitlog.begin)
+    except OSError as error:
+        raise StoreError(f"{layout.durable_mark} cannot be written: {error.strerror}") from error
+    return missing
+
+
+def _fill(commitlog: CommitLogFiles, missing: list[Range], durable_end: int) -> None:
+    file_bytes = commitlog.file_bytes
+    if not commitlog.positions:
+        commitlog.create_next(durable_end - durable_end % file_bytes)
+    for begin, end in commitlog.gaps:
+        commitlog.create_missing(begin, end)
+    while commitlog.end < durable_end:
+        commitlog.create_next()
