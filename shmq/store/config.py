@@ -69,6 +69,7 @@ _TABLE_OF = {
 OWN_GROUPS = frozenset((SCHEDULE_GROUP, SCHEDULE_COPIES_GROUP, *TIMER_GROUPS, TIMER_COPIES_GROUP))
 """Groups that are progress of the broker's own: in no list of groups, and in files of their own."""
 FLUSH_MOST = 2
+FROM_BACKUP = "config.from_backup"  # the event of a table that had to be read from there
 
 Log = Callable[..., None]
 
@@ -272,7 +273,7 @@ class ConfigFiles:
             else:
                 if candidate is backup:
                     self.restored += 1
-                    self._log("config.from_backup", file=str(backup), reason=reason or f"there is no {name}")
+                    self._log(FROM_BACKUP, file=str(backup), reason=reason or f"there is no {name}")
                 return found
         if reason:
             raise CorruptionError(

@@ -120,6 +120,8 @@ class ConsumeQueueFiles:
     def queues(self) -> list[Queue]:
         """Return every queue that has a directory."""
         found: list[Queue] = []
+        if not self._layout.consumequeue.is_dir():
+            return []
         for topic in os.scandir(self._layout.consumequeue):
             if topic.is_dir(follow_symlinks=False):
                 for queue in os.scandir(topic.path):
@@ -138,6 +140,14 @@ class ConsumeQueueFiles:
         except FileNotFoundError:
             return []
         return sorted(found)
+
+    def misshapen(self) -> Iterator[tuple[str, int]]:
+        """Find files that have another size than units have, and which; empty ones are what a stock broker left."""
+        for queue in self.queues():
+            with contextlib.suppress(FileNotFoundError):  # a topic that is deleted meanwhile
+                for entry in os.scandir(self._directory(queue)):
+                    if position_of(entry.name) is not None and (size := entry.stat().st_size) not in (0, FILE_BYTES):
+                        yield entry.path, size
 
     def write(self, queue: Queue, first: int, units: bytes) -> None:
         """Put units at queue offset `first`. Raises OSError when the disk refuses."""

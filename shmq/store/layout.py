@@ -185,7 +185,8 @@ def file_fault(path: Path, *, writable: bool = True) -> FileFault | None:
     if not os.access(path, os.R_OK | os.W_OK * writable, effective_ids=True):
         user = f"uid {os.geteuid()}"
         what = "read and written" if writable else "read"
-        return FileFault(path, f"it cannot be {what} by {user}", f"chown {os.geteuid()} {quoted}; chmod u+rw {quoted}")
+        cure = f"run this as the broker's user; or chown {os.geteuid()} {quoted}; chmod u+rw {quoted}"
+        return FileFault(path, f"it cannot be {what} by {user}", cure)
     return None
 
 

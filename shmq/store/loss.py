@@ -18,7 +18,7 @@ begins with its first file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shmq.errors import CorruptionError, StoreError, UsageError
 from shmq.store.checkpoint import is_of_stock_broker
@@ -58,8 +58,21 @@ def parse_ranges(text: str) -> list[Range]:
     return ranges
 
 
-def missing_ranges(commitlog: CommitLogFiles, mark: Mark | None) -> list[Range]:
-    """Return what the files that were loaded lack, in rising order."""
+class Extent(Protocol):
+    """The files of a log, as far as this is about them."""
+
+    positions: list[int]
+
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def gaps(self) -> list[tuple[int, int]]: ...
+
+
+def missing_ranges(commitlog: Extent, mark: Mark | None) -> list[Range]:
+    """Return what the files that were found lack, in rising order."""
     if mark is None:
         return [Range(*gap) for gap in commitlog.gaps]
     if not commitlog.positions:
@@ -69,6 +82,17 @@ def missing_ranges(commitlog: CommitLogFiles, mark: Mark | None) -> list[Range]:
     front, behind = Range(begin, commitlog.begin), Range(commitlog.end, mark.durable_end)
     ranges = [front, *(Range(*gap) for gap in commitlog.gaps), behind]
     return [each for each in ranges if each.begin < each.end]
+
+
+def is_shortened_elsewhere(layout: StoreLayout, commitlog: Extent, missing: list[Range]) -> bool:
+    """Whether the first of what is missing is what the retention of a stock broker removed."""
+    is_in_front = bool(commitlog.positions and missing) and missing[0].end == commitlog.begin
+    return is_in_front and is_of_stock_broker(layout)
+
+
+def missing_cure(ranges: list[Range]) -> str:
+    """Say what to do about it."""
+    return f"put them back; or accept the loss, once: shmq serve --accept-loss {','.join(map(str, ranges))}"
 
 
 def missing_text(ranges: list[Range], file_bytes: int) -> str:
@@ -103,8 +127,7 @@ def accept_missing(
     """
     known = mark.load()
     missing = missing_ranges(commitlog, known)
-    is_in_front = bool(commitlog.positions and missing) and missing[0].end == commitlog.begin
-    if is_in_front and is_of_stock_broker(layout):
+    if is_shortened_elsewhere(layout, commitlog, missing):
         was = missing.pop(0).begin
         log(
             "recovery.begins_later", log_begin=commitlog.begin, was=was, reason="a stock broker has worked on the store"
@@ -112,12 +135,11 @@ def accept_missing(
     if not missing:
         return []
     if missing != accepted:
-        numbers = ",".join(map(str, missing))
         raise CorruptionError(
             layout.commitlog,
             missing[0].begin,
             missing_text(missing, commitlog.file_bytes),
-            hint=f"put them back; or accept the loss, once: shmq serve --accept-loss {numbers}; nothing was changed",
+            hint=f"{missing_cure(missing)}; nothing was changed",
         )
     for begin, end in missing:
         log("recovery.loss_accepted", log_position=begin, end=end, messages=messages_within(begin, end))

@@ -125,6 +125,11 @@ def recover(
     report.marks_restored = files.mark.damaged_slots
     if files.mark.damaged_slots:
         log("recovery.mark_damaged", file=str(files.layout.durable_mark), slots=files.mark.damaged_slots)
+    if known is None and files.layout.unit_sums.exists():
+        report.marks_restored += 1
+        log(
+            "recovery.mark_missing", file=str(files.layout.durable_mark), reason="the log's files are taken as they are"
+        )
     files.config.check_missing(known.config_files if known else 0)
     report.tables_restored, report.entries_ignored = files.config.restored, len(files.config.ignored)
     mark = _check(files, list(accepted), report, log)

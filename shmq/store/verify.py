@@ -16,8 +16,12 @@ retention removes while it is read counts as not there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import shlex
+import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,8 +42,9 @@ from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES, CoreError, RecordBatch, record_batch, record_decode, record_verify
 from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.consumequeue import FILE_BYTES
-from shmq.store.durable import DurableMark
-from shmq.store.layout import StoreLayout, file_name, position_of
+from shmq.store.durable import DurableMark, Mark
+from shmq.store.layout import StoreLayout, file_fault, file_name, position_of
+from shmq.store.loss import is_shortened_elsewhere, missing_cure, missing_ranges, missing_text
 
 ReadBytes = Callable[[int, int], bytes]  # log position, size
 
@@ -93,6 +98,10 @@ def verify_store(root: Path, *, bytes_max: int | None = None, samples: int = 256
     """
     layout = StoreLayout(root, Access(-1))
     result = Verification()
+    for fault in layout.faults(writable=False):
+        result.add_fault(0, f"{fault.path.relative_to(root)}: {fault.reason}; {fault.cure}")
+    if result.fault_count:
+        return result
     try:
         mark = DurableMark(layout).load()
     except CorruptionError as error:
@@ -102,13 +111,40 @@ def verify_store(root: Path, *, bytes_max: int | None = None, samples: int = 256
     log = LogFiles(layout.commitlog)
     result.files, result.log_begin = len(log.positions), log.begin
     result.log_end = log.begin
-    for problem in log.problems:
+    for problem in log_problems(layout, log):
         result.add_fault(log.begin, problem)
     if log.positions:
         RecordWalk(log, result).run(bytes_max)
     if samples:
         _sample(layout, log, result, samples, random.Random(seed))
     return result
+
+
+def log_problems(layout: StoreLayout, log: LogFiles) -> list[str]:
+    """Say what is wrong with the files of a log, and what is missing of what was on disk."""
+    try:
+        mark = DurableMark(layout).load()
+    except CorruptionError:
+        mark = None
+    missing = missing_ranges(log, mark)
+    if is_shortened_elsewhere(layout, log, missing):
+        del missing[0]
+    return log.problems + [f"{missing_text(missing, log.file_bytes)}; {missing_cure(missing)}"] * bool(missing)
+
+
+def with_newer_begin(mark: Mark | None, layout: StoreLayout) -> Mark | None:
+    """Return a mark with the log's begin as it is noted now: of a running broker files may have gone since."""
+    try:
+        newer = DurableMark(layout).load() if mark else None
+    except CorruptionError:
+        newer = None
+    return mark._replace(log_begin=newer.log_begin) if mark and newer else mark
+
+
+def _file_bytes(sizes: dict[int, int]) -> int:
+    """The size that most files have; of a tie the one that their names can have."""
+    counts = Counter(size for size in sizes.values() if size)
+    return max(counts, key=lambda size: (counts[size], not any(at % size for at in sizes), size), default=0)
 
 
 class LogFiles:
@@ -121,36 +157,44 @@ class LogFiles:
     def __init__(self, directory: Path, *, begin: int = 0) -> None:
         self._begin = begin
         self.directory = directory
-        sizes = {}
+        sizes, self.problems = {}, []
         for entry in os.scandir(directory):
-            position = position_of(entry.name)
-            if position is not None and entry.is_file(follow_symlinks=False):
-                sizes[position] = entry.stat().st_size
-        self.positions = sorted(position for position, size in sizes.items() if size)
-        self.file_bytes = sizes[self.positions[0]] if self.positions else 0
-        self.problems = [
-            f"log file {file_name(position)} has {sizes[position]} bytes, the first one {self.file_bytes}"
-            for position in self.positions
-            if sizes[position] != self.file_bytes
+            if (position := position_of(entry.name)) is None:
+                continue
+            if fault := file_fault(Path(entry.path), writable=False):
+                self.problems.append(f"log file {entry.name}: {fault.reason}; {fault.cure}")
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[position] = entry.stat().st_size
+        self.file_bytes = _file_bytes(sizes)
+        # Behind the others an empty file is what a stock broker leaves that dies while it makes one.
+        self.positions = sorted(at for at, size in sizes.items() if size or at < max(sizes) or len(sizes) == 1)
+        self.problems += [
+            f"log file {file_name(at)} has {sizes[at]} bytes, the others {self.file_bytes}; restore it, or give it its "
+            f"size: truncate -s {self.file_bytes} {shlex.quote(str(directory / file_name(at)))}"
+            for at in self.positions
+            if sizes[at] != self.file_bytes
         ]
-        for before, position in zip(self.positions, self.positions[1:], strict=False):
-            if position != before + self.file_bytes:
-                self.problems.append(f"log files are missing between {file_name(before)} and {file_name(position)}")
 
     @property
     def begin(self) -> int:
         return max(self._begin, self.positions[0]) if self.positions else 0
 
+    @property
+    def end(self) -> int:
+        """Log position behind the last file."""
+        return self.positions[-1] + self.file_bytes if self.positions else 0
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Where files are missing between others: begin and end of each range, ascending."""
+        pairs = zip(self.positions, self.positions[1:], strict=False)
+        return [(at + self.file_bytes, then) for at, then in pairs if then > at + self.file_bytes]
+
     def read(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes, not crossing the end of a file; none where there is no file."""
-        if not self.file_bytes:
-            return b""
-        within = position % self.file_bytes
-        try:
-            descriptor = os.open(
-                self.directory / file_name(position - within), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-            )
-        except FileNotFoundError:
+        within = position % self.file_bytes if self.file_bytes else 0
+        if (descriptor := self._opened(position)) < 0:
             return b""
         try:
             return os.pread(descriptor, min(size, self.file_bytes - within), within)
@@ -160,11 +204,7 @@ class LogFiles:
     def fill(self, position: int, room: memoryview) -> memoryview:
         """Read into `room`, not crossing the end of a file, and let the kernel read on; returns what was filled."""
         within = position % self.file_bytes
-        try:
-            descriptor = os.open(
-                self.directory / file_name(position - within), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-            )
-        except FileNotFoundError:
+        if (descriptor := self._opened(position)) < 0:
             return room[:0]
         try:
             room = room[: self.file_bytes - within]
@@ -177,11 +217,7 @@ class LogFiles:
         """Return the first log position from one on whose block was written, or the end of its file."""
         within = position % self.file_bytes
         file_end = position - within + self.file_bytes
-        try:
-            descriptor = os.open(
-                self.directory / file_name(position - within), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-            )
-        except FileNotFoundError:
+        if (descriptor := self._opened(position)) < 0:
             return file_end
         try:
             return min(file_end, position - within + os.lseek(descriptor, within, os.SEEK_DATA))
@@ -189,6 +225,20 @@ class LogFiles:
             return file_end
         finally:
             os.close(descriptor)
+
+    def _opened(self, position: int) -> int:
+        """The descriptor of the file of a position; -1 where there is none, or it is no plain file that may be read."""
+        if not self.file_bytes:
+            return -1
+        path = self.directory / file_name(position - position % self.file_bytes)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return -1
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        return -1
 
 
 class RecordWalk:

@@ -13,6 +13,7 @@ from shmq.errors import CorruptionError, StoreError, UsageError
 from shmq.shm.access import Access
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout, file_name
+from tests.store.file_changes import dangling, directory, linked, pipe
 from tests.tables.rows import every_row
 
 FILE_BYTES = 64 << 10
@@ -88,35 +89,15 @@ def test_the_size_that_all_files_have_is_the_brokers_to_take_and_any_other_is_th
     assert helps in caught.value.hint
 
 
-def link(path: Path) -> None:
-    path.rename(path.with_suffix(".moved"))
-    path.symlink_to(path.with_suffix(".moved"))
-
-
-def dangle(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/nowhere")
-
-
-def directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-NO_FILES = [
-    (link, "symbolic link to .*moved", "mv "),
-    (dangle, "which is not there", "restore"),
+FALSE_NAMES = [
+    (linked, "symbolic link to .*moved", "mv "),
+    (dangling, "which is not there", "restore"),
     (directory, "a directory", "away"),
     (pipe, "a FIFO", "away"),
 ]
 
 
-@every_row("change, says, cure", NO_FILES)
+@every_row("change, says, cure", FALSE_NAMES)
 def test_a_name_that_is_no_plain_file_is_refused_whichever_it_is(
     tmp_path: Path, change: Callable[[Path], None], says: str, cure: str
 ) -> None:

@@ -1,9 +1,9 @@
 """A log that lacks something is refused with its numbers, and started with exactly these, once."""
 
-import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from shmq.store.checkpoint import CHECKPOINT_BYTES, change_checkpoint
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.loss import Range, parse_ranges
+from tests.store.file_changes import NO_FILES, SIZES, emptied, grown, halved, moved, zeroed
 from tests.tables.rows import every_row
 
 OpenSession = Callable[..., Any]
@@ -177,36 +178,71 @@ def test_ranges_are_read_as_they_are_told() -> None:
     assert parse_ranges("0-65536, 131072-131073") == [(0, 65536), (131072, 131073)]
 
 
-def linked(path: Path) -> None:
-    path.symlink_to(path.with_suffix(".away"))
-
-
-def dangling(path: Path) -> None:
-    path.symlink_to("/nowhere/at/all")
-
-
 def state(root: Path) -> dict[Path, tuple[int, ...]]:
     """What tells whether somebody has changed a name, or what it names."""
     found = ((path, path.lstat()) for path in root.rglob("*"))
     return {path: (at.st_mode, at.st_ino, at.st_size, at.st_mtime_ns) for path, at in found}
 
 
-@every_row("kind", [linked, dangling, Path.mkdir, os.mkfifo])
+@pytest.fixture
+def changed(root: Path) -> Callable[[Path, Callable[[Path], None]], AbstractContextManager[None]]:
+    """Changes a file for the length of a with block."""
+
+    @contextmanager
+    def change_for(path: Path, change: Callable[[Path], None]) -> Iterator[None]:
+        kept = root.with_name("aside")
+        copied(path, kept)
+        change(path)
+        yield
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        moved(path).unlink(missing_ok=True)
+        kept.rename(path)
+
+    return change_for
+
+
+@every_row("change", NO_FILES)
 def test_each_name_of_a_store_that_is_no_plain_file_is_refused_and_nothing_is_changed(
-    open_session: OpenSession, root: Path, positions: list[int], kind: Callable[[Path], None]
+    open_session: OpenSession, root: Path, positions: list[int], changed: Any, change: Callable[[Path], None]
 ) -> None:
     paths = [path for path in sorted(root.rglob("*")) if path.is_file()]
     names = {path.relative_to(root).parts[0] for path in paths}
     assert names == {"abort", "checkpoint", "commitlog", "config", "consumequeue", "shmq.durable", "shmq.units"}
     for path in paths:
-        path.rename(path.with_suffix(".away"))
-        kind(path)
-        layout = StoreLayout(root, Access(-1))
-        assert [fault.path for fault in layout.faults()] == [path]
-        before = state(root)
-        with pytest.raises(CorruptionError) as caught:
-            open_session()
-        assert (caught.value.path, bool(caught.value.hint)) == (path, True)
-        assert state(root) == before
-        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-        path.with_suffix(".away").rename(path)
+        with changed(path, change):
+            layout = StoreLayout(root, Access(-1))
+            assert [fault.path for fault in layout.faults()] == [path]
+            before = state(root)
+            with pytest.raises(CorruptionError) as caught:
+                open_session()
+            assert (caught.value.path, bool(caught.value.hint)) == (path, True)
+            assert state(root) == before
+
+
+@every_row("change", SIZES)
+def test_a_log_file_of_a_wrong_size_is_refused_by_name_and_any_other_file_costs_no_message(
+    open_session: OpenSession,
+    again: Callable[[], None],
+    root: Path,
+    positions: list[int],
+    change: Callable[[Path], None],
+) -> None:
+    names = [f"commitlog/{file_name(number * FILE)}" for number in (0, 2, FILES - 1, FILES)]
+    names += [f"consumequeue/orders/1/{file_name(0)}", "config/topics.json", "shmq.durable", "shmq.units", "checkpoint"]
+    for path in map(root.joinpath, names):
+        again()
+        change(path)
+        number = int(path.name) // FILE if path.parent.name == "commitlog" else FILES
+        if number < FILES and change is not zeroed:
+            before = state(root)
+            with pytest.raises(CorruptionError, match=path.name) as caught:
+                open_session()
+            assert caught.value.hint and (change is emptied or state(root) == before)
+        elif number == FILES and path.parent.name == "commitlog" and change in (halved, grown):
+            with pytest.raises(CorruptionError, match=path.name):
+                open_session()
+        else:
+            session = open_session()
+            assert [session.queue("orders", queue_id) for queue_id in (0, 1)] == [(0, COUNT // 2)] * 2
+            left = [at for at in positions if number == FILES or at // FILE != number]
+            assert {session.store.message_at(at, positions[1] - positions[0]).body for at in left} == {bytes(4000)}

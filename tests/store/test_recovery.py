@@ -626,3 +626,21 @@ def test_recovering_twice_gives_no_offset_out_again_that_only_a_unit_remembers(
         session.end()
     assert seen == [((0, 7), (0, 1))] * 3
     assert open_session().send("orders", b"next").offset == 7
+
+
+@pytest.mark.parametrize(
+    "change", [Path.unlink, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(bytes(8192))]
+)
+def test_a_mark_that_is_missing_or_empty_is_said(
+    open_session: OpenSession, root: Path, change: Callable[[Path], object]
+) -> None:
+    session = open_session()
+    assert session.report.marks_restored == 0
+    session.send("orders", b"kept")
+    session.save()
+    session.end()
+    change(root / "shmq.durable")
+    session = open_session()
+    assert session.read("orders") == [b"kept"]
+    assert session.report.marks_restored > 0
+    assert len(session.events.named("recovery.mark_missing")) == 1

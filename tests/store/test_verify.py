@@ -4,13 +4,19 @@ import os
 import select
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from shmq.shm.core import UNIT_BYTES
+from shmq.store.layout import file_name
+from shmq.store.proof.store import prove_store
 from shmq.store.verify import FAULTS_MAX, verify_store
 from shmq.testing import Broker
+from shmq.tools.store.verify_command import what_to_type
+from tests.store.file_changes import NO_FILES, SIZES, grown, halved, moved, zeroed
+from tests.tables.rows import every_row
 
 MESSAGES = 300
 FILE_BYTES = 64 << 10
@@ -112,8 +118,62 @@ def test_a_missing_log_file_is_named_and_many_faults_are_counted(store: Path) ->
     names = sorted((store / "commitlog").iterdir())
     names[1].unlink()
     found = verify_store(store, samples=2000)
-    assert f"missing between {names[0].name} and {names[2].name}" in found.faults[0].reason
+    assert f"1 log file is missing ({names[1].name}) with {FILE_BYTES} bytes" in found.faults[0].reason
     assert found.fault_count > len(found.faults) == FAULTS_MAX
+
+
+BY_DESIGN = {
+    ("checkpoint", halved): "nothing is behind byte 308, and the next mark writes it whole",
+    ("checkpoint", grown): "the same",
+    ("shmq.durable", grown): "the same",
+    ("shmq.units", grown): "a batch that was torn when it was written, and is cut off by the next start",
+}
+
+
+def examples(store: Path) -> list[str]:
+    """One file of each kind; of the log the first, one between, and the last with records."""
+    log = [
+        f"commitlog/{file_name(number * FILE_BYTES)}" for number in (0, 1, verify_store(store).log_end // FILE_BYTES)
+    ]
+    units, tables = f"consumequeue/orders/0/{file_name(0)}", ["config/topics.json", "config/shmq.json"]
+    return [*log, units, *tables, "shmq.durable", "shmq.units", "checkpoint"]
+
+
+@every_row("change", [*SIZES, *NO_FILES])
+def test_a_file_of_any_kind_that_is_changed_is_found_and_named_with_what_to_do(
+    store: Path, change: Callable[[Path], None]
+) -> None:
+    agreed = []
+    for name in examples(store):
+        path, kept = store / name, store.with_name("kept")
+        shutil.copy2(path, kept)
+        change(path)
+        found = prove_store(store).findings
+        if not found.count or not all(what_to_type(store, each) for each in found.disagreements):
+            agreed.append(name)
+        if path.parent.name == "commitlog" and change is not zeroed:
+            texts = [f"{each.where} {each.reason}" for each in found.disagreements]
+            assert any(path.name in text for text in texts), (name, texts)
+            assert any(path.name in fault.reason for fault in verify_store(store).faults)
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        moved(path).unlink(missing_ok=True)
+        kept.rename(path)
+    assert not [name for name in agreed if (name, change) not in BY_DESIGN], agreed
+    assert not prove_store(store).findings.count
+
+
+def test_a_directory_that_is_missing_is_found(store: Path) -> None:
+    for name in ("consumequeue", "config"):
+        (store / name).rename(store / "kept")
+        assert prove_store(store).findings.count, name
+        (store / "kept").rename(store / name)
+
+
+def test_what_is_missing_is_told_with_the_numbers_to_accept_it(store: Path) -> None:
+    (store / "commitlog" / file_name(0)).unlink()
+    [finding] = [each for each in prove_store(store).findings.disagreements if each.where == "commitlog"]
+    assert "1 log file is missing (00000000000000000000) with 65536 bytes" in finding.reason
+    assert finding.cure.endswith("shmq serve --accept-loss 0-65536")
 
 
 def test_what_is_no_store_cannot_be_verified(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from shmq.shm.unit import units_of
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.cutting import tails
 from shmq.store.proof.record import StoredRecord
-from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification
+from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification, log_problems
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.store.place import store_argument, store_root
 from shmq.tools.store.stored_record import record_fields
@@ -64,14 +64,17 @@ def export(
 ) -> int:
     """Copy messages out of a store into a file: JSON lines with the body as base64, or the records themselves.
 
-    Reads only; a broker may run. Without --topic: every topic. Exit status 1 if a damaged range was stepped over.
+    Reads only; a broker may run. Without --topic: every topic. Exit status 1 if a damaged range was stepped over, or
+    a file of the log is missing.
 
     With --tail it copies what only this broker had when it became a slave, the oldest first; `shmq store resend` sends
     that again.
     """
     root = store_root(call, store)
     logs = [LogFiles(root / "commitlog")]
-    kept = tails(StoreLayout(root, Access(-1))) if from_tails else []
+    layout = StoreLayout(root, Access(-1))
+    problems = [] if from_tails else log_problems(layout, logs[0])
+    kept = tails(layout) if from_tails else []
     if from_tails:
         logs = [LogFiles(tail.path, begin=tail.begin) for tail in kept]
     walked = Verification(log_begin=logs[0].begin if logs else 0, log_end=logs[0].begin if logs else 0)
@@ -86,18 +89,20 @@ def export(
         "output": str(destination),
         "messages": count,
         "log_end": walked.log_end,
-        "damages": [vars(fault) for fault in walked.faults],
+        "damages": [*({"position": logs[0].begin, "reason": text} for text in problems), *map(vars, walked.faults)],
         "tails": [{"path": str(tail.path), "begin": tail.begin, "end": tail.end, "epoch": tail.epoch} for tail in kept],
     }
     if call.terminal.structured:
         call.terminal.document(document)
     else:
+        for problem in problems:
+            call.terminal.line(f"  ! {problem}")
         for fault in walked.faults:
             call.terminal.line(f"  ! log byte {fault.position}: {fault.reason}; stepped over")
         for tail in kept:
             call.terminal.line(f"  {tail.path}: log bytes {tail.begin} to {tail.end}, others in epoch {tail.epoch}")
         call.terminal.line(f"{plural(count, 'message')} in {destination}")
-    return ExitCode.NO if walked.fault_count else ExitCode.DONE
+    return ExitCode.NO if walked.fault_count or problems else ExitCode.DONE
 
 
 class _Wanted(NamedTuple):

@@ -19,7 +19,7 @@ from shmq.store.durable import DurableMark
 from shmq.store.index.files import IndexFiles
 from shmq.store.index.mark import read_index_mark
 from shmq.store.layout import StoreLayout, is_safe_name
-from shmq.store.verify import LogFiles, RecordWalk, Verification
+from shmq.store.verify import LogFiles, RecordWalk, Verification, log_problems
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.store.place import store_argument, store_root
 from shmq.tools.store.stored_record import read_record, record_fields
@@ -145,7 +145,7 @@ def _layout(layout: StoreLayout, log: LogFiles) -> dict[str, Any]:
         "log_file_end": _end(log),
         "log_files": len(log.positions),
         "log_file_bytes": log.file_bytes,
-        "log_problems": log.problems,
+        "log_problems": log_problems(layout, log),
         "topics": len({topic for topic, _ in queues}),
         "queues": len(queues),
         "index_files": index.names(),

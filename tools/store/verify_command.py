@@ -24,7 +24,7 @@ def verify(call: Call, store: Path | None) -> int:
 
     Reads only; a broker may run. Without STORE: that of the running broker. Exit status 1 if something disagrees.
     """
-    proof = prove_store(store_root(call, store))
+    proof = prove_store(store_root(call, store, with_faults=True))
     if call.terminal.structured:
         document = proof_document(proof)
         call.terminal.document(document, rows=document["disagreements"])
@@ -49,7 +49,7 @@ def proof_document(proof: Proof) -> dict[str, Any]:
         "open_transactions": proof.open_transactions,
         "counts": proof.findings.counts,
         "disagreements": [_line(proof, finding) for finding in proof.findings.disagreements],
-        "notes": [vars(finding) for finding in proof.findings.notes],
+        "notes": [_said(finding) for finding in proof.findings.notes],
     }
 
 
@@ -58,7 +58,8 @@ def print_proof(call: Call, proof: Proof) -> None:
     findings = proof.findings
     for finding in findings.disagreements:
         call.terminal.line(
-            f"  ! {finding.part:<12} {finding.where}: {finding.reason}; type: {what_to_type(proof.root, finding)}"
+            f"  ! {finding.part:<12} {finding.where}: {finding.reason}; "
+            f"{'do' if finding.cure else 'type'}: {what_to_type(proof.root, finding)}"
         )
     for finding in findings.notes:
         call.terminal.line(f"    {finding.part:<12} {finding.where}: {finding.reason}")
@@ -80,10 +81,16 @@ def print_proof(call: Call, proof: Proof) -> None:
 def what_to_type(root: Path, finding: Finding) -> str:
     """Return the command that mends it, or shows more."""
     store = shlex.quote(str(root))
+    if finding.cure:
+        return finding.cure
     if finding.part in ("transactions", "timers") and finding.where.startswith("byte "):
         return f"shmq store inspect {store} --position {finding.where.removeprefix('byte ')}"
     return f"shmq store repair {store}"
 
 
 def _line(proof: Proof, finding: Finding) -> dict[str, str]:
-    return {**vars(finding), "type": what_to_type(proof.root, finding)}
+    return {**_said(finding), "type": what_to_type(proof.root, finding)}
+
+
+def _said(finding: Finding) -> dict[str, str]:
+    return {"part": finding.part, "where": finding.where, "reason": finding.reason}

@@ -21,11 +21,13 @@ class Finding:
     Attributes:
         part: one of PARTS.
         where: a log position, a queue with offsets, a file: what `shmq store inspect` can be asked about.
+        cure: what to do, where that is no repair.
     """
 
     part: str
     where: str
     reason: str
+    cure: str = ""
 
 
 @dataclass
@@ -41,11 +43,11 @@ class Findings:
         """How many disagreements there are, kept or not."""
         return sum(self.counts.values())
 
-    def add(self, part: str, where: str, reason: str) -> None:
+    def add(self, part: str, where: str, reason: str, cure: str = "") -> None:
         """Take a disagreement."""
         self.counts[part] += 1
         if len(self.disagreements) < KEPT_MAX:
-            self.disagreements.append(Finding(part, where, reason))
+            self.disagreements.append(Finding(part, where, reason, cure))
 
     def note(self, part: str, where: str, reason: str) -> None:
         """Take something that is only worth saying."""

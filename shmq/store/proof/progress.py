@@ -8,9 +8,11 @@ a record that waits for its time         says which topic and queue it is for, a
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.errors import CorruptionError
-from shmq.store.config import ConfigFiles
+from shmq.store.config import FROM_BACKUP, ConfigFiles
 from shmq.store.consumequeue import Queue
 from shmq.store.durable import Mark
 from shmq.store.layout import StoreLayout
@@ -23,7 +25,10 @@ from shmq.timing import CANCELLED_KEY, TIMER_TOPIC, due_ms
 
 def read_tables(layout: StoreLayout, mark: Mark | None, findings: Findings) -> Tables:
     """Read the config directory; what is wrong with it is told."""
-    config = ConfigFiles(layout, log=lambda *_, **__: None)
+    restored: list[str] = []
+    config = ConfigFiles(
+        layout, log=lambda event, **values: restored.append(values["file"]) if event == FROM_BACKUP else None
+    )
     if not layout.config.is_dir():
         findings.add("tables", "config", "the directory is missing")
         return Tables()
@@ -35,6 +40,9 @@ def read_tables(layout: StoreLayout, mark: Mark | None, findings: Findings) -> T
     except CorruptionError as error:
         findings.add("tables", "config", str(error))
         return Tables()
+    for backup in map(Path, restored if mark else ()):
+        if not backup.with_suffix("").exists():
+            findings.add("tables", f"config/{backup.stem}", f"it is missing; the next start takes {backup.name}")
     for entry in config.ignored:
         findings.add("tables", "config", f"an entry can mean nothing: {entry}")
     return tables

@@ -8,7 +8,8 @@ stock broker.
                                                       behind it the next start, or the keeper, still writes
 
 Rules: (1) the mark and the tables are read before the log, so that nothing they say can be newer than the log; (2) a
-range of the log that has a copy in quarantine is known: it is a note.
+range of the log that has a copy in quarantine is known: it is a note; (3) before every name is a plain file that may be
+read, nothing is opened.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from shmq.protocol.transaction import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from shmq.shm.access import Access
 from shmq.shm.core import RecordBatch
 from shmq.store.checkpoint import checkpoint_fault
-from shmq.store.consumequeue import ConsumeQueueFiles, Queue
+from shmq.store.consumequeue import FILE_BYTES, ConsumeQueueFiles, Queue
 from shmq.store.dispatch import Dispatch
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.index.files import IndexFiles, IndexShape
 from shmq.store.index.mark import load_index_mark
 from shmq.store.layout import StoreLayout
+from shmq.store.loss import is_shortened_elsewhere, missing_cure, missing_ranges, missing_text
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.index import IndexProof
 from shmq.store.proof.index_sums import prove_index_sums
@@ -36,7 +38,7 @@ from shmq.store.proof.record import StoredRecord
 from shmq.store.proof.transactions import TransactionProof
 from shmq.store.proof.units import UnitProof
 from shmq.store.table_entries import Tables
-from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification
+from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification, with_newer_begin
 from shmq.timing import TIMER_TOPIC
 
 _EVERYTHING = 1 << 63
@@ -109,17 +111,19 @@ def prove_store(root: Path, *, shape: IndexShape | None = None) -> Proof:
     layout = StoreLayout(root, Access(-1))
     proof = Proof(root, settled=not layout.abort.exists())
     findings = proof.findings
+    if _has_false_names(layout, findings):
+        return proof
     mark = _read_mark(layout, findings)
     proof.durable_end = mark.durable_end if mark else None
     tables = read_tables(layout, mark, findings)
     log = LogFiles(layout.commitlog)
-    _take_files(proof, log)
+    _take_files(proof, layout, log, with_newer_begin(mark, layout))
     files = ConsumeQueueFiles(layout, writable=False)
-    born = {name: topic.born for name, topic in tables.topics.items()}
-    if not files.sums.load(born, tables.deleted, sequence=mark.unit_sums if mark else 0) and mark:
-        findings.add("sums", layout.unit_sums.name, "the checksums of the units are incomplete")
     dispatch = Dispatch(
-        born={**born, **files.sums.born()}, deleted=tables.deleted, levels=DelayLevels(), log=lambda *_, **__: None
+        born=_take_units(layout, files, tables, mark, findings),
+        deleted=tables.deleted,
+        levels=DelayLevels(),
+        log=lambda *_, **__: None,
     )
     settled_end = None if proof.settled else (mark.dispatched if mark else 0)
     units = UnitProof(files, dispatch, findings, read=log.read, log_begin=log.begin, settled_end=settled_end)
@@ -154,10 +158,45 @@ def prove_store(root: Path, *, shape: IndexShape | None = None) -> Proof:
     return proof
 
 
-def _take_files(proof: Proof, log: LogFiles) -> None:
+def _has_false_names(layout: StoreLayout, findings: Findings) -> bool:
+    """Whether a name is no plain file; then nothing is opened, as a pipe would be waited for."""
+    parts = {layout.consumequeue: "units", layout.config: "tables", layout.index: "index", layout.index_sums: "index"}
+    for fault in layout.faults(writable=False):
+        of = next((part for directory, part in parts.items() if fault.path.is_relative_to(directory)), "log")
+        findings.add(of, str(fault.path.relative_to(layout.root)), fault.reason, fault.cure)
+    if findings.count:
+        findings.note("log", str(layout.root), "nothing else was looked at; put these names right first")
+    return bool(findings.count)
+
+
+def _take_files(proof: Proof, layout: StoreLayout, log: LogFiles, mark: Mark | None) -> None:
     proof.file_bytes, proof.files, proof.log_begin = log.file_bytes, len(log.positions), log.begin
+    findings = proof.findings
     for problem in log.problems:
-        proof.findings.add("log", "commitlog", problem)
+        reason, _, cure = problem.partition("; ")
+        findings.add("log", "commitlog", reason, cure)
+    missing = missing_ranges(log, mark)
+    if is_shortened_elsewhere(layout, log, missing):
+        begin, end = missing.pop(0)
+        findings.note("log", f"bytes {begin} to {end - 1}", "a stock broker has worked on the store and removed them")
+    if missing:
+        findings.add("log", "commitlog", missing_text(missing, log.file_bytes), missing_cure(missing))
+    if proof.settled and mark is None and layout.unit_sums.exists():
+        reason = "it is missing or empty, so only reading the whole log tells how far it goes, and where it began"
+        findings.add("log", layout.durable_mark.name, reason)
+
+
+def _take_units(
+    layout: StoreLayout, files: ConsumeQueueFiles, tables: Tables, mark: Mark | None, findings: Findings
+) -> dict[str, int]:
+    """Look at the files of units and of their checksums; return where each topic begins."""
+    for path, size in files.misshapen():
+        where = str(Path(path).relative_to(layout.root))
+        findings.add("units", where, f"it has {size} bytes, a file of units has {FILE_BYTES}")
+    born = {name: topic.born for name, topic in tables.topics.items()}
+    if not files.sums.load(born, tables.deleted, sequence=mark.unit_sums if mark else 0) and mark:
+        findings.add("sums", layout.unit_sums.name, "the checksums of the units are incomplete")
+    return {**born, **files.sums.born()}
 
 
 def _read_mark(layout: StoreLayout, findings: Findings) -> Mark | None:
@@ -212,7 +251,10 @@ def _indexed(layout: StoreLayout, mark: Mark | None, settled: bool, findings: Fi
         return 0
     if said is not None:
         return said.indexed
-    if mark is not None or not settled:
+    is_ours = mark is not None
+    if is_ours and settled and (IndexFiles(layout).names() or layout.index_sums.is_dir()):
+        findings.add("index", layout.index_mark.name, "it is missing, so nothing says how far the index goes")
+    if is_ours or not settled:
         return 0  # ours says how far it is; a stock broker that was killed throws its newest file away
     return _EVERYTHING if IndexFiles(layout).names() else 0
 

@@ -25,24 +25,25 @@ def end_in_order(broker: Broker) -> None:
     os.close(descriptor)
 
 
+def copy_file(one: str, other: str) -> None:
+    """Copy a file and leave its holes holes: an index file has 420 MB, and hardly a block."""
+    with open(one, "rb") as reader, open(other, "wb") as writer:
+        size = os.fstat(reader.fileno()).st_size
+        writer.truncate(size)
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(reader.fileno(), at, os.SEEK_DATA)
+            except OSError:
+                return
+            end = os.lseek(reader.fileno(), at, os.SEEK_HOLE)
+            while at < end:
+                at += os.pwrite(writer.fileno(), os.pread(reader.fileno(), min(1 << 20, end - at), at), at)
+
+
 def copy_store(source: Path, target: Path) -> Path:
-    """Copy a store and leave its holes holes: an index file has 420 MB, and hardly a block."""
-
-    def copy(one: str, other: str) -> None:
-        with open(one, "rb") as reader, open(other, "wb") as writer:
-            size = os.fstat(reader.fileno()).st_size
-            writer.truncate(size)
-            at = 0
-            while at < size:
-                try:
-                    at = os.lseek(reader.fileno(), at, os.SEEK_DATA)
-                except OSError:
-                    return
-                end = os.lseek(reader.fileno(), at, os.SEEK_HOLE)
-                while at < end:
-                    at += os.pwrite(writer.fileno(), os.pread(reader.fileno(), min(1 << 20, end - at), at), at)
-
-    return Path(shutil.copytree(source, target, copy_function=copy))
+    """Copy a store with its holes."""
+    return Path(shutil.copytree(source, target, copy_function=copy_file))
 
 
 def fill(broker: Broker) -> None:

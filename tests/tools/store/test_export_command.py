@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shmq.store.layout import file_name
 from tests.tools.shell import Shell
 from tests.tools.store.test_verify_command import a_flipped_body, records
 
@@ -76,3 +77,28 @@ def test_what_is_asked_for_is_found_among_many_records(
     )
     assert file.read_bytes() == b"".join(wanted) and document["messages"] == len(wanted)
     assert wanted or "%DLQ%none" in named
+
+
+def test_a_missing_log_file_is_said_and_a_false_name_is_refused_by_every_command(
+    store: Path, tmp_path: Path, shell: Shell
+) -> None:
+    first, output = store / "commitlog" / file_name(0), ("--output", str(tmp_path / "all.jsonl"))
+    kept = first.rename(tmp_path / "kept")
+    document = shell.json("store-export", "store", "export", str(store), *output, status=1)
+    assert "1 log file is missing" in document["damages"][0]["reason"]
+    layout = shell.json("store-inspect", "store", "inspect", str(store))["layout"]
+    assert layout["log_problems"] == [document["damages"][0]["reason"]]
+    first.symlink_to(kept)
+    for verb, *words in (
+        ("export", *output),
+        ("inspect",),
+        ("repair",),
+        ("repair", "--dry-run"),
+        ("import", "--in-place"),
+    ):
+        result = shell.run("store", verb, str(store), *words)
+        assert result.status not in (0, 1) and str(first) in result.err and f"mv {kept} {first}" in result.err, result
+    verified = shell.json("store-verify", "store", "verify", str(store), status=1)
+    assert [(each["where"], each["type"].split(";")[0]) for each in verified["disagreements"]] == [
+        (f"commitlog/{first.name}", f"mv {kept} {first}")
+    ]

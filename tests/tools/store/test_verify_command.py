@@ -20,8 +20,10 @@ from shmq.store.proof.store import prove_store
 from shmq.store.verify import LogFiles, RecordWalk, Verification
 from shmq.testing import Broker
 from shmq.timing import TIMER_GROUPS, TIMER_TOPIC
+from tests.store.file_changes import SIZES
+from tests.tables.rows import every_row
 from tests.tools.shell import Shell
-from tests.tools.store.conftest import ACKED, FILE_BYTES, MESSAGES, change, fill
+from tests.tools.store.conftest import ACKED, FILE_BYTES, MESSAGES, change, copy_file, fill
 
 SLOTS_AT, SLOTS, ENTRY_BYTES = 40, 5_000_000, 20
 ENTRIES_AT = SLOTS_AT + 4 * SLOTS
@@ -189,6 +191,25 @@ def test_each_disagreement_is_found(store: Path, damage: Callable[[Path], None],
     findings = prove_store(store).findings
     assert findings.counts[part] > 0, findings
     assert state(store) == before
+
+
+@every_row("change", SIZES)
+def test_a_file_of_the_index_that_is_changed_is_found(store: Path, change: Callable[[Path], None]) -> None:
+    for kind in ("index/*", "shmq.index.sums/*", "shmq.index"):
+        path, kept = next(store.glob(kind)), store / "kept"
+        path.rename(kept)
+        copy_file(str(kept), str(path))
+        change(path)
+        assert prove_store(store).findings.counts["index"], kind
+        path.unlink(missing_ok=True)
+        kept.rename(path)
+
+
+def test_a_log_file_of_another_store_is_found(store: Path) -> None:
+    for record, _ in records(store):
+        if FILE_BYTES <= record.position < 2 * FILE_BYTES:
+            put_record(store, record, queue_offset=record.queue_offset + 7)
+    assert prove_store(store).findings.counts["units"] > 0
 
 
 @pytest.mark.parametrize("damage", dict(DERIVED))
