@@ -300,4 +300,9 @@ def _told_recovery(report: RecoveryReport) -> dict[str, int]:
         "tables_restored": report.tables_restored,
         "marks_restored": report.marks_restored,
         "entries_ignored": report.entries_ignored,
+        "restored_files": report.restored_files,
+        "ignored_files": report.ignored_files,
+        "foreign_files": report.foreign_files,
+        "lost_messages": report.lost_messages,
+        "damaged_messages": report.damaged_messages,
     }

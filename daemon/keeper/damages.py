@@ -3,6 +3,7 @@
     report of a unit     right again from the log         its reader reads on       counted as mended
                          the log does not hold its record                           as a damaged record
     report of a record   below the durable end            logged, counted, a copy goes to the quarantine
+    a range without any record                            the same once, and counts as all messages that lay there
 
 A report is settled when everything that follows from it is done, so a reader that waits for it looks again at once.
 
@@ -92,12 +93,13 @@ class DamageKeeper:
         elif damages:
             damage = damages[0]
             place = _Place(report.queue, report.queue_offset, damage.position)
-            self._keep(place, damage.end - damage.position, damage.reason)
+            many = 1 if damage.record is not None else self._units.messages_within(damage.position, damage.end)
+            self._keep(place, damage.end - damage.position, damage.reason, messages=max(1, many))
         else:
             place = _Place(report.queue, report.queue_offset, report.log_position)
             self._keep(place, report.record_bytes, "the log has no record of this queue offset")
 
-    def _keep(self, place: _Place, size: int, reason: str) -> None:
+    def _keep(self, place: _Place, size: int, reason: str, *, messages: int = 1) -> None:
         position = place.log_position
         is_stored = self._store.log_begin <= position < self._store.log_end
         known = _Place(-1, 0, position) if is_stored else place  # the same record, whoever met it
@@ -112,9 +114,10 @@ class DamageKeeper:
             "queue_offset": place.queue_offset,
             "log_position": position,
             "record_bytes": size,
+            "messages": messages,
         }
         kept = size > 0 and self._quarantine.add(position, self._commitlog.read(position, size), facts)
-        self._damaged.add(1)
+        self._damaged.add(messages)
         self._log("record.damaged", **facts, reason=reason, quarantined=kept)
 
     def _names(self, index: int) -> dict[str, Any]:

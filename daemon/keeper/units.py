@@ -218,6 +218,10 @@ class UnitWriter:
         self._files.remove_topic(topic)
         self._names.clear()
 
+    def messages_within(self, begin: int, end: int) -> int:
+        """Return how many units in files point into a range of the log."""
+        return self._files.messages_within(begin, end)
+
     def queue_of(self, index: int) -> Queue | None:
         """Return topic and queue id of a queue index, or None when its topic was deleted or made anew."""
         version = self._store.table_version

@@ -74,6 +74,11 @@ FROM_BACKUP = "config.from_backup"  # the event of a table that had to be read f
 Log = Callable[..., None]
 
 
+def table_names(files: int) -> list[str]:
+    """Return the names of tables that are said by a bit each."""
+    return [name for number, name in enumerate(_TABLE_OF) if files >> number & 1]
+
+
 class ConfigFiles:
     """Reads and writes the config directory; one process writes it.
 
@@ -86,8 +91,21 @@ class ConfigFiles:
         self._log = log
         self._raw: dict[str, dict[str, Any]] = {}  # last known content of each file
         self.written = 0  # the files that there are, as the durable mark says it: one bit each, in the order of above
-        self.restored = 0  # tables that had to be read from their backup
+        self.restored_files = 0  # tables that had to be read from their backup, likewise
         self.ignored: list[str] = []  # entries that say nothing that can be, in words
+
+    @property
+    def restored(self) -> int:
+        """How many tables had to be read from their backup."""
+        return self.restored_files.bit_count()
+
+    @property
+    def ignored_files(self) -> int:
+        """Which tables have entries that say nothing that can be, as `restored_files`."""
+        return sum(
+            any(entry.startswith(f"{name}: ") for entry in self.ignored) << number
+            for number, name in enumerate(_TABLE_OF)
+        )
 
     def load(self) -> Tables:
         """Read all tables.
@@ -272,7 +290,7 @@ class ConfigFiles:
                 self._log("config.unreadable", file=str(candidate), reason=str(error))
             else:
                 if candidate is backup:
-                    self.restored += 1
+                    self.restored_files |= 1 << list(_TABLE_OF).index(name)
                     self._log(FROM_BACKUP, file=str(backup), reason=reason or f"there is no {name}")
                 return found
         if reason:

@@ -115,8 +115,8 @@ def accept_missing(
     accepted: list[Range],
     messages_within: Callable[[int, int], int],
     log: Log,
-) -> list[Range]:
-    """Refuse a log that lacks something, unless that is accepted; return what was.
+) -> tuple[list[Range], int]:
+    """Refuse a log that lacks something, unless that is accepted; return what was, and how many messages lay there.
 
     Args:
         messages_within: says how many units point into a range of the log.
@@ -133,7 +133,7 @@ def accept_missing(
             "recovery.begins_later", log_begin=commitlog.begin, was=was, reason="a stock broker has worked on the store"
         )
     if not missing:
-        return []
+        return [], 0
     if missing != accepted:
         raise CorruptionError(
             layout.commitlog,
@@ -141,14 +141,15 @@ def accept_missing(
             missing_text(missing, commitlog.file_bytes),
             hint=f"{missing_cure(missing)}; nothing was changed",
         )
-    for begin, end in missing:
-        log("recovery.loss_accepted", log_position=begin, end=end, messages=messages_within(begin, end))
+    lost = [messages_within(begin, end) for begin, end in missing]
+    for (begin, end), messages in zip(missing, lost, strict=True):
+        log("recovery.loss_accepted", log_position=begin, end=end, messages=messages)
     _fill(commitlog, missing, known.durable_end if known else 0)
     try:
         mark.advance(log_begin=commitlog.begin)
     except OSError as error:
         raise StoreError(f"{layout.durable_mark} cannot be written: {error.strerror}") from error
-    return missing
+    return missing, sum(lost)
 
 
 def _fill(commitlog: CommitLogFiles, missing: list[Range], durable_end: int) -> None:

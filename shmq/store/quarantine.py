@@ -1,7 +1,8 @@
 """Copies of damaged records, kept so that somebody can look at them: `<root>/quarantine/`.
 
     <20 digits>.record    the bytes as they were in the log at that position
-    <20 digits>.json      which message it was: topic, queue id, queue offset, log position, bytes, when it was seen
+    <20 digits>.json      which message it was: topic, queue id, queue offset, log position, bytes, how many messages
+                          lay there
 
 Whoever has dealt with a copy removes it; `shmq health` counts those that are there.
 
@@ -45,8 +46,16 @@ class Quarantine:
 
 
 def count_quarantined(root: Path) -> int:
-    """Return how many copies a store keeps; 0 when they cannot be listed."""
+    """Return how many messages lay where the copies of a store are from; 0 when they cannot be listed."""
+    directory = StoreLayout(root, Access(-1)).quarantine
     try:
-        return sum(name.endswith(_RECORD) for name in os.listdir(StoreLayout(root, Access(-1)).quarantine))
+        return sum(_messages(directory / name) for name in os.listdir(directory) if name.endswith(_RECORD))
     except OSError:
         return 0
+
+
+def _messages(copy: Path) -> int:
+    try:
+        return int(json.loads(copy.with_suffix(_FACTS).read_bytes())["messages"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 1

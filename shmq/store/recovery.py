@@ -44,6 +44,8 @@ from shmq.store.table_entries import Tables
 from shmq.store.tables import LiveTables, fill_tables
 from shmq.store.unit_repair import UnitRepair, find_faults_at_start
 
+_COUNTED_DAMAGES = 20  # whose messages are counted over all queues
+_RECORDS_LOOKED_AT = 8
 _CHECK_SECONDS = 0.5  # for units that are not the last ones of their queue; the scrubber looks at all of them
 
 
@@ -91,6 +93,11 @@ class RecoveryReport:
     tables_restored: int = 0
     marks_restored: int = 0
     entries_ignored: int = 0
+    restored_files: int = 0  # which tables those are, a bit each as in `config_files` of the mark
+    ignored_files: int = 0
+    foreign_files: int = 0  # log files whose records are not those of the queues
+    lost_messages: int = 0
+    damaged_messages: int = 0  # that lay in `damages`
     lost: list[Range] = field(default_factory=list)  # of the log, that this start was told to accept
     damages: list[Damage] = field(default_factory=list)
 
@@ -132,6 +139,7 @@ def recover(
         )
     files.config.check_missing(known.config_files if known else 0)
     report.tables_restored, report.entries_ignored = files.config.restored, len(files.config.ignored)
+    report.restored_files, report.ignored_files = files.config.restored_files, files.config.ignored_files
     mark = _check(files, list(accepted), report, log)
     _touch_abort(files.layout)
     report.durable_end = mark.durable_end if mark else 0
@@ -157,7 +165,7 @@ def _check(files: OpenFiles, accepted: list[Range], report: RecoveryReport, log:
     commitlog = files.commitlog
     commitlog.remove_temporaries()
     commitlog.load(with_gaps=True)
-    report.lost = accept_missing(
+    report.lost, report.lost_messages = accept_missing(
         files.layout,
         commitlog,
         files.mark,
@@ -202,10 +210,11 @@ def _recover_files(
     )
 
     def on_damage(damage: Damage) -> None:
-        report.damages.append(damage)
-        log("recovery.damage", log_position=damage.position, end=damage.end, reason=damage.reason)
+        _tell_damage(files.consumequeue, damage, report, log)
         rebuild.add_damage(damage)
 
+    if proven:
+        _look_into_files(keeper_store, files, dispatch, start, report, log)
     walk = LogWalk(
         keeper_store,
         commitlog,
@@ -229,6 +238,54 @@ def _recover_files(
     report.marks_restored += _restore_checkpoint(files.layout, mark, log_end, log)
     _mark_recovered(files, rebuild.store_ms_last, log_end)
     return bounds
+
+
+def _tell_damage(consumequeue: ConsumeQueueFiles, damage: Damage, report: RecoveryReport, log: Log) -> None:
+    many = damage.record is None and len(report.damages) < _COUNTED_DAMAGES
+    messages = max(1, consumequeue.messages_within(damage.position, damage.end) if many else 1)
+    report.damages.append(damage)
+    report.damaged_messages += messages
+    log("recovery.damage", log_position=damage.position, end=damage.end, reason=damage.reason, messages=messages)
+
+
+def _look_into_files(
+    keeper_store: KeeperStore, files: OpenFiles, dispatch: Dispatch, start: int, report: RecoveryReport, log: Log
+) -> None:
+    """Look at the first records of each file that is not walked, for one that was replaced, or is blank.
+
+    Their units are right, so another record in the place of one is of another store, or of another time of this.
+    """
+    until = time.monotonic() + _CHECK_SECONDS
+    repair = UnitRepair(keeper_store, files.commitlog, files.consumequeue, dispatch, log_end=start)
+    behind = 0
+
+    def on_damage(damage: Damage) -> None:
+        _tell_damage(files.consumequeue, damage, report, log)
+
+    walk = LogWalk(
+        keeper_store, files.commitlog, durable_end=start, log_end=start, on_records=None, on_damage=on_damage
+    )
+    for position in files.commitlog.positions:
+        if position < behind or position >= start or time.monotonic() > until:
+            continue
+        _, records, _ = keeper_store.scan(position, start, _RECORDS_LOOKED_AT)
+        told = [(queue, record) for record in records if (queue := dispatch.queue_of(record)) is not None]
+        if not records:
+            behind, _ = walk.step(position, 1)
+        elif told and not any(_is_right(repair, files, queue, record.queue_offset) for queue, record in told):
+            # Of a topic that was made anew by a broker which notes no birth, no unit points here.
+            end = position + files.commitlog.file_bytes
+            found = (
+                (each, files.consumequeue.offsets_within(each, position, end)) for each in files.consumequeue.queues()
+            )
+            pointing = [(queue, first) for queue, (first, last) in found if first < last]
+            if pointing and not any(_is_right(repair, files, *at) for at in pointing):
+                report.foreign_files += 1
+                log("recovery.file_foreign", file=str(files.commitlog.path(position)), log_position=position)
+
+
+def _is_right(repair: UnitRepair, files: OpenFiles, queue: Queue, offset: int) -> bool:
+    return repair.is_right(queue, offset, files.consumequeue.read(queue, offset, 1))
 
 
 def _restore_checkpoint(layout: StoreLayout, mark: Mark | None, log_end: int, log: Log) -> bool:

@@ -171,3 +171,25 @@ def test_a_hash_that_no_tag_has_hides_no_message(
     assert [bytes(message.body) for message in reader.poll(10)] == [b"100"]
     _, count, records = BrokerLog(running.store).pull(queue, 0, 32, 1 << 20, [tag_hash("red")], 205, None, False)
     assert count == 1 and b"100" in records
+
+
+def test_a_blank_range_counts_as_all_messages_that_lay_there_once(
+    start_keeper: StartKeeper, eventually: Callable[..., object]
+) -> None:
+    running = start_keeper()
+    queue = written(running, 300)
+    running.send("others", b"one more", queue_id=1)
+    running.send_batch("orders", BODIES[:5])
+    KeeperStore(running.store).flush()
+    eventually(lambda: running.store.queue(queue)[2] == 305)
+    eventually(lambda: running.store.queue(running.queue_index("others", 1))[2] == 1)
+    places = [unit[:2] for unit in struct.iter_unpack(">QIq", running.store.units_stored(queue, 0, 305))]
+    begin, end = places[260][0], places[300][0]
+    with log_file(running).open("r+b") as file:
+        file.seek(begin)
+        file.write(bytes(end - begin))
+    bodies, told = read_all(reader_of(running), 305, eventually)
+    assert (len(bodies), len(told)) == (265, 40)
+    eventually(lambda: KeeperStore(running.store).damage_take() is None)
+    assert [line["messages"] for line in running.events.named("record.damaged")] == [41]
+    assert count_quarantined(running.root) == 41

@@ -15,6 +15,7 @@ from shmq.store.checkpoint import CHECKPOINT_BYTES, change_checkpoint
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.loss import Range, parse_ranges
+from tests.store.conftest import Session
 from tests.store.file_changes import NO_FILES, SIZES, emptied, grown, halved, moved, zeroed
 from tests.tables.rows import every_row
 
@@ -246,3 +247,25 @@ def test_a_log_file_of_a_wrong_size_is_refused_by_name_and_any_other_file_costs_
             assert [session.queue("orders", queue_id) for queue_id in (0, 1)] == [(0, COUNT // 2)] * 2
             left = [at for at in positions if number == FILES or at // FILE != number]
             assert {session.store.message_at(at, positions[1] - positions[0]).body for at in left} == {bytes(4000)}
+
+
+def test_a_file_that_is_blank_or_of_another_store_is_told_at_the_start_with_the_messages_that_lay_there(
+    open_session: OpenSession, again: Callable[[], None], root: Path, tmp_path: Path, positions: list[int]
+) -> None:
+    other = Session(tmp_path / "other")
+    for _ in range(COUNT):
+        other.send("others", bytes(4000))
+    other.end()
+    layout = StoreLayout(root, Access(-1))
+    for number in range(FILES - 1):
+        path = layout.commitlog / file_name(number * FILE)
+        lay_there = sum(at // FILE == number for at in positions)
+        foreign = (tmp_path / "other/commitlog" / path.name).read_bytes()
+        for content, said in ((bytes(FILE), (1, lay_there, 0)), (foreign, (0, 0, 1))):
+            again()
+            path.write_bytes(content)
+            report = open_session().report
+            assert (len(report.damages), report.damaged_messages, report.foreign_files) == said, number
+    again()
+    report = open_session().report
+    assert (report.damages, report.foreign_files) == ([], 0)

@@ -44,3 +44,10 @@ def test_copies_are_bounded_in_number_and_in_bytes(layout: StoreLayout, monkeypa
     (layout.quarantine / f"{1:020d}.record").unlink()
     assert kept.add(5, b"12345", {})
     assert count_quarantined(layout.root) == 3
+
+
+def test_a_copy_counts_as_the_messages_that_lay_there(layout: StoreLayout) -> None:
+    kept = Quarantine(layout)
+    assert kept.add(1, b"a range", {"messages": 42}) and kept.add(2, b"a record", {"messages": 1})
+    (layout.quarantine / f"{3:020d}.record").touch()  # its facts were removed
+    assert count_quarantined(layout.root) == 44

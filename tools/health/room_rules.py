@@ -30,6 +30,13 @@ _LEFT = {
         "it ended without being stopped; what its groups have read is there, newer than in its files",
     ),
 }
+_SAID = "the broker's log lines"
+_BACKUPS = "the same name with .bak"
+_SET_AGAIN = (
+    "set again what is missing: shmq topic update, shmq group update, shmq group reset; whoever edits the file stops the "
+    "set again what is missing (shmq topic update, shmq group create); whoever edits the file stops the broker first "
+    "and takes its last entry, shmqCrc32, out"
+)
 _LOOK_AT_DISK = "the broker's log lines name them; smartctl -a"
 _QUEUES_WARN, _QUEUES_CRIT = 80.0, 95.0  # percent of the table
 _SPARE_SHARE = 0.1  # of a file: less than this ahead of the log means that the keeper has not made the next one
@@ -205,18 +212,12 @@ def _recovery(recovery: Recovery) -> Finding:
         f"last recovery {age_text(recovery.age)} ago {how}: {count_text(recovery.records)} messages replayed in "
         f"{recovery.seconds:.1f} s, {plural(recovery.damages, 'damaged range')}"
     )
+    if recovery.damages:
+        what += f" with {plural(recovery.damaged_messages, 'message')}"
     measures = {"recovery_age": Measure(round(recovery.age, 3), "s"), "damages": Measure(recovery.damages)}
-    if recovery.tables_restored and recovery.age < _RECENT_SECONDS:
-        what = (
-            f"{plural(recovery.tables_restored, 'table')} of topics, groups or progress had to be read from its backup"
-        )
-        why = "the file in config/ was missing or damaged; its backup is a little older, so messages may come again"
-        return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
-    if recovery.entries_ignored and recovery.age < _RECENT_SECONDS:
-        what = f"{plural(recovery.entries_ignored, 'line')} of the tables in config/ can mean nothing"
-        why = "they were left out, so groups may get messages again, or topics lack settings"
-        do = "the broker's log lines config.entry_ignored name them; set these again with shmq"
-        return Finding("recovery", Verdict.WARNING, what, why=why, do=do, measures=measures)
+    lost = _lost(recovery) if recovery.age < _RECENT_SECONDS else None
+    if lost is not None:
+        return Finding("recovery", *lost, measures=measures)
     if recovery.marks_restored and recovery.age < _RECENT_SECONDS:
         what += ", the durable mark, the checkpoint or the checksums of units were damaged and had to be written again"
         why = "bytes of shmq.durable, checkpoint or shmq.units were not what was written; no message is lost by it"
@@ -230,6 +231,33 @@ def _recovery(recovery: Recovery) -> Finding:
         why = "ConsumeQueue files were missing or damaged; no message is lost by it"
         return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
     return Finding("recovery", Verdict.OK, what, measures=measures)
+
+
+def _lost(recovery: Recovery) -> tuple[Verdict, str, str, str, str] | None:
+    """Verdict, what, which, why and what to do, where files of the log or tables are not what they were."""
+    if recovery.foreign_files:
+        what = f"{plural(recovery.foreign_files, 'log file')} of other records than its queues have"
+        why = "it was replaced by that of another store, or of another time; readers leave such messages out"
+        do = "the broker's log lines recovery.file_foreign name it; stop, put the right one back, shmq store verify"
+        return Verdict.CRITICAL, what, "", why, do
+    if recovery.lost_messages:
+        what = f"{plural(recovery.lost_messages, 'message')} of missing log files were given up at the last start"
+        why = "the broker was started with --accept-loss; groups that had not read them do not get them"
+        do = "restore the files from a copy, if there is one; take --accept-loss out of the command or unit file"
+        return Verdict.WARNING, what, "", why, do
+    if recovery.restored_files:
+        names = ", ".join(f"config/{name}" for name in recovery.restored_files)
+        what = f"{names} could not be used as found at the last start; its backup ({_BACKUPS}) took its place"
+        why = "it was edited, damaged or missing; the backup is one change older, so messages may come again"
+        do = f"{_SAID} config.unreadable and config.from_backup say what was wrong; {_SET_AGAIN}"
+        return Verdict.WARNING, what, "", why, do
+    if recovery.entries_ignored:
+        names = ", ".join(f"config/{name}" for name in recovery.ignored_files) or "the tables in config/"
+        what = f"{plural(recovery.entries_ignored, 'line')} of {names} can mean nothing and had to be left out"
+        why = "somebody edited it; groups may get messages again, or topics lack settings"
+        do = f"{_SAID} config.entry_ignored name them; {_SET_AGAIN}"
+        return Verdict.WARNING, what, "", why, do
+    return None
 
 
 def _scrub(scrub: Scrub) -> Finding:

@@ -222,6 +222,11 @@ class Look:
             tables_restored=told.get("tables_restored", 0),
             marks_restored=told.get("marks_restored", 0),
             entries_ignored=told.get("entries_ignored", 0),
+            restored_files=_tables(told.get("restored_files", 0)),
+            ignored_files=_tables(told.get("ignored_files", 0)),
+            foreign_files=told.get("foreign_files", 0),
+            lost_messages=told.get("lost_messages", 0),
+            damaged_messages=told.get("damaged_messages", 0),
         )
 
     def replication(self) -> Replication | None:
@@ -254,3 +259,11 @@ class Look:
         from shmq.tools.observe.counted import collect_counted
 
         return collect_counted(self.instance)
+
+
+def _tables(files: int) -> tuple[str, ...]:
+    if not files:
+        return ()
+    from shmq.store.config import table_names
+
+    return tuple(table_names(files))

@@ -302,6 +302,11 @@ class Recovery(NamedTuple):
     tables_restored: int = 0
     marks_restored: int = 0
     entries_ignored: int = 0
+    restored_files: tuple[str, ...] = ()
+    ignored_files: tuple[str, ...] = ()
+    foreign_files: int = 0
+    lost_messages: int = 0
+    damaged_messages: int = 0
 
 
 class Scrub(NamedTuple):

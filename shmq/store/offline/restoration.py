@@ -34,6 +34,7 @@ from shmq.shm.core import KeeperStore, Store, StoreFigures
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from shmq.store.atomic import sync_directory
 from shmq.store.config import ConfigFiles
+from shmq.store.consumequeue import ConsumeQueueFiles
 from shmq.store.durable import DurableMark
 from shmq.store.index.files import IndexFiles
 from shmq.store.layout import StoreLayout, file_name
@@ -194,14 +195,16 @@ def _lowered(diary: _Diary) -> list[Action]:
 
 
 def _keep_damages(layout: StoreLayout, proof: Proof) -> None:
-    log, quarantine = LogFiles(layout.commitlog), Quarantine(layout)
+    log, quarantine, units = LogFiles(layout.commitlog), Quarantine(layout), ConsumeQueueFiles(layout, writable=False)
     for begin, end in proof.damages.ranges:
         parts, at = [], begin
         while at < end and (part := log.read(at, end - at)):
             parts.append(part)
             at += len(part)
-        facts = {"log_position": begin, "record_bytes": end - begin}
+        messages = max(1, units.messages_within(begin, end))
+        facts = {"log_position": begin, "record_bytes": end - begin, "messages": messages}
         quarantine.add(begin, b"".join(parts), facts)
+    units.close()
 
 
 def _replaceable(layout: StoreLayout) -> list[str]:

@@ -42,6 +42,7 @@ from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification, wit
 from shmq.timing import TIMER_TOPIC
 
 _EVERYTHING = 1 << 63
+_COUNTED_DAMAGES = 20  # whose messages are counted over all queues
 # Of these, and of everything that is part of a transaction, each record is looked at.
 _WATCHED_TOPICS = tuple(name.encode() for name in (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC))
 
@@ -139,7 +140,7 @@ def prove_store(root: Path, *, shape: IndexShape | None = None) -> Proof:
         on_record=parts.add,
         on_batch=parts.add_batch,
         watched=_WATCHED_TOPICS,
-        on_damage=lambda *at: _on_damage(layout, proof, *at),
+        on_damage=lambda *at: _on_damage(layout, proof, files, *at),
     )
     try:
         walk.run()
@@ -229,8 +230,11 @@ def _prove_marks(layout: StoreLayout, proof: Proof, mark: Mark | None, shape: In
         proof.findings.note("log", where, f"{reason}: a stock broker wrote since, or an older mark was put back")
 
 
-def _on_damage(layout: StoreLayout, proof: Proof, begin: int, end: int, reason: str) -> None:
+def _on_damage(layout: StoreLayout, proof: Proof, files: ConsumeQueueFiles, begin: int, end: int, reason: str) -> None:
     proof.damages.ranges.append((begin, end))
+    if len(proof.damages.ranges) <= _COUNTED_DAMAGES:
+        messages = files.messages_within(begin, end)
+        reason += f"; {messages} message{'' if messages == 1 else 's'} of its queues lay there"
     where = f"bytes {begin} to {end - 1}"
     if (layout.quarantine / f"{begin:020d}.record").exists():
         proof.findings.note("log", where, f"{reason}; a copy is in quarantine/")

@@ -136,6 +136,31 @@ def test_damage_of_the_last_recovery_is_a_warning_for_a_day() -> None:
     assert (check, verdict) == ("recovery", WARNING) and "2 damaged ranges" in what
     assert judged(recovery=recovery._replace(age=90_000.0)) == []
     assert judged(recovery=recovery._replace(damages=0)) == []
+    assert "2 damaged ranges with 42 messages" in only(judged(recovery=recovery._replace(damaged_messages=42)))[2]
+
+
+@every_row(
+    "found, verdict, says, cure",
+    [
+        ({"tables_restored": 1, "restored_files": ("topics.json",)}, WARNING, "config/topics.json could", "shmqCrc32"),
+        (
+            {"entries_ignored": 3, "ignored_files": ("consumerOffset.json",)},
+            WARNING,
+            "config/consumerOffset.json",
+            "create",
+        ),
+        ({"lost_messages": 42}, WARNING, "42 messages of missing log files", "take --accept-loss out"),
+        ({"foreign_files": 1}, CRITICAL, "1 log file of other records", "shmq store verify"),
+    ],
+)
+def test_what_the_last_recovery_could_not_take_is_named_with_what_was_done_and_what_to_do(
+    found: dict[str, Any], verdict: Verdict, says: str, cure: str
+) -> None:
+    recovery = Recovery(60.0, 0.5, True, 100, 3, 0, 0)._replace(**found)
+    [finding] = judged(recovery=recovery)
+    assert (finding.check, finding.verdict) == ("recovery", verdict) and says in finding.what
+    assert cure in finding.do and "smartctl" not in finding.do
+    assert judged(recovery=recovery._replace(age=90_000.0)) == []
 
 
 def test_a_lock_is_judged_by_who_holds_it_and_for_how_long() -> None:
