@@ -167,14 +167,7 @@ class CommitLogFiles:
             raise StoreError(f"the log file {path} cannot be made: {error.strerror}") from error
 
     def _temporary(self, position: int) -> Path:
-        """Where a file is made, on the disk of its place.
-
-        That is outside of commitlog/, where a stock broker would refuse to start over a file of the wrong size, unless
-        that directory is on a disk of its own.
-        """
-        root, place = self._layout.root, self._layout.commitlog
-        is_elsewhere = place.exists() and place.stat().st_dev != root.stat().st_dev
-        return (place if is_elsewhere else root) / f".commitlog.{file_name(position)}.tmp"
+        return self._layout.drafts_of(self._layout.commitlog) / f".commitlog.{file_name(position)}.tmp"
 
     def remove_temporaries(self) -> None:
         """Remove files whose creation a crash interrupted."""

@@ -141,6 +141,15 @@ class StoreLayout:
         os.chmod(directory, self.access.directory_mode)
         return True
 
+    def drafts_of(self, directory: Path) -> Path:
+        """Return where files of a directory are made before they get their names there, on the same disk.
+
+        That is outside of it, where a stock broker would refuse to start over a file of the wrong size, unless the
+        directory lies on a disk of its own.
+        """
+        is_elsewhere = directory.exists() and directory.stat().st_dev != self.root.stat().st_dev
+        return directory if is_elsewhere else self.root
+
     @contextmanager
     def new_file(self, path: Path, mode: int) -> Iterator[int]:
         """Give the descriptor of a new file to fill, in place of one that a crash interrupted.
@@ -198,7 +207,11 @@ def file_name(position: int) -> str:
 def _named(directory: Path, digits: int) -> list[Path]:
     """The files of a directory whose names are numbers."""
     try:
-        return [path for path in directory.iterdir() if len(path.name) == digits and path.name.isdecimal()]
+        return [
+            path
+            for path in directory.iterdir()
+            if len(path.name) == digits and path.name.isascii() and path.name.isdigit()
+        ]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

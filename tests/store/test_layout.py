@@ -3,11 +3,14 @@
 import os
 import stat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from shmq.errors import StoreError
 from shmq.shm.access import Access
+from shmq.store.commitlog import FILE_BYTES_MIN, CommitLogFiles
+from shmq.store.index.files import IndexFiles, IndexShape
 from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
 from tests.tables.rows import every_row
 
@@ -48,3 +51,29 @@ def test_a_store_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="file/store"):
         StoreLayout(tmp_path / "file" / "store", Access(-1)).prepare()
+
+
+@pytest.mark.skipif(
+    os.stat("/dev/shm").st_dev == os.stat("/tmp").st_dev, reason="both directories lie on one file system"
+)
+def test_directories_on_a_disk_of_their_own_get_their_files_there_and_leave_nothing_behind(tmp_path: Path) -> None:
+    layout = StoreLayout(tmp_path / "store", Access(-1))
+    layout.root.mkdir()
+    with TemporaryDirectory(dir="/dev/shm") as disk:
+        for directory in (layout.commitlog, layout.index):
+            target = Path(disk, directory.name)
+            target.mkdir()
+            directory.symlink_to(target)
+        layout.prepare()
+        files = CommitLogFiles(layout, FILE_BYTES_MIN)
+        files.create_next()
+        files.renew(0, until=FILE_BYTES_MIN)
+        index = IndexFiles(layout, IndexShape(slots=4, entries=4)).create()
+        index.close()
+        assert {path.name for path in Path(disk).rglob("*") if path.is_file()} == {file_name(0), index.name}
+        assert not list(layout.faults())
+        for directory in (layout.commitlog, layout.index):
+            (directory / f".{directory.name}.1.tmp").touch()
+        files.remove_temporaries()
+        IndexFiles(layout).remove_temporaries()
+        assert not [path for path in Path(disk).rglob(".*")]

@@ -33,7 +33,6 @@ _LEFT = {
 _SAID = "the broker's log lines"
 _BACKUPS = "the same name with .bak"
 _SET_AGAIN = (
-    "set again what is missing: shmq topic update, shmq group update, shmq group reset; whoever edits the file stops the "
     "set again what is missing (shmq topic update, shmq group create); whoever edits the file stops the broker first "
     "and takes its last entry, shmqCrc32, out"
 )

@@ -203,7 +203,9 @@ class Look:
         warn, force, refuse = (
             instance.settings.get(name, default) for name, default in zip(_MARK_NAMES, DEFAULT_MARKS, strict=True)
         )
-        return self.part("disk", lambda: collect_disk(instance.store_path, (warn, force, refuse)))
+        # The log may be moved to a disk of its own, and it is what grows.
+        place = instance.log_directory if os.path.islink(instance.log_directory) else instance.store_path
+        return self.part("disk", lambda: collect_disk(place, (warn, force, refuse)))
 
     def recovery(self) -> Recovery | None:
         """What filled the segments; None where the broker did not say."""

@@ -8,7 +8,7 @@ those that are synced are in sums.py.
 
     index/20260131235959999       named by local time of creation; names rise. 420,000,040 bytes, mostly holes:
                                   blocks are reserved for head and slots (20 MB), then for entries, a step at a time
-    <root>/.index.<name>.tmp      one that is being made
+    <root>/.index.<name>.tmp      one that is being made; in index/ if that is on a disk of its own
 
 Rules: (1) a file gets its name when it has its size and the blocks of its slots, one that replaces another when it is
 filled and synced; (2) blocks are reserved before they
@@ -225,7 +225,7 @@ class IndexFiles:
 
     def begin(self, name: str) -> IndexFile:
         """Make a file that is not in the directory before it is published, and map it. Raises as `create`."""
-        temporary = self._layout.root / f"{_TEMPORARY}{name}.tmp"
+        temporary = self._layout.drafts_of(self.directory) / f"{_TEMPORARY}{name}.tmp"
         try:
             with self._layout.new_file(temporary, self._layout.access.read_mode) as descriptor:
                 os.ftruncate(descriptor, self.shape.file_bytes)
@@ -258,8 +258,9 @@ class IndexFiles:
 
     def remove_temporaries(self) -> None:
         """Remove files whose creation was interrupted."""
-        for path in self._layout.root.glob(f"{_TEMPORARY}*.tmp"):
-            path.unlink(missing_ok=True)
+        for place in (self._layout.root, self.directory):
+            for path in place.glob(f"{_TEMPORARY}*.tmp"):
+                path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
