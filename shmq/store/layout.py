@@ -45,6 +45,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+_LISTED = os.R_OK | os.X_OK
 _NAME_BYTES_MAX = 255
 _NAME_DIGITS = 20
 _INDEX_DIGITS = 17
@@ -107,8 +108,14 @@ class StoreLayout:
 
     def faults(self, *, writable: bool = True) -> Iterator[FileFault]:
         """Find every name of the store that is no plain file where one has to be, or cannot be opened."""
+        unlisted = [fault for each in self._directories if (fault := directory_fault(each, writable=writable))]
+        if unlisted:
+            yield from unlisted
+            return
         for path in self._files():
-            if fault := file_fault(path, writable=writable):
+            is_queue = path.parent == self.consumequeue or path.parent.parent == self.consumequeue
+            find = directory_fault if is_queue and path.is_dir() and not path.is_symlink() else file_fault
+            if fault := find(path, writable=writable):
                 yield fault
 
     def _files(self) -> Iterator[Path]:
@@ -122,12 +129,12 @@ class StoreLayout:
             yield from (path for path in self.config.iterdir() if path.name.endswith((".json", ".json.bak")))
         if self.consumequeue.is_dir():
             for topic in self.consumequeue.iterdir():
-                yield from (topic,) if topic.is_symlink() else self._units(topic)
+                yield from (topic,) if topic.is_symlink() or not _is_listed(topic) else self._units(topic)
 
     def _units(self, topic: Path) -> Iterator[Path]:
         with suppress(FileNotFoundError, NotADirectoryError):  # a topic that is deleted meanwhile
             for queue in topic.iterdir():
-                yield from (queue,) if queue.is_symlink() else _named(queue, _NAME_DIGITS)
+                yield from (queue,) if queue.is_symlink() or not _is_listed(queue) else _named(queue, _NAME_DIGITS)
 
     def make_directory(self, directory: Path) -> bool:
         """Create a directory with the store's group and mode, whatever the umask; False when it is there already.
@@ -197,6 +204,21 @@ def file_fault(path: Path, *, writable: bool = True) -> FileFault | None:
         cure = f"run this as the broker's user; or chown {os.geteuid()} {quoted}; chmod u+rw {quoted}"
         return FileFault(path, f"it cannot be {what} by {user}", cure)
     return None
+
+
+def directory_fault(path: Path, *, writable: bool = True) -> FileFault | None:
+    """Return what is wrong with a directory of a store; None: nothing, or it is not there."""
+    if not path.exists() or (path.is_dir() and os.access(path, _LISTED | os.W_OK * writable, effective_ids=True)):
+        return None
+    quoted = shlex.quote(str(path))
+    if not path.is_dir():
+        return FileFault(path, "it is no directory", f"mv {quoted} {quoted}.away, and restore the directory")
+    cure = f"run this as the broker's user; or chown {os.geteuid()} {quoted}; chmod u+rwx {quoted}"
+    return FileFault(path, f"it cannot be listed{' and written' * writable} by uid {os.geteuid()}", cure)
+
+
+def _is_listed(path: Path) -> bool:
+    return not path.is_dir() or os.access(path, _LISTED, effective_ids=True)
 
 
 def file_name(position: int) -> str:

@@ -77,3 +77,25 @@ def test_directories_on_a_disk_of_their_own_get_their_files_there_and_leave_noth
         files.remove_temporaries()
         IndexFiles(layout).remove_temporaries()
         assert not [path for path in Path(disk).rglob(".*")]
+
+
+def test_what_may_not_be_opened_is_a_fault_by_name_and_nothing_below_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = StoreLayout(tmp_path / "store", Access(-1))
+    layout.prepare()
+    (layout.consumequeue / "orders/0").mkdir(parents=True)
+    CommitLogFiles(layout, FILE_BYTES_MIN).create_next()
+    paths = [layout.commitlog, layout.config, layout.consumequeue / "orders", layout.consumequeue / "orders/0"]
+    paths += [layout.commitlog / file_name(0), layout.durable_mark]
+    layout.durable_mark.touch()
+    real = os.access
+    for refused in paths:
+        monkeypatch.setattr(os, "access", lambda path, mode, refused=refused, **_: path != refused and real(path, mode))
+        [fault] = layout.faults()
+        assert fault.path == refused and f"uid {os.geteuid()}" in fault.reason and "chmod u+rw" in fault.cure
+    (layout.consumequeue / "orders/0").rmdir()
+    (layout.consumequeue / "orders").rmdir()
+    layout.consumequeue.rmdir()
+    layout.consumequeue.touch()
+    assert [fault.reason for fault in layout.faults()] == ["it is no directory"]
