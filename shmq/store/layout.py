@@ -29,7 +29,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,12 +113,12 @@ class StoreLayout:
             yield from unlisted
             return
         for path in self._files():
-            is_queue = path.parent == self.consumequeue or path.parent.parent == self.consumequeue
-            find = directory_fault if is_queue and path.is_dir() and not path.is_symlink() else file_fault
-            if fault := find(path, writable=writable):
+            if fault := file_fault(path, writable=writable):
                 yield fault
+        yield from _unit_faults(str(self.consumequeue), 2, writable=writable)
 
     def _files(self) -> Iterator[Path]:
+        """Every file but those of units."""
         for name in vars(self).values():
             if isinstance(name, Path) and name not in self._directories:
                 yield name
@@ -127,14 +127,6 @@ class StoreLayout:
             yield from _named(directory, _INDEX_DIGITS)
         if self.config.is_dir():
             yield from (path for path in self.config.iterdir() if path.name.endswith((".json", ".json.bak")))
-        if self.consumequeue.is_dir():
-            for topic in self.consumequeue.iterdir():
-                yield from (topic,) if topic.is_symlink() or not _is_listed(topic) else self._units(topic)
-
-    def _units(self, topic: Path) -> Iterator[Path]:
-        with suppress(FileNotFoundError, NotADirectoryError):  # a topic that is deleted meanwhile
-            for queue in topic.iterdir():
-                yield from (queue,) if queue.is_symlink() or not _is_listed(queue) else _named(queue, _NAME_DIGITS)
 
     def make_directory(self, directory: Path) -> bool:
         """Create a directory with the store's group and mode, whatever the umask; False when it is there already.
@@ -208,6 +200,10 @@ def file_fault(path: Path, *, writable: bool = True) -> FileFault | None:
 
 def directory_fault(path: Path, *, writable: bool = True) -> FileFault | None:
     """Return what is wrong with a directory of a store; None: nothing, or it is not there."""
+    if path.is_symlink() and not path.exists():
+        return FileFault(
+            path, f"it is a symbolic link to {os.path.realpath(path)}, which is not there", "mount or restore it"
+        )
     if not path.exists() or (path.is_dir() and os.access(path, _LISTED | os.W_OK * writable, effective_ids=True)):
         return None
     quoted = shlex.quote(str(path))
@@ -217,8 +213,26 @@ def directory_fault(path: Path, *, writable: bool = True) -> FileFault | None:
     return FileFault(path, f"it cannot be listed{' and written' * writable} by uid {os.geteuid()}", cure)
 
 
-def _is_listed(path: Path) -> bool:
-    return not path.is_dir() or os.access(path, _LISTED, effective_ids=True)
+def _unit_faults(directory: str, depth: int, *, writable: bool) -> Iterator[FileFault]:
+    """The faults of topics, queues and files below; of a hundred thousand their directories tell the kinds."""
+    rights = os.R_OK | os.W_OK * writable
+    try:
+        entries = list(os.scandir(directory))
+    except PermissionError:
+        entries = []
+        if fault := directory_fault(Path(directory), writable=writable):
+            yield fault
+    except (FileNotFoundError, NotADirectoryError):  # a topic that is deleted meanwhile
+        return
+    for entry in entries:
+        if depth and entry.is_dir(follow_symlinks=False):
+            yield from _unit_faults(entry.path, depth - 1, writable=writable)
+        elif entry.is_symlink() if depth else position_of(entry.name) is not None:
+            is_file = not depth and entry.is_file(follow_symlinks=False)
+            if not (is_file and os.access(entry.path, rights, effective_ids=True)):
+                fault = file_fault(Path(entry.path), writable=writable)
+                if fault:
+                    yield fault
 
 
 def file_name(position: int) -> str:

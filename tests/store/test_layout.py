@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -87,15 +88,28 @@ def test_what_may_not_be_opened_is_a_fault_by_name_and_nothing_below_it_is_looke
     (layout.consumequeue / "orders/0").mkdir(parents=True)
     CommitLogFiles(layout, FILE_BYTES_MIN).create_next()
     paths = [layout.commitlog, layout.config, layout.consumequeue / "orders", layout.consumequeue / "orders/0"]
-    paths += [layout.commitlog / file_name(0), layout.durable_mark]
+    paths += [layout.commitlog / file_name(0), layout.durable_mark, layout.consumequeue / "orders/0" / file_name(0)]
     layout.durable_mark.touch()
-    real = os.access
+    paths[-1].touch()
+    access, scandir = os.access, os.scandir
     for refused in paths:
-        monkeypatch.setattr(os, "access", lambda path, mode, refused=refused, **_: path != refused and real(path, mode))
+
+        def listed(path: str, refused: Path = refused) -> Any:
+            if Path(path) == refused:
+                raise PermissionError(path)
+            return scandir(path)
+
+        monkeypatch.setattr(os, "access", lambda path, mode, no=refused, **_: Path(path) != no and access(path, mode))
+        monkeypatch.setattr(os, "scandir", listed)
         [fault] = layout.faults()
         assert fault.path == refused and f"uid {os.geteuid()}" in fault.reason and "chmod u+rw" in fault.cure
+    monkeypatch.undo()
+    paths[-1].unlink()
     (layout.consumequeue / "orders/0").rmdir()
     (layout.consumequeue / "orders").rmdir()
     layout.consumequeue.rmdir()
     layout.consumequeue.touch()
     assert [fault.reason for fault in layout.faults()] == ["it is no directory"]
+    layout.consumequeue.unlink()
+    layout.consumequeue.symlink_to("/nowhere")
+    assert [fault.reason for fault in layout.faults()] == ["it is a symbolic link to /nowhere, which is not there"]
