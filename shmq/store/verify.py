@@ -111,7 +111,7 @@ def verify_store(root: Path, *, bytes_max: int | None = None, samples: int = 256
     log = LogFiles(layout.commitlog)
     result.files, result.log_begin = len(log.positions), log.begin
     result.log_end = log.begin
-    for problem in log_problems(layout, log):
+    for problem in log_problems(layout, log, mark):
         result.add_fault(log.begin, problem)
     if log.positions:
         RecordWalk(log, result).run(bytes_max)
@@ -120,24 +120,29 @@ def verify_store(root: Path, *, bytes_max: int | None = None, samples: int = 256
     return result
 
 
-def log_problems(layout: StoreLayout, log: LogFiles) -> list[str]:
-    """Say what is wrong with the files of a log, and what is missing of what was on disk."""
-    try:
-        mark = DurableMark(layout).load()
-    except CorruptionError:
-        mark = None
-    missing = missing_ranges(log, mark)
+def log_problems(layout: StoreLayout, log: LogFiles, mark: Mark | None) -> list[str]:
+    """Say what is wrong with the files of a log, and what is missing of what was on disk.
+
+    Args:
+        mark: read before the files were listed, so that they reach as far as it says.
+    """
+    missing = missing_ranges(log, with_newer_begin(mark, layout))
     if is_shortened_elsewhere(layout, log, missing):
         del missing[0]
     return log.problems + [f"{missing_text(missing, log.file_bytes)}; {missing_cure(missing)}"] * bool(missing)
 
 
+def known_mark(layout: StoreLayout) -> Mark | None:
+    """Return the durable mark; None where it is missing, or cannot be read."""
+    try:
+        return DurableMark(layout).load()
+    except CorruptionError:
+        return None
+
+
 def with_newer_begin(mark: Mark | None, layout: StoreLayout) -> Mark | None:
     """Return a mark with the log's begin as it is noted now: of a running broker files may have gone since."""
-    try:
-        newer = DurableMark(layout).load() if mark else None
-    except CorruptionError:
-        newer = None
+    newer = known_mark(layout) if mark else None
     return mark._replace(log_begin=newer.log_begin) if mark and newer else mark
 
 

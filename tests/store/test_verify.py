@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES
-from shmq.store.layout import file_name
+from shmq.store.durable import DurableMark
+from shmq.store.layout import StoreLayout, file_name
 from shmq.store.proof.store import prove_store
-from shmq.store.verify import FAULTS_MAX, verify_store
+from shmq.store.verify import FAULTS_MAX, LogFiles, known_mark, log_problems, verify_store
 from shmq.testing import Broker
 from shmq.tools.store.verify_command import what_to_type
 from tests.store.file_changes import NO_FILES, SIZES, grown, halved, moved, zeroed
@@ -174,6 +176,30 @@ def test_what_is_missing_is_told_with_the_numbers_to_accept_it(store: Path) -> N
     [finding] = [each for each in prove_store(store).findings.disagreements if each.where == "commitlog"]
     assert "1 log file is missing (00000000000000000000) with 65536 bytes" in finding.reason
     assert finding.cure.endswith("shmq serve --accept-loss 0-65536")
+
+
+def test_a_file_that_retention_removes_meanwhile_is_not_missing(store: Path) -> None:
+    layout = StoreLayout(store, Access(-1))
+    before = known_mark(layout)
+    mark = DurableMark(layout)
+    mark.load()
+    mark.advance(log_begin=FILE_BYTES)
+    mark.close()
+    first_log(store).unlink()
+    assert log_problems(layout, LogFiles(layout.commitlog), before) == []
+    first_log(store).unlink()
+    assert len(log_problems(layout, LogFiles(layout.commitlog), before)) == 1
+
+
+def test_what_the_retention_of_a_stock_broker_removed_is_a_note(store: Path) -> None:
+    first_log(store).unlink()
+    content = (store / "checkpoint").read_bytes()
+    later = int.from_bytes(content[:8], "big") + 60_000
+    (store / "checkpoint").write_bytes(later.to_bytes(8, "big") + content[8:])
+    findings = prove_store(store).findings
+    assert not [each for each in findings.disagreements if each.where == "commitlog"]
+    assert [each.where for each in findings.notes if "stock broker" in each.reason] == [f"bytes 0 to {FILE_BYTES - 1}"]
+    assert not [fault for fault in verify_store(store).faults if "missing" in fault.reason]
 
 
 def test_what_is_no_store_cannot_be_verified(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from shmq.shm.unit import units_of
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.cutting import tails
 from shmq.store.proof.record import StoredRecord
-from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification, log_problems
+from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification, known_mark, log_problems
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.store.place import store_argument, store_root
 from shmq.tools.store.stored_record import record_fields
@@ -71,9 +71,10 @@ def export(
     that again.
     """
     root = store_root(call, store)
-    logs = [LogFiles(root / "commitlog")]
     layout = StoreLayout(root, Access(-1))
-    problems = [] if from_tails else log_problems(layout, logs[0])
+    mark = known_mark(layout)
+    logs = [LogFiles(root / "commitlog")]
+    problems = [] if from_tails else log_problems(layout, logs[0], mark)
     kept = tails(layout) if from_tails else []
     if from_tails:
         logs = [LogFiles(tail.path, begin=tail.begin) for tail in kept]

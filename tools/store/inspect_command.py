@@ -19,7 +19,7 @@ from shmq.store.durable import DurableMark
 from shmq.store.index.files import IndexFiles
 from shmq.store.index.mark import read_index_mark
 from shmq.store.layout import StoreLayout, is_safe_name
-from shmq.store.verify import LogFiles, RecordWalk, Verification, log_problems
+from shmq.store.verify import LogFiles, RecordWalk, Verification, known_mark, log_problems
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.store.place import store_argument, store_root
 from shmq.tools.store.stored_record import read_record, record_fields
@@ -57,6 +57,7 @@ def inspect(
         raise UsageError(f"{topic!r} is no name of a topic", hint="shmq topic list")
     root = store_root(call, store)
     layout = StoreLayout(root, Access(-1))
+    mark = known_mark(layout)
     log = LogFiles(layout.commitlog)
     document: dict[str, Any] = {"store": str(root)}
     if topic is not None and offset is not None:
@@ -70,7 +71,7 @@ def inspect(
         document["record"] = _record(log, position, with_body=body)
         is_found = document["record"].get("body_crc") == "right" and document["record"]["record_crc"] != "wrong"
     else:
-        document["layout"] = _layout(layout, log)
+        document["layout"] = _layout(layout, log, log_problems(layout, log, mark))
     if call.terminal.structured:
         call.terminal.document(document)
     else:
@@ -130,7 +131,7 @@ def _last_position(log: LogFiles) -> int | None:
     return None
 
 
-def _layout(layout: StoreLayout, log: LogFiles) -> dict[str, Any]:
+def _layout(layout: StoreLayout, log: LogFiles, problems: list[str]) -> dict[str, Any]:
     files = ConsumeQueueFiles(layout, writable=False)
     queues = files.queues() if layout.consumequeue.is_dir() else []
     index = IndexFiles(layout)
@@ -145,7 +146,7 @@ def _layout(layout: StoreLayout, log: LogFiles) -> dict[str, Any]:
         "log_file_end": _end(log),
         "log_files": len(log.positions),
         "log_file_bytes": log.file_bytes,
-        "log_problems": log_problems(layout, log),
+        "log_problems": problems,
         "topics": len({topic for topic, _ in queues}),
         "queues": len(queues),
         "index_files": index.names(),
