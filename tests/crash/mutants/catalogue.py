@@ -289,6 +289,18 @@ NEVER: dict[str, Mutant] = {
         "        if len(body) < slot.size:\n",
         "tests/store/test_durable.py::test_every_flipped_bit_is_noticed",
     ),
+    "a log file goes before the mark says so": _one(
+        "daemon/keeper/retention.py",
+        "            self._mark.advance(log_begin=begin)\n",
+        "            pass\n",
+        f"{_RETENTION}::test_the_mark_says_the_new_begin_before_a_file_goes_and_without_it_the_file_stays",
+    ),
+    "a log that lacks files starts without a word": _one(
+        "shmq/store/loss.py",
+        "    if missing != accepted:\n",
+        "    if False:\n",
+        "tests/store/test_loss.py::test_what_is_missing_is_told_and_only_that_is_accepted_and_only_once",
+    ),
     "the mark is raised before the flush": _one(
         "daemon/keeper/marks.py",
         "self._mark.advance(durable_end=self._store.durable_end, config",
