@@ -1022,7 +1022,10 @@ class Puller:
         tags: tuple[int, ...] | None,
         where: Filter | None,
     ) -> None:
-        """Take a plan for the pulls of a key; it holds while the epoch and the version of the tables are these."""
+        """Take a plan for the pulls of a key; it holds while the epoch and the version of the tables are these.
+
+        The high half of an epoch says whose plan it is: another's for the same key does not take its place.
+        """
 
 @final
 class DurableWatch:

@@ -314,7 +314,7 @@ class Bridge:
             return None
         began_ns = time.monotonic_ns()
         try:
-            pulled = self._pulls.serve(data, self.limits)
+            pulled = self._pulls.serve(connection.connection_id, data, self.limits)
         except ShmqError as error:
             self.log("pulls.failed", reason=str(error))
             return None

@@ -17,7 +17,8 @@ header has to read the same but for these.
 
 Invariants:
  1. An answer is, to the byte, the one that the broker would have given; what it leaves in the tables is the same.
- 2. A plan counts only as long as nothing has changed that it rests upon: tables, subscriptions, settings.
+ 2. A plan counts for one connection, whose offsets are of this life of the topic (`broker/groups/lives.py`), and while
+    nothing has changed that it rests upon: tables, subscriptions, settings.
  3. Where accounts are needed the way is closed.
 """
 
@@ -38,6 +39,7 @@ from shmq.shm.core import Puller, Store
 
 PULLS = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 _PREFIX_BYTES = 8  # of a frame; the core writes it
+_CONNECTION_SHIFT = 32  # in an epoch, as the core reads it
 
 # What a key has where a number was, by the name of its field; None is the number of the request.
 _GAPS: dict[bytes, str | None] = {b"\1": None, b"\2": "queueOffset", b"\3": "commitOffset"}
@@ -56,8 +58,8 @@ class Pulled(NamedTuple):
 class Plans(Protocol):
     """Who knows what pulls get."""
 
-    def plan(self, command: Command) -> PullPlan | None:
-        """Return what pulls like this get that find messages; None where each has to be judged."""
+    def plan(self, connection_id: int, command: Command) -> PullPlan | None:
+        """Return what a connection's pulls like this get that find messages; None where each has to be judged."""
 
     @property
     def grounds(self) -> object:
@@ -79,10 +81,10 @@ class PullPath:
         """Whether pulls may go this way; not where accounts are needed."""
         return self._admission.rules is None
 
-    def serve(self, data: bytes, limits: BridgeLimits) -> Pulled:
+    def serve(self, connection_id: int, data: bytes, limits: BridgeLimits) -> Pulled:
         """Answer the plain pulls at the front of some bytes of a connection, until they are a turn's share."""
         bounds = limits.frame_bytes_max, limits.commands_per_turn, limits.write_bytes_high
-        return Pulled._make(self._puller.serve(data, *bounds, self._epoch_now()))
+        return Pulled._make(self._puller.serve(data, *bounds, self._epoch_of(connection_id)))
 
     def see(self, frame: Frame, command: Command, effects: Sequence[Effect]) -> None:
         """Take note of a pull that was carried out; if it found messages, more of its kind will come."""
@@ -91,18 +93,19 @@ class PullPath:
             return
         if frame.codec is not Codec.JSON or frame.body:
             return
-        key = self._puller.unknown_key(frame.header, self._epoch_now())
+        epoch = self._epoch_of(first.connection_id)
+        key = self._puller.unknown_key(frame.header, epoch)
         if key is None or not _is_true(key, command):
             return
-        plan = self._plans.plan(command)
+        plan = self._plans.plan(first.connection_id, command)
         if plan is not None:
-            self._puller.learn(key, epoch=self._epoch, code=command.code, **plan._asdict())
+            self._puller.learn(key, epoch=epoch, code=command.code, **plan._asdict())
 
-    def _epoch_now(self) -> int:
+    def _epoch_of(self, connection_id: int) -> int:
         if (grounds := self._plans.grounds) != self._grounds:
             self._grounds = grounds
             self._epoch += 1
-        return self._epoch
+        return connection_id << _CONNECTION_SHIFT | self._epoch
 
 
 def _is_true(key: bytes, command: Command) -> bool:

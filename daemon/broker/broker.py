@@ -104,6 +104,7 @@ class Broker(Dispatch):
                 log,
                 settings_changed=changed,
                 popped=lambda: self._pops.queues_in_flight(),
+                topics_deleted=lambda now_ms: self._pops.topics_deleted(now_ms),
             ),
             *self._log_parts(tables, log, settings, traffic),
             parking,
@@ -116,7 +117,7 @@ class Broker(Dispatch):
         silent: list[Part] = [  # neither time nor the log does anything to these
             self._attachments,
             Membership(tables, self._registry, self._groups, settings, self._client_ids, refused),
-            OffsetRequests(tables, self._groups, settings),
+            OffsetRequests(tables, self._groups, settings, self._pulls.lives),
             StatusRequests(tables, presence, settings),
         ]
         for part in [*silent, *self._parts]:
@@ -215,7 +216,9 @@ class Broker(Dispatch):
         if not call.command.is_oneway and not answer.held:
             reply = call.command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
             effects.append(Reply(call.connection.connection_id, reply))
-        effects += self._notices(answer.changed_groups, but=call.connection)
+        # Who comes or leaves shares the queues anew by itself; who changes a topic that it reads has to be told.
+        comes = call.command.code in (Request.HEART_BEAT, Request.UNREGISTER_CLIENT)
+        effects += self._notices(answer.changed_groups, but=call.connection if comes else None)
         effects += [self._questions.notice(*notice) for notice in answer.notices]
         for close in answer.closes:
             effects += [close, *self.disconnected(close.connection_id, call.now_ms)]

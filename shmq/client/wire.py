@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from shmq.client.position import Position
     from shmq.shm.core import Message, Receipt
 
-
 _DOUBT_SECONDS = 0.02  # between two looks at what the broker may be mending
 _DOUBT_SECONDS_MAX = 15.0  # longer than a reader waits for that; only what is not on disk yet takes longer
 
@@ -59,10 +58,8 @@ class Handed(NamedTuple):
     """A message that a broker is taking over."""
 
     broker: str
-    settle: Callable[[], None]
-    """The broker has it."""
-    keep: Callable[[], None]
-    """The broker did not take it: it is still to be delivered here."""
+    settle: Callable[[], None]  # the broker has it
+    keep: Callable[[], None]  # the broker did not take it: it is still to be delivered here
 
 
 class Question(NamedTuple):
@@ -234,6 +231,9 @@ class Queues(Protocol):
 
     def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
         """Return the messages at (topic, queue id, offset), without those that are gone."""
+
+    def version(self) -> int:
+        """Return what differs when a topic may have other queues; always 0 where each pull's answer says so."""
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return {queue id: committed offset}, without queues the group never committed."""

@@ -15,6 +15,7 @@ from shmq.daemon.bridge.pull_path import PullPath
 from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.effects import Reply
 from shmq.daemon.broker.log import NewRecord
+from shmq.daemon.broker.requests import Address
 from shmq.errors import ShmqError
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request
@@ -63,6 +64,7 @@ class Pulls(Side):
         self.taken = 0
         self.damage: list[str] = []
         self.log._report = self.damage.append
+        self.broker.connected(2, None, 0, remote=Address("10.0.0.9", 5), local=Address("127.0.0.1", 10911))
         self.put(*(b"body %d" % number for number in range(COUNT)))
         self.beat()
 
@@ -80,21 +82,21 @@ class Pulls(Side):
         (reply, *_) = self.broker.handle(1, Command(code=code, body=body, ext=ext), 0)
         assert isinstance(reply, Reply) and reply.command.code == 0, reply
 
-    def old(self, text: bytes, *, learns: bool = False) -> bytes | None:
+    def old(self, text: bytes, *, learns: bool = False, connection: int = 1) -> bytes | None:
         """What the broker's own way answers; None when nothing yet."""
         decoder = CommandDecoder()
         decoder.feed(framed(text))
         command = decoder.take()
         assert command is not None
-        effects = self.broker.handle(1, command, 0)
+        effects = self.broker.handle(connection, command, 0)
         if learns:
             self.pulls.see(Frame(command.codec, text, b""), command, effects)
         return next((encode_command(effect.command) for effect in effects if isinstance(effect, Reply)), None)
 
-    def short(self, text: bytes) -> bytes | None:
+    def short(self, text: bytes, *, connection: int = 1) -> bytes | None:
         """What the short way answers; None when it leaves the pull to the broker."""
         data = framed(text)
-        pulled = self.pulls.serve(data, BridgeLimits())
+        pulled = self.pulls.serve(connection, data, BridgeLimits())
         assert pulled.end == (len(data) if pulled.answers else 0)
         self.taken += bool(pulled.answers)
         return b"".join(pulled.answers) or None
@@ -190,6 +192,25 @@ def test_what_a_plan_rests_upon_ends_it(side: Pulls, name: str) -> None:
     assert second is None or second == first
 
 
+def test_a_connection_goes_the_short_way_when_its_own_offsets_are_of_this_life(side: Pulls) -> None:
+    for connection in (1, 2):
+        side.old(header(0), connection=connection)
+        side.old(header(0), learns=True, connection=connection)
+    assert side.short(header(8)) and side.short(header(8), connection=2)
+    remade(side)
+    side.put(*[b"new"] * COUNT)
+    side.old(header(0), learns=True, connection=2)
+    assert side.short(header(8), connection=2)
+    assert side.short(header(8)) is None, "the other one has an offset of the former life"
+    moved = side.old(header(8), learns=True)
+    assert moved is not None and b"OFFSET_OVERFLOW_BADLY" in moved
+    assert side.short(header(0)) is None, "its commits may still be of the former life"
+    side.old(header(0), learns=True)
+    side.old(header(4), learns=True)
+    side.old(header(8), learns=True)
+    assert side.short(header(12)) is not None
+
+
 def test_fewer_queues_end_the_plan_of_a_queue_that_is_not_there(side: Pulls) -> None:
     orders = side.tables.topic("orders")
     assert orders is not None
@@ -279,7 +300,7 @@ def test_a_header_cut_anywhere_is_not_taken(side: Pulls) -> None:
     side.learn()
     data = framed(TEXT)
     for end in range(len(data)):
-        assert side.pulls.serve(data[:end], BridgeLimits()).answers == ()
+        assert side.pulls.serve(1, data[:end], BridgeLimits()).answers == ()
         assert side.short(TEXT[:end]) is None or end >= len(TEXT)
 
 

@@ -4,7 +4,7 @@
  *
  * A plan is what the broker's own path found that requests of one key (core/wire/pull_frame.h) get. It holds as long as
  * nothing it rests upon has changed: the topics, groups and settings in the tables, by their version, and what the process
- * itself knows, by an epoch that the caller counts. Pulls that find messages are served here; held ones, those that find
+ * itself knows, by an epoch that the caller counts; its high half says whose plan it is. Pulls that find messages are served here; held ones, those that find
  * nothing, damage, a lock that would have to be waited for and all else are left to that path, and nothing has happened.
  */
 #include <string.h>
@@ -53,11 +53,17 @@ static void plan_free(struct plan *plan)
     }
 }
 
+/* Where the plan of a key belongs; each connection has its own of the same bytes. */
+static struct plan **plan_place(PyPuller *self, uint32_t hash, uint64_t epoch)
+{
+    return &self->plans[(hash ^ (uint32_t)(epoch >> 32) * 2654435761u) % PLACES];
+}
+
 /* The plan of self->key; NULL when there is none that still holds. */
 static const struct plan *plan_find(PyPuller *self, uint64_t epoch)
 {
     const struct shmq_pull_key *key = &self->key;
-    const struct plan *plan = self->plans[key->hash % PLACES];
+    const struct plan *plan = *plan_place(self, key->hash, epoch);
     if (!plan || plan->hash != key->hash || plan->key_bytes != key->bytes || memcmp(plan->key, key->text, key->bytes) != 0) {
         return NULL;
     }
@@ -252,7 +258,7 @@ static PyObject *puller_learn(PyPuller *self, PyObject *args, PyObject *kwargs)
         plan_free(plan);
         return NULL;
     }
-    struct plan **place = &self->plans[plan->hash % PLACES];
+    struct plan **place = plan_place(self, plan->hash, epoch);
     plan_free(*place);
     *place = plan;
     Py_RETURN_NONE;

@@ -33,16 +33,18 @@ def administration(
     *,
     settings_changed: Callable[[], Sequence[Effect]],
     popped: Callable[[], Mapping[QueueKey, int]],
+    topics_deleted: Callable[[int], None],
 ) -> list[Part]:
     """Return the parts, in no order that matters.
 
     Args:
         settings_changed: tells those who have settings of their own.
         popped: what members have popped and not settled, queue by queue.
+        topics_deleted: told the time when topics are gone.
     """
     registry, queues = presence.registry, traffic.queues
     return [
-        TopicRequests(tables, registry, settings),
+        TopicRequests(tables, registry, settings, topics_deleted),
         GroupRequests(tables, registry, groups, settings),
         MemberRequests(tables, presence, queues),
         ProgressRequests(tables, registry, queues, traffic.statistics, settings, popped),

@@ -15,6 +15,8 @@ A private header field `onlyIfMissing` makes 17 harmless for a topic that exists
 topic on first use cannot change what an administrator created in between. The answer's field `created` says what was.
 """
 
+from collections.abc import Callable
+
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
@@ -49,7 +51,11 @@ _PERM_MOST = 7  # read 4, write 2, inherit 1
 class TopicRequests(Part):
     """Serves the administration of topics."""
 
-    def __init__(self, tables: Topics, registry: GroupRegistry, settings: BrokerSettings) -> None:
+    def __init__(
+        self, tables: Topics, registry: GroupRegistry, settings: BrokerSettings, deleted: Callable[[int], None]
+    ) -> None:
+        """`deleted` is told the time when topics are gone: what was popped of them is over."""
+        self._deleted = deleted
         self._tables = tables
         self._registry = registry
         self._settings = settings
@@ -129,6 +135,7 @@ class TopicRequests(Part):
         find_topic(self._tables, name, broker_name=self._settings.broker_name)
         delete_retries(self._tables, lambda _, topic: topic == name)
         self._tables.topic_delete(name)
+        self._deleted(call.now_ms)
         return Answer(changed_groups=self._registry.subscribers(name))
 
     @serves(Request.GET_TOPIC_CONFIG)

@@ -6,6 +6,7 @@ Progress that a TCP client reports for its group (15, or the commit field of a p
 
     nobody here reads the queue          stored, as in RocketMQ: forward or back
     a local member owns the queue        dropped: it has the newer word, and the client has lost the queue already
+    of the topic's former life           passed over: `lives.py`
     behind the end of the queue          refused, dropped in a pull: RocketMQ stores it, and the group then silently
                                          misses what comes next
 
@@ -20,6 +21,7 @@ the queue still starts at 0, otherwise "not found".
 import msgspec
 
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.broker.groups.lives import Lives, QueueName
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
@@ -35,8 +37,9 @@ _NEVER_COMMITTED = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot fi
 class OffsetRequests(Part):
     """Serves offsets."""
 
-    def __init__(self, tables: GroupProgress, groups: GroupSettings, settings: BrokerSettings) -> None:
+    def __init__(self, tables: GroupProgress, groups: GroupSettings, settings: BrokerSettings, lives: Lives) -> None:
         self._tables = tables
+        self._lives = lives
         self._groups = groups
         self._settings = settings
 
@@ -82,6 +85,9 @@ class OffsetRequests(Part):
     def _commit(self, call: Call) -> Answer:
         queue = self._queue(call)
         queue_offset = number_of(call.ext, "commitOffset")
+        name = QueueName(call.ext.get("consumerGroup", ""), call.ext["topic"], int(call.ext["queueId"]))
+        if not self._lives.counts(call.connection.connection_id, name, queue, queue_offset):
+            return Answer()
         self._check_stored(call, queue, queue_offset)
         group = self._tables.group_put(check_group(text_of(call.ext, "consumerGroup")))
         if call.connection.is_local:

@@ -87,6 +87,8 @@ class OrderedPops:
     ) -> OrderRecord:
         """Return the record of a new pop, with the tries that follow from the one before."""
         before = self._by_queue.get(queue)
+        if before is not None and before.is_over:
+            before = None  # what it had needs no other try; the offsets may be another topic's of the name
         tries: dict[int, int] = {}
         if before is not None and attempt and before.record.a == attempt:
             tries = before.record.oc

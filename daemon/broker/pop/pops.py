@@ -12,6 +12,7 @@ State, and why a killed broker forgets none of it: `state.py`. RocketMQ also ans
 ours differ by more than the time it wants to wait; here a pop waits for its time from when it came, by our clock.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -74,6 +75,12 @@ class Pops(Part):
             return True
         mode = self._state.mode(group, topic)
         return mode is not None and mode.mode == POP
+
+    def topics_deleted(self, now_ms: int) -> None:
+        """Settle what was popped of topics that are gone; what cannot be written now is settled when it is due."""
+        with contextlib.suppress(ShmqError):
+            if self._state.catch_up(now_ms):
+                self._state.settle_gone(now_ms)
 
     def in_flight(self) -> dict[tuple[str, str], int]:
         """Return how many messages are popped and not settled, by topic and group."""

@@ -19,9 +19,13 @@ was told.
 Invariants:
  1. Nothing is changed in memory that is not in the log before.
  2. Every record that is needed lies behind the noted progress of the log.
+ 3. What was popped of a topic that is gone is settled: its offsets are others' once the topic is made again.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
 
 from shmq.daemon.broker.log import Entry, Stored
 from shmq.daemon.broker.pop.checkpoints import Checkpoint, Checkpoints
@@ -37,6 +41,7 @@ from shmq.daemon.broker.pop.records import (
     Record,
 )
 from shmq.daemon.broker.tables import Tables
+from shmq.errors import ShmqError
 
 _LENGTH_MAX = 4096  # records a successor reads gladly, whatever is needed of them
 _NEEDED_SHARE = 4  # more than so many records for each that is needed are too many
@@ -86,6 +91,8 @@ class PopState:
             self._untold.clear()
             self._last.clear()
             self._log.forget_untold()
+            with contextlib.suppress(ShmqError):
+                self.settle_gone(now_ms)
         return True
 
     def _finish(self, pops: Iterable[CheckpointRecord | OrderRecord]) -> None:
@@ -149,6 +156,17 @@ class PopState:
         stored, written = self._log.append_with(entry, ack_record(found.key, [offset]))
         self._take(written, now_ms)
         return stored
+
+    def settle_gone(self, now_ms: int) -> None:
+        """Settle what was popped of topics that are gone."""
+        gone = [found for found in self.checkpoints if self._tables.topic(found.key.topic) is None]
+        records: list[Record] = [ack_record(found.key, sorted(found.unsettled)) for found in gone]
+        for found in self.ordered:
+            record = found.record
+            if not found.is_over and self._tables.topic(record.t) is None:
+                records.append(msgspec.structs.replace(record, cm=(1 << len(record.o)) - 1))
+        for start in range(0, len(records), _CARRIED_AT_ONCE):
+            self.write(records[start : start + _CARRIED_AT_ONCE], now_ms)
 
     def _take(self, written: Written, now_ms: int) -> None:
         place, record = written

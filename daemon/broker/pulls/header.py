@@ -24,6 +24,7 @@ class PullHeader(NamedTuple):
     expression: str
     subscription_version: int
     expression_type: str
+    reader: str = ""  # clients of ours that read for no group: who of a connection asks
 
     @property
     def commits(self) -> bool:
@@ -63,6 +64,7 @@ def read_pull_header(ext: Mapping[str, str]) -> PullHeader:
         ext.get("subscription", ""),
         _int64(ext, "subVersion"),
         ext.get("expressionType", "") or "TAG",
+        ext.get("reader", ""),
     )
 
 

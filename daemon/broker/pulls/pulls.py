@@ -10,11 +10,15 @@ local members do for themselves: metrics then need not ask anybody.
     nothing at all, another offset       21   0                                 NO_MESSAGE_IN_QUEUE
     offset below the first one           21   the first one                     OFFSET_TOO_SMALL
     offset = the next one                19   unchanged; may be held            OFFSET_OVERFLOW_ONE
-    offset beyond it                     21   the next one                      OFFSET_OVERFLOW_BADLY
+    offset beyond it                     21   the next one; a member's: (1)     OFFSET_OVERFLOW_BADLY
+    offset of the topic's former life    21   the first one: (1)                OFFSET_OVERFLOW_BADLY
     messages, none is selected           20   behind what was looked at         NO_MATCHED_MESSAGE
     messages                              0   behind the last one               FOUND
 
-A pull that may wait is held instead of answered with 19, and read again when its queue has news.
+(1) A topic that was made again counts anew (`groups/lives.py`). There, and beyond the end, a member begins where its
+group is in the queue, else at the first message. At RocketMQ it begins at the end, and misses what was sent before.
+
+A pull that may wait is held instead of answered with 19, and read again when its queue has news or is gone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +31,7 @@ import msgspec
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
+from shmq.daemon.broker.groups.lives import Lives, QueueName
 from shmq.daemon.broker.groups.offsets import commit_of_remote
 from shmq.daemon.broker.groups.selection import TAG, Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
@@ -81,6 +86,9 @@ class Pulls(Part):
 
     Args:
         started: told the group, queue and offset of pulls that found something for a group without progress there.
+
+    Attributes:
+        lives: whose offsets are of which life of a topic.
     """
 
     hears_arrivals = True
@@ -101,6 +109,8 @@ class Pulls(Part):
         self._registry = registry
         self._groups = groups
         self._settings = settings
+        self.lives = Lives()
+        self._table_version = tables.version
         self.waits = PullWaits(
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
@@ -112,11 +122,17 @@ class Pulls(Part):
         """Answer a pull, or hold it."""
         header = read_pull_header(call.ext)
         group, topic = self._checked(call, header)
+        queue, name = topic.queues[header.queue_id], _name(header)
+        first = self._first_offset(group, queue)
+        if self.lives.is_former(call.connection.connection_id, name, queue, header.queue_offset, first):
+            return self._restarted(call, header, queue, first)
         wanted = self._wanted(header)
-        queue = topic.queues[header.queue_id]
+        if header.queue_offset > self._tables.queue_bounds(queue).offset_max and self._is_member(header):
+            return self._restarted(call, header, queue, first)
         answer, next_offset = self._read(queue, header.queue_offset, header.count_max, wanted)
         if header.commits:
-            self._commit(header, queue)
+            self._commit(call, header, queue)
+        self.lives.handed(call.connection.connection_id, name, next_offset)
         if answer.code in _TAKES:
             self._tell_taken(header, group, queue, next_offset, is_found=answer.code == Response.SUCCESS)
         if answer.code == Response.PULL_NOT_FOUND and header.suspends and header.suspend_ms > 0:
@@ -133,8 +149,8 @@ class Pulls(Part):
         if is_found and self._started is not None and (slot is None or self._tables.committed(slot) < 0):
             self._started(group, queue, header.queue_offset)
 
-    def plan(self, command: Command) -> PullPlan | None:
-        """Return what pulls like this get that find messages; None where each has to be judged."""
+    def plan(self, connection_id: int, command: Command) -> PullPlan | None:
+        """Return what a connection's pulls like this get that find messages; None where each has to be judged."""
         version = self._tables.version  # read first: a change in between makes the plan too old, never too new
         header = read_pull_header(command.ext)
         number = self._tables.group(header.group)
@@ -142,6 +158,8 @@ class Pulls(Part):
         if number is None or topic is None or header.queue_id < 0 or not self._groups.at(number).consumeEnable:
             return None
         if not topic.perm & PERM_READ or header.queue_id >= topic.read_queues:
+            return None
+        if not self.lives.is_settled(connection_id, _name(header), topic.queues[header.queue_id]):
             return None
         try:
             wanted = self._wanted(header)
@@ -214,6 +232,27 @@ class Pulls(Part):
             raise RemoteError(Response.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return entry.subString, entry.expressionType or TAG
 
+    # -- offsets that say nothing
+
+    def _is_member(self, header: PullHeader) -> bool:
+        return self._registry.consumer_group(header.group) is not None
+
+    def _first_offset(self, group: int, queue: int) -> int:
+        """Where a member begins that has no offset of this queue: where the group is, else at the first message."""
+        low, high = self._tables.queue_bounds(queue)
+        slot = self._tables.offset_slot(group, queue)
+        committed = self._tables.committed(slot) if slot is not None else -1
+        return committed if low <= committed <= high else low
+
+    def _restarted(self, call: Call, header: PullHeader, queue: int, first: int) -> Answer:
+        """Send a client that has no offset of this queue to its first message."""
+        low, high = self._tables.queue_bounds(queue)
+        self.lives.handed(call.connection.connection_id, _name(header), first)
+        status = "OFFSET_OVERFLOW_BADLY" if high else "NO_MESSAGE_IN_QUEUE"
+        answer = Answer(code=Response.PULL_OFFSET_MOVED, remark=status, ext=_bounds(str(first), str(low), str(high)))
+        answer.effects = self._tell_moved(call, header, first)
+        return answer
+
     # -- reading
 
     def _read(self, queue: int, offset: int, count_max: int, wanted: Selection) -> tuple[Answer, int]:
@@ -273,9 +312,11 @@ class Pulls(Part):
         answer.shared = shared
         return answer, following
 
-    def _commit(self, header: PullHeader, queue: int) -> None:
-        group = self._tables.group(header.group)
-        if group is not None and header.commit_offset >= 0:
+    def _commit(self, call: Call, header: PullHeader, queue: int) -> None:
+        group, offset = self._tables.group(header.group), header.commit_offset
+        if not self.lives.counts(call.connection.connection_id, _name(header), queue, offset):
+            return
+        if group is not None and offset >= 0:
             commit_of_remote(self._tables, group, queue, header.commit_offset)
 
     def _tell_moved(self, call: Call, header: PullHeader, next_offset: int) -> Sequence[Effect]:
@@ -339,12 +380,25 @@ class Pulls(Part):
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Answer those whose time is over."""
+        due = [*self.waits.due(now_ms), *self._without_queue()]
         with self._one_turn():
-            over = [effect for held in self.waits.due(now_ms) for effect in self._resume(held, now_ms, is_over=True)]
+            over = [effect for held in dict.fromkeys(due) for effect in self._resume(held, now_ms, is_over=True)]
             return [*over, *self._wave.go_on(now_ms)]
 
+    def _without_queue(self) -> Iterator[HeldPull]:
+        """Yield the pulls that wait for a queue that is gone, or is another one now."""
+        if self._tables.version == self._table_version:
+            return
+        self._table_version = self._tables.version
+        for queue in self.waits.queues:
+            for held in self.waits.of(queue):
+                topic = self._tables.topic(held.header.topic)
+                if topic is None or topic.queues[held.header.queue_id] != queue:
+                    yield held
+
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
-        """Forget what a gone connection waited for."""
+        """Forget a gone connection, and what it waited for."""
+        self.lives.forget(connection.connection_id)
         for held in self.waits.of_connection(connection.connection_id):
             self._end(held)
         return ()
@@ -362,6 +416,7 @@ class Pulls(Part):
             return []
         self._end(held)
         if answer.code in _TAKES and group is not None:
+            self.lives.handed(held.call.connection.connection_id, _name(held.header), next_offset)
             self._tell_taken(held.header, group, held.queue, next_offset, is_found=answer.code == Response.SUCCESS)
         return later(held.call, answer)
 
@@ -370,9 +425,15 @@ class Pulls(Part):
         header, group = held.header, None
         try:
             group, topic = self._checked(held.call, header)
+            queue = topic.queues[header.queue_id]
+            if queue != held.queue:
+                first = self._first_offset(group, queue)
+                connection_id = held.call.connection.connection_id
+                if self.lives.is_former(connection_id, _name(header), queue, held.next_offset, first):
+                    return group, self._restarted(held.call, header, queue, first), first
+                ext = _bounds(str(first), *map(str, self._tables.queue_bounds(queue)))
+                return group, Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=ext), first
             wanted = self._wanted(header)
-            if topic.queues[header.queue_id] != held.queue:
-                return group, Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
             answer, next_offset = self._read_once(held.queue, held.next_offset, header.count_max, wanted)
         except ShmqError as error:
             # Answered here: others that wait for the same news must not wait for this one's trouble.
@@ -388,8 +449,8 @@ def found(following: str, low: str, high: str) -> Answer:
     return Answer(code=Response.SUCCESS, remark="FOUND", ext=_bounds(following, low, high))
 
 
-def _nothing() -> dict[str, str]:
-    return _bounds("0", "0", "0")
+def _name(header: PullHeader) -> QueueName:
+    return QueueName(header.group, header.topic, header.queue_id, header.reader)
 
 
 def _bounds(following: str, low: str, high: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
 from shmq.client.administration.group import QueueLag, ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
-from shmq.errors import ConsumeError, UsageError
+from shmq.errors import ConsumeError, TopicNotFound, UsageError
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import READ_ONLY_FOLLOWER, READ_ONLY_REASONS
 from shmq.shm.liveness import KEEPER_BEAT_CRITICAL_SECONDS, KEEPER_BEAT_WARNING_SECONDS
@@ -129,7 +129,13 @@ class LocalFigures:
             if entry_group != index:
                 continue
             offset_min, offset_max, _, topic, queue_id, _ = store.queue(queue)
-            name = str(store.topic(topic)["name"])
+            try:
+                entry = store.topic(topic)
+            except TopicNotFound:
+                continue
+            if queue not in entry["queues"][queue_id : queue_id + 1]:
+                continue  # of a former life, until the keeper has freed it
+            name = str(entry["name"])
             held = popped.get((group, name, queue_id), 0)
             cleaned = lost.get(queue, 0)
             found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms, held, cleaned))

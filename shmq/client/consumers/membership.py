@@ -16,7 +16,7 @@ from shmq.client import options
 from shmq.client.consumers.consumer import Consumer
 from shmq.client.consumers.pull import PullConsumer
 from shmq.client.timetable import Timetable
-from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
+from shmq.errors import ConnectError, RequestTimeout, ShmqError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
     from shmq.client.session import Session
@@ -168,7 +168,8 @@ class Membership:
             if register:
                 self.register()
             for consumer in concerned:
-                consumer._rebalance()
+                with contextlib.suppress(TopicNotFound):  # it was deleted; we are told when it is made again
+                    consumer._rebalance()
         except (ConnectError, RequestTimeout):
             return  # the broker is away: what we read stays ours, and its return starts this again
 

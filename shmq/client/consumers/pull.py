@@ -7,11 +7,13 @@ It reads every queue, whoever else does, and is no member of a group.
 
 Invariants:
     (1) nothing is acknowledged or committed by reading;
-    (2) positions outlive a fork and a new generation of segments.
+    (2) positions outlive a fork and a new generation of segments;
+    (3) a topic that is deleted and made again is read from its first message.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +27,7 @@ from shmq.client.observers.observer import polled
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
 from shmq.client.spec import Wanted, check_poll
 from shmq.client.wire import QueueSlot
-from shmq.errors import OffsetOutOfRange, UsageError
+from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
 from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class PullConsumer:
         self._lock = threading.RLock()  # a signal handler may close what its thread is using
         self._reader: MessageReader | None = None
         self._queues: dict[int, QueueSlot] = {}
+        self._version = 0  # of the queues
 
     def queues(self) -> list[int]:
         """Return the queue ids of the topic; new ones are read from their first message."""
@@ -228,26 +231,45 @@ class PullConsumer:
                     reader.stop()
             return self._reader
 
-    def _assign(self, session: Session, reader: MessageReader, *, new_from_start: bool) -> None:
+    def _assign(
+        self, session: Session, reader: MessageReader, *, new_from_start: bool, must_exist: bool = False
+    ) -> None:
         queues = session.queues
-        readable = queues.read_queues(self.topic)  # before the offsets are asked for: this may create the topic
+        version = queues.version()  # read first: a change in between is looked at again
+        # Before the offsets are asked for: this may create the topic.
+        readable = queues.read_queues(self.topic, must_exist=must_exist)
         committed = self.committed() if self.group is not None and new_from_start else {}
         for slot in readable:
-            if slot.queue_id in self._queues:
+            before = self._queues.get(slot.queue_id)
+            if before == slot:
                 continue
             offset_min, offset_max = queues.bounds(self.topic, slot)
             known = self._positions.get(slot.queue_id, committed.get(slot.queue_id))
+            if before is not None:
+                reader.revoke(before.queue_index)
+                known = offset_min
             if known is None:
                 known = queues.place_in(self.topic, slot, self._start) if new_from_start else offset_min
             offset = known if offset_min <= known <= offset_max else offset_min
             reader.assign(self.topic, slot.queue_index, slot.queue_id, offset)
             self._queues[slot.queue_id] = slot
+        self._version = version
+
+    def _look_again(self) -> None:
+        """Read on in the topic that has the name now, if that is another one; it is not made here."""
+        session, reader = self._context.live(), self._reader
+        if reader is not None and session.queues.version() != self._version:
+            with contextlib.suppress(TopicNotFound), self._lock:
+                self._assign(session, reader, new_from_start=False, must_exist=True)
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `poll`, but `_wake()` ends the wait."""
         reader = self._live_reader()
         try:
-            return polled(self._context.observer, self, reader, count_max, wait)
+            messages = polled(self._context.observer, self, reader, count_max, wait)
+            if not messages:
+                self._look_again()
+            return messages
         except UsageError:
             if reader is self._reader:
                 raise

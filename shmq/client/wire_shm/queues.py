@@ -30,6 +30,10 @@ class ShmQueues:
     def __init__(self, wire: ShmWire) -> None:
         self._wire = wire
 
+    def version(self) -> int:
+        """Return the version of the tables: it grows when a topic is deleted or made."""
+        return self._wire.store.table_version
+
     # -- topics
     @edge
     def resolve(self, topic: str) -> int:

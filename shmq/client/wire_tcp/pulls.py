@@ -134,6 +134,7 @@ class GroupReader(TcpReader):
             self.spec.group or ANONYMOUS_GROUP,
             queue.queue,
             queue.next_offset,
+            reader=0 if self.spec.group else id(self),
             commit_offset=commit,
             expression=None if self.spec.group else self.spec.wanted.expression,
             expression_type=self._kind_of(queue),
@@ -159,7 +160,7 @@ class GroupReader(TcpReader):
                 return
             queue.broker_id = pulled.broker_id
             if pulled.moved:
-                queue.restart(pulled.next_offset)
+                queue.begin_anew(pulled.next_offset)
                 return
             queue.arrive(messages, pulled.next_offset, pulled.offset_max, generation)
             if queue.queue.topic != self.spec.topic:  # of a retry topic of the group
@@ -259,6 +260,7 @@ class PullReader(TcpReader):
             ANONYMOUS_GROUP,
             queue.queue,
             queue.next_offset,
+            reader=id(self),
             hold=hold,
             expression=self._wanted.expression,
             expression_type=self._wanted.kind,
@@ -271,7 +273,7 @@ class PullReader(TcpReader):
             messages = self.messages_of(queue, pulled.body)
             with self.changed:
                 if pulled.moved and generation == queue.generation:
-                    queue.restart(pulled.next_offset)
+                    queue.begin_anew(pulled.next_offset)
                     generation = queue.generation
                     found = True  # look there at once
                 arrived = queue.arrive(messages, pulled.next_offset, pulled.offset_max, generation)

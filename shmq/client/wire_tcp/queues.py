@@ -21,6 +21,10 @@ class TcpQueues:
     def __init__(self, wire: TcpWire) -> None:
         self._wire = wire
 
+    def version(self) -> int:
+        """Return 0: the answer to a pull says that a topic was made again."""
+        return 0
+
     def resolve(self, topic: str) -> int:
         """Ask for the route of a topic; a consumer may wait for a topic that does not exist yet."""
         wire = self._wire

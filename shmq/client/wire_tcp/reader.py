@@ -17,7 +17,8 @@ Invariants:
     (3) in a forked child no lock is taken: whoever held one does not exist there;
     (4) `committed` never passes a message that was delivered and not settled;
     (5) what arrives for an older generation (before a seek, a reset, a loss of the queue) is dropped;
-    (6) pulling pauses while too much is held (`options.is_full`).
+    (6) pulling pauses while too much is held (`options.is_full`);
+    (7) a message of a topic's former life settles none that has its offset in the next one: it lies before all of them.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class ProcessQueue:
         self.last_consumed_ms = 0
         self.locked_at: float | None = None
         self._window: dict[int, int] = {}  # offset -> bytes, ascending
+        self._least_position: int | None = 0  # of its messages in the log; None: of the next one that arrives
         self._bytes = 0
 
     @property
@@ -104,6 +106,8 @@ class ProcessQueue:
             return False
         for message in messages:
             if message.offset >= self.next_offset:
+                if self._least_position is None:
+                    self._least_position = message.log_position
                 self._window[message.offset] = message.record_bytes
                 self._bytes += message.record_bytes
                 self.waiting.append(message)
@@ -127,9 +131,10 @@ class ProcessQueue:
         self._bytes -= size or 0
         return size is not None
 
-    def holds(self, offset: int) -> bool:
-        """Whether a message of this offset is not settled."""
-        return offset in self._window
+    def holds(self, message: Message) -> bool:
+        """Whether this message is not settled."""
+        least = self._least_position
+        return message.offset in self._window and (not least or message.log_position >= least)
 
     def restart(self, offset: int) -> None:
         """Forget everything and go on at an offset."""
@@ -139,6 +144,12 @@ class ProcessQueue:
         self.handed.clear()
         self._window.clear()
         self._bytes = 0
+
+    def begin_anew(self, offset: int) -> None:
+        """Go on where the broker says: maybe in another topic of the name, of which it knows no offset of ours."""
+        self.restart(offset)
+        self.start_offset, self.stored_offset = offset, None
+        self._least_position = None
 
     def drop(self) -> None:
         """Forget everything; nothing arrives or is delivered any more."""
@@ -177,7 +188,7 @@ class _Settler:
         self.queue = queue
 
     def _ack(self, message: Message) -> None:
-        self.reader.settle(self.queue, message.offset)
+        self.reader.settle(self.queue, message)
 
     def _nack(self, message: Message, after: float | None) -> None:
         owner = self.reader.owner
@@ -331,28 +342,29 @@ class TcpReader(WaitingReader):
         with self.changed:
             return list(self._queues.values())
 
-    def settle(self, queue: ProcessQueue, offset: int) -> None:
+    def settle(self, queue: ProcessQueue, message: Message) -> None:
         """Let go of a message, unless the broker is just taking it over."""
         with self.changed:
-            if offset not in queue.handed:
-                queue.settle(offset)
+            if message.offset not in queue.handed and queue.holds(message):
+                queue.settle(message.offset)
                 queue.last_consumed_ms = self._wire.now_ms()
 
     def hand_over(self, message: Message) -> Handed | None:
         """Say that a broker is about to take a message over; None when its queue is not ours any more."""
         queue = self.find(message.queue_id)
-        if queue is None or not queue.holds(message.offset):
+        if queue is None or not queue.holds(message):
             return None
         queue.handed.add(message.offset)
         message.ack()  # not before the queue knows, so that only the object counts as settled
-        ended = partial(self._handed_over, queue, message.offset)
+        ended = partial(self._handed_over, queue, message)
         return Handed(queue.queue.brokerName, partial(ended, is_settled=True), partial(ended, is_settled=False))
 
-    def _handed_over(self, queue: ProcessQueue, offset: int, *, is_settled: bool) -> None:
+    def _handed_over(self, queue: ProcessQueue, message: Message, *, is_settled: bool) -> None:
         with self.changed:
-            queue.handed.discard(offset)
-            if is_settled:
-                queue.settle(offset)
+            if queue.holds(message):
+                queue.handed.discard(message.offset)
+                if is_settled:
+                    queue.settle(message.offset)
             self.changed.notify_all()
 
     def wait_handed_over(self, timeout: float) -> bool:
@@ -389,7 +401,7 @@ class TcpReader(WaitingReader):
         while self._again and len(taken) < count_max:
             message = self._again.popleft()
             queue = self.find(message.queue_id)
-            if queue is not None and not queue.dropped and queue.holds(message.offset):
+            if queue is not None and not queue.dropped and queue.holds(message):
                 message_reopen(message)
                 taken.append(message)
         idle = 0
