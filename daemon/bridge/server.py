@@ -167,7 +167,7 @@ def _listen_for_processes(around: Surroundings, bridge: Bridge, open_things: con
 
 def _publish_roster(around: Surroundings, broker: Broker) -> None:
     """Say who is connected where it can be read while we are stopped, hung or dead."""
-    roster = broker.roster(time.monotonic_ns() // 1_000_000)
+    roster = broker.roster(time.monotonic_ns() // 1_000_000, around.security.state)
     if roster is not None:
         access = access_rights()
         try:

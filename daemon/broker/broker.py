@@ -61,7 +61,7 @@ from shmq.daemon.broker.transactions.transactions import Transactions
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
-from shmq.protocol.roster import Roster
+from shmq.protocol.roster import NO_SECURITY, Roster, RosterSecurity
 
 
 class Broker(Dispatch):
@@ -291,9 +291,9 @@ class Broker(Dispatch):
         effects += [*self._questions.disconnected(connection_id), *self._relays.changes()]
         return effects + of_all(self._parts, lambda part: part.disconnected(connection, now_ms))
 
-    def roster(self, now_ms: int) -> Roster | None:
+    def roster(self, now_ms: int, security: RosterSecurity = NO_SECURITY) -> Roster | None:
         """Return who is connected and who belongs to which group, if that has changed since it was asked for last."""
-        return self._roster.news(now_ms)
+        return self._roster.news(now_ms, security)
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""

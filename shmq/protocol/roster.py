@@ -5,7 +5,7 @@ Health, doctor and metrics read this file instead of asking the bridge, which co
 The primary bridge writes the file (`Place.roster_path`) within a second of a change.
 
     {"generation": "00c0…", "written_ms": …, "connections": [{…}], "groups": {name: {…}}, "departed": [{…}],
-     "popped": [{…}], "refused": [{…}]}
+     "popped": [{…}], "refused": [{…}], "security": {…}}
 
 Times are milliseconds of CLOCK_MONOTONIC, which all processes of a host share and setting a clock does not move.
 
@@ -86,6 +86,23 @@ class RosterRefusal(msgspec.Struct, frozen=True):
     at_ms: int
 
 
+class RosterSecurity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What protects the ports.
+
+    Attributes:
+        certificate: its file, "" without TLS; it is valid from `begins` to `ends`, seconds since the epoch.
+        kept: why what was in force stays so, though a file of accounts or TLS has changed; "" where none has.
+    """
+
+    certificate: str = ""
+    begins: float = 0.0
+    ends: float = 0.0
+    kept: str = ""
+
+
+NO_SECURITY = RosterSecurity()
+
+
 class Roster(msgspec.Struct, frozen=True):
     """Everything about members and connections at one moment, and what they have in hand as far as only we know."""
 
@@ -96,6 +113,7 @@ class Roster(msgspec.Struct, frozen=True):
     departed: tuple[RosterDeparture, ...] = ()
     popped: tuple[RosterPopped, ...] = ()
     refused: tuple[RosterRefusal, ...] = ()
+    security: RosterSecurity = NO_SECURITY
 
     @property
     def in_flight(self) -> dict[tuple[str, str, int], int]:

@@ -15,8 +15,8 @@ from shmq.protocol.acl import sign
 from shmq.protocol.codes import Request
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import LiveBridge, running, wait_until
-from tests.bridge.sockets.test_security import make_certificate
 from tests.nameserver.live_nameserver import LiveNameServer, name_server
+from tests.protocol.certificates import make_certificate
 
 QUICK = {"tick_interval": 0.05}
 

@@ -26,6 +26,10 @@ def all_findings(snapshot: Snapshot, thresholds: Thresholds, depth: Depth) -> It
     """Judge a snapshot; groups are not in a quick one."""
     yield from broker_findings(snapshot, thresholds)
     yield from room_findings(snapshot, thresholds)
+    if snapshot.security is not None:
+        from shmq.tools.health.security_rules import security_findings
+
+        yield from security_findings(snapshot.security, snapshot.at)
     if depth != "quick":
         from shmq.tools.health.group_rules import group_findings
 

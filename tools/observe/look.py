@@ -42,6 +42,7 @@ from shmq.tools.observe.snapshot import (
     Refusal,
     Replication,
     Scrub,
+    Security,
     Segment,
     Topic,
 )
@@ -52,8 +53,8 @@ _MARK_NAMES = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent")
 _ONLY_READ = frozenset({"exporter"})
 _PRESENCE_TRIES = 4
 _PRESENCE_PAUSE_SECONDS = 0.02
-_Members = tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...], tuple[Refusal, ...]]
-_NO_MEMBERS: _Members = ((), (), (), ())
+_Members = tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...], tuple[Refusal, ...], Security | None]
+_NO_MEMBERS: _Members = ((), (), (), (), None)
 
 
 class Look:
@@ -116,11 +117,12 @@ class Look:
         )
 
     def members(self, store: Store | None, depth: str) -> _Members:
-        """Clients, topics, groups, and who is none of a group's members; of a quick look clients without names."""
+        """Clients, topics, groups, who is none of a group's members, what protects the ports; of a quick look clients
+        without names."""
         if store is None:
             return _NO_MEMBERS
         if depth == "quick":
-            return (self.part("clients", lambda: collect_clients(StoreFigures(store), None)) or (), (), (), ())
+            return (self.part("clients", lambda: collect_clients(StoreFigures(store), None)) or (), (), (), (), None)
         from shmq.protocol.roster import read_roster
         from shmq.tools.observe.progress import collect_groups, collect_topics
 
@@ -135,7 +137,9 @@ class Look:
             Refusal(entry.group, entry.client_id, entry.address, entry.reason, max(0, now_ms - entry.at_ms) / 1000)
             for entry in (roster.refused if roster else ())
         )
-        return clients, topics, groups, refused
+        said = roster.security if roster else None
+        security = Security(said.certificate, said.begins, said.ends, said.kept) if said else None
+        return clients, topics, groups, refused, security
 
     def processes(self, clients: tuple[Client, ...], depth: str) -> tuple[Process, ...]:
         """The broker's processes and those of its clients."""

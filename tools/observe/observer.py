@@ -74,7 +74,7 @@ class Observer:
         store = self._attached(look)
         lock = look.part("lock", lambda: self._lock.settle(StoreFigures(store), lock_patience)) if store else None
         claim = look.part("claim", lambda: collect_claim(StoreFigures(store))) if store else None
-        clients, topics, groups, refused = look.members(store, depth)
+        clients, topics, groups, refused, security = look.members(store, depth)
         return Snapshot(
             at=time.time(),
             broker=look.broker(store),
@@ -93,6 +93,7 @@ class Observer:
             faults=tuple(look.faults),
             scrub=look.scrub(),
             refused=refused,
+            security=security,
             replication=look.replication(),
             counted=None if depth == "quick" else look.counted(),
         )

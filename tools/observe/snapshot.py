@@ -395,6 +395,15 @@ class Replication(NamedTuple):
     standing_age: float | None = None  # since standing or epoch changed, or since its process began to look
 
 
+class Security(NamedTuple):
+    """What protects the TCP ports; of a broker without TLS `certificate` is "". Times are seconds since the epoch."""
+
+    certificate: str
+    begins: float
+    ends: float
+    kept: str  # why changed files of accounts or TLS are not taken, "" where none are
+
+
 class Snapshot(NamedTuple):
     """One look at one broker."""
 
@@ -417,6 +426,7 @@ class Snapshot(NamedTuple):
     refused: tuple[Refusal, ...] = ()
     replication: Replication | None = None
     counted: Counted | None = None
+    security: Security | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain dicts and lists, as JSON carries it."""

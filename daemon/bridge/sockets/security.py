@@ -23,6 +23,7 @@ from shmq.daemon.broker.access.rules import AccessRules, read_rules
 from shmq.daemon.broker.access.text import read_access_text
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import ShmqError, UsageError
+from shmq.protocol.roster import RosterSecurity
 
 Log = Callable[..., None]
 
@@ -46,6 +47,9 @@ class Security:
         self.tls: ServerTls | None = None
         if tls_mode != "disabled":
             self.tls = ServerTls(tls_mode, certificate=Path(tls_cert), key=Path(tls_key))
+        self._takes = {"access": self._take_accounts, "tls": self._take_certificate}
+        self._kept: dict[str, str] = {}  # what is not taken -> why
+        self._noticed = ""
 
     @staticmethod
     def _read(file: WatchedFile) -> AccessRules:
@@ -58,15 +62,50 @@ class Security:
             raise UsageError(f"{file.path}: {error}", hint=error.hint or "docs/security.md shows one") from error
 
     def tick(self, log: Log) -> None:
-        """Take changed files into force, or say why not."""
-        try:
-            if self._file is not None and self._file.has_changed():
-                self.admission.rules = self._read(self._file)
-                log("access.changed", file=self._file.path)
-            if self.tls is not None and self.tls.reload_if_changed():
-                log("tls.changed")
-        except ShmqError as error:
-            log("security.kept", reason=str(error), hint=error.hint)
+        """Take changed files into force, or say why not, and what is wrong with the certificate."""
+        for what, take in self._takes.items():
+            try:
+                if (changed := take()) is not None:
+                    log(f"{what}.changed", **changed)
+            except ShmqError as error:
+                if self._kept.get(what) != str(error):
+                    log("security.kept", reason=str(error), hint=error.hint)
+                self._kept[what] = str(error)
+        self.tell(log)
+
+    def tell(self, log: Log) -> None:
+        """Say what is wrong with the certificate, or will be, when that has changed: daily as its end comes near."""
+        notice = self.tls.notice if self.tls is not None else ""
+        if notice != self._noticed and self.tls is not None and notice:
+            log("tls.notice", file=self.tls.path, reason=notice, hint="put another there: it is taken while we run")
+        self._noticed = notice
+
+    @property
+    def state(self) -> RosterSecurity:
+        """What is in force, for whoever judges it from outside."""
+        kept = "; ".join(self._kept.values())
+        if self.tls is None:
+            return RosterSecurity(kept=kept)
+        found = self.tls.certificate
+        return RosterSecurity(str(self.tls.path.absolute()), found.begins, found.ends, kept)
+
+    def _take_accounts(self) -> dict[str, object] | None:
+        if self._file is None or not self._has_news("access", self._file.has_changed()):
+            return None
+        self.admission.rules = self._read(self._file)
+        self._kept.pop("access", None)
+        return {"file": self._file.path}
+
+    def _take_certificate(self) -> dict[str, object] | None:
+        if self.tls is None or not self._has_news("tls", self.tls.has_changed()):
+            return None
+        self.tls.reload()
+        self._kept.pop("tls", None)
+        return {}
+
+    def _has_news(self, what: str, has_changed: bool) -> bool:
+        """Say whether files are to be read; what was gone is read again whatever comes back."""
+        return has_changed or what in self._kept
 
     def check_exposure(self, hosts: Iterable[str], log: Log, *, insecure: bool) -> None:
         """Refuse to be reachable from other hosts without accounts, unless that is wanted.
@@ -100,6 +139,7 @@ def open_security(options: Options, log: Log) -> Security:
         listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
         hosts = [parse_address(address)[0] for address in listens]
         security.check_exposure(hosts, log, insecure=options.insecure)
+    security.tell(log)
     return security
 
 

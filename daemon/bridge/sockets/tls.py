@@ -9,6 +9,9 @@ before a transport is made, so a plain connection pays one system call, and only
 
 There is no certificate to test with: RocketMQ's own made every client accept anything.
 
+A certificate that is not valid now is taken at the start, for clients that do not look; it is never taken in the place
+of another. Both is told, as is that it will expire.
+
 Invariant: the byte is looked at, not taken; whoever reads the socket next reads it again.
 """
 
@@ -16,10 +19,13 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from shmq.daemon.bridge.sockets.watched_file import WatchedFile
 from shmq.errors import UsageError
+from shmq.protocol.certificate import Certificate, certificate_of_pem
 
 PERMISSIVE, ENFORCING = "permissive", "enforcing"
 HANDSHAKE_BYTE = 0x16
@@ -28,7 +34,7 @@ HANDSHAKE_BYTE = 0x16
 class ServerTls:
     """A certificate, and whether plain connections are taken beside it."""
 
-    def __init__(self, mode: str, *, certificate: Path, key: Path) -> None:
+    def __init__(self, mode: str, *, certificate: Path, key: Path, now: Callable[[], float] = time.time) -> None:
         """Read certificate and key.
 
         Raises:
@@ -38,11 +44,22 @@ class ServerTls:
         self.mode = mode
         self._certificate = WatchedFile(certificate, is_secret=False)
         self._key = WatchedFile(key)
-        self.context = self._load()
+        self._now = now
+        self.context, self.certificate = self._load()
 
-    def _load(self) -> ssl.SSLContext:
-        for file in (self._certificate, self._key):
-            file.read()  # for its checks: the context reads the paths itself
+    @property
+    def path(self) -> Path:
+        """Where the certificate is."""
+        return self._certificate.path
+
+    @property
+    def notice(self) -> str:
+        """What is wrong with the certificate, or will be in days; "" for nothing."""
+        return self.certificate.notice(self._now())
+
+    def _load(self) -> tuple[ssl.SSLContext, Certificate]:
+        text = self._certificate.read()
+        self._key.read()  # for its checks: the context reads the paths itself
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -57,18 +74,30 @@ class ServerTls:
                 f"the certificate {self._certificate.path} with the key {self._key.path} cannot be used: {reason}",
                 hint="both in PEM form, the key without a password and belonging to the certificate",
             ) from error
-        return context
+        try:
+            return context, certificate_of_pem(text)
+        except ValueError as error:
+            raise UsageError(f"the certificate {self.path} cannot be used: {error}", hint="PEM form") from error
 
-    def reload_if_changed(self) -> bool:
-        """Read both files again when one was replaced; connections from now on use them.
+    def has_changed(self) -> bool:
+        """Say whether one of the files was replaced.
 
         Raises:
-            UsageError: as at the start; the old ones stay in use.
+            UsageError: one is gone.
         """
-        if not self._key.has_changed() and not self._certificate.has_changed():
-            return False
-        self.context = self._load()
-        return True
+        changes = [file.has_changed() for file in (self._key, self._certificate)]
+        return any(changes)
+
+    def reload(self) -> None:
+        """Read both files again; connections from now on use them.
+
+        Raises:
+            UsageError: as at the start, or one that is not valid now; the old ones stay in use.
+        """
+        context, certificate = self._load()
+        if fault := certificate.fault(self._now()):
+            raise UsageError(f"the certificate {self.path} {fault}", hint="put one there that is valid; date -u")
+        self.context, self.certificate = context, certificate
 
     async def context_for(self, accepted: socket.socket) -> ssl.SSLContext | None:
         """Wait for the first byte; return the context to encrypt with, or None for a plain connection.

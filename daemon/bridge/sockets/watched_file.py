@@ -62,11 +62,16 @@ class WatchedFile:
             raise UsageError(f"{self.path} has {status.st_size} bytes; {FILE_BYTES_MAX} are allowed")
 
     def has_changed(self) -> bool:
-        """Say whether the path leads to something else than what was read last; one that is gone has not changed."""
+        """Say whether the path leads to something else than what was read last.
+
+        Raises:
+            UsageError: it leads to nothing that can be looked at.
+        """
         try:
             return _state(os.stat(self.path)) != self._seen
-        except OSError:
-            return False
+        except OSError as error:
+            reason = f"{self.path} cannot be looked at: {error.strerror}"
+            raise UsageError(reason, hint="put the file back; after a restart there is none") from error
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from shmq.protocol.roster import (
     RosterMember,
     RosterPopped,
     RosterRefusal,
+    RosterSecurity,
 )
 
 DEPARTED_MAX = 64
@@ -60,7 +61,7 @@ class RosterKeeper:
                     self._departed.append(RosterDeparture(name, now_ms, _member(member, connection)))
         del self._departed[:-DEPARTED_MAX]
 
-    def news(self, now_ms: int) -> Roster | None:
+    def news(self, now_ms: int, security: RosterSecurity) -> Roster | None:
         """Return the roster if it has changed since it was returned last."""
         groups = {group.name: self._group(group) for group in self._registry.consumer_groups()}
         present = {(name, member.client_id) for name, group in groups.items() for member in group.members}
@@ -71,7 +72,7 @@ class RosterKeeper:
         ]
         connections = tuple(self._connection(entry) for entry in self._connections.values() if _is_client(entry))
         popped = tuple(RosterPopped(*queue, count) for queue, count in sorted(self._in_flight().items()))
-        content = (connections, groups, tuple(self._departed), popped, tuple(self._refused(now_ms)))
+        content = (connections, groups, tuple(self._departed), popped, tuple(self._refused(now_ms)), security)
         if content == self._told:
             return None
         self._told = content

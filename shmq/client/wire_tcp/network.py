@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 
 from shmq.client.background import begun, started
 from shmq.client.place import Address, RemoteOptions
+from shmq.client.wire_tcp.tls import refusal, speaks_tls, tls_context
 from shmq.errors import (
     BrokerNotRunning,
     ConnectError,
@@ -71,6 +72,7 @@ class Channel(asyncio.Protocol):
         self._writable.set()
         self._reason = "it was closed at once; a broker with no room for more connections does that"
         self.ended = False
+        self.has_heard = False
 
     @property
     def local_host(self) -> str:
@@ -153,6 +155,7 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._reason = "it was closed"
+        self.has_heard = True
         self._decoder.feed(data)
         try:
             while (command := self._decoder.take()) is not None:
@@ -187,27 +190,6 @@ class Channel(asyncio.Protocol):
 ResultT = TypeVar("ResultT")
 
 _abandoned: list[object] = []  # loops of a parent: kept, since collecting one would touch what it shares with us
-
-
-def tls_context(options: RemoteOptions) -> ssl.SSLContext | None:
-    """Return how connections are encrypted; None when they are not.
-
-    Raises:
-        UsageError: a certificate file cannot be used.
-    """
-    if not options.tls:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=options.tls_ca or None)
-        if options.tls_cert:
-            context.load_cert_chain(options.tls_cert, options.tls_key or None)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(filter(None, (options.tls_ca, options.tls_cert, options.tls_key)))
-        raise UsageError(f"TLS cannot be set up with {files}: {error}", hint="PEM files that may be read") from error
-    if not options.tls_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 class Network:
@@ -330,7 +312,14 @@ class Network:
         """
         started = self.loop.time()
         channel = await self.channel(address, timeout)
-        return await channel.request(self._signed(command), max(0.001, timeout - (self.loop.time() - started)))
+        end = started + timeout
+        try:
+            return await channel.request(self._signed(command), max(0.001, end - self.loop.time()))
+        except BrokerNotRunning as error:
+            is_plain = self._tls is None and not channel.has_heard
+            if is_plain and await speaks_tls(address, max(0.001, end - self.loop.time())):
+                raise PermissionDenied(f"{address} takes no connection without TLS", hint="tls=true") from error
+            raise
 
     async def notify(self, address: Address, command: Command, timeout: float) -> None:
         """Send what nobody answers."""
@@ -380,14 +369,11 @@ class Network:
         except TimeoutError:
             _close(connected)
             raise _unreachable(address, f"no connection within {self._connect_timeout:g} s") from None
-        except ssl.SSLError as error:
-            _close(connected)
-            raise PermissionDenied(
-                f"{address} and this client do not agree on TLS: {error.reason or error}",
-                hint="tls_ca=FILE names the certificate to trust; tls=false if the broker does not speak TLS",
-            ) from error
         except OSError as error:
             _close(connected)
+            is_broken_off = connected is not None and self._tls is not None and isinstance(error, ConnectionError)
+            if isinstance(error, ssl.SSLError) or is_broken_off:
+                raise await refusal(address, error) from error
             raise _unreachable(address, error.strerror or str(error)) from error
         self._channels[address] = channel
         if address in self._known:

@@ -3,22 +3,27 @@
 import contextlib
 import os
 import select
+import shutil
 import socket
 import ssl
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from shmq.daemon.bridge.sockets.security import Security, is_loopback
+from shmq.daemon.bridge.sockets.security import Security, is_loopback, open_security
 from shmq.daemon.exit_code import DONE
+from shmq.daemon.options import Options
 from shmq.errors import UsageError
 from shmq.protocol.acl import sign
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
 from tests.bridge.live_bridge import DEADLINE, LiveBridge, RawPeer, raw_peer, running, wait_until
+from tests.protocol import certificates
+from tests.protocol.certificates import DAY
 
 QUICK = {"tick_interval": 0.02, "close_timeout": 0.1}
 ACL = """
@@ -44,19 +49,7 @@ def access_file(directory: Path, secret: str = "secret-one") -> Path:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate for localhost and its key."""
-    return make_certificate(tmp_path_factory.mktemp("tls"))
-
-
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    cert, key = directory / "cert.pem", directory / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-         "-keyout", key, "-out", cert],
-        check=True, capture_output=True, timeout=DEADLINE,
-    )  # fmt: skip
-    key.chmod(0o600)
-    return cert, key
+    return certificates.make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def tls_peer(bridge: LiveBridge, cert: Path, *, version: ssl.TLSVersion | None = None) -> RawPeer:
@@ -285,12 +278,12 @@ def test_silent_peers_make_room_while_tls_waits_for_their_first_byte(certificate
 
 
 def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
-    cert, key = make_certificate(tmp_path)
+    cert, key = certificates.make_certificate(tmp_path)
     tls = {"tls_mode": "enforcing", "tls_cert": str(cert), "tls_key": str(key)}
     with running(tcp=True, limits=QUICK, **tls) as bridge:
         old = tls_peer(bridge, cert)
         (tmp_path / "new").mkdir()
-        new_cert, new_key = make_certificate(tmp_path / "new")
+        new_cert, new_key = certificates.make_certificate(tmp_path / "new")
         wanted = new_cert.read_bytes()
         os.replace(new_key, key)
         os.replace(new_cert, cert)
@@ -303,11 +296,81 @@ def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> No
         old.close()
 
 
+class Events:
+    """The lines of a log."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def __call__(self, event: str, **values: Any) -> None:
+        self.lines.append((event, str(values.get("reason", ""))))
+
+    def take(self) -> list[tuple[str, str]]:
+        lines, self.lines = self.lines, []
+        return lines
+
+
+def test_the_end_of_a_certificate_is_told_and_one_that_is_not_valid_takes_no_place(tmp_path: Path) -> None:
+    cert, key = certificates.make_certificate(tmp_path, ends_in=13.2 * DAY)
+    log, security = Events(), Security(tls_mode="enforcing", tls_cert=str(cert), tls_key=str(key))
+    for _ in range(2):
+        security.tick(log)
+    [(event, reason)] = log.take()
+    assert event == "tls.notice" and "expires on" in reason and "in 13 days" in reason
+    for name, text, begins, ends in (
+        ("old", "expired on", -3 * DAY, -DAY),
+        ("early", "is not valid before", DAY, 2 * DAY),
+    ):
+        before, new = security.state, certificates.make_certificate(tmp_path / name, begins_in=begins, ends_in=ends)
+        for made, path in zip(new, (cert, key), strict=True):
+            os.replace(made, path)
+        for _ in range(2):
+            security.tick(log)
+        [(event, reason)] = log.take()
+        assert event == "security.kept" and f"{cert} {text}" in reason
+        assert security.state == msgspec.structs.replace(before, kept=reason)
+    for made, path in zip(certificates.make_certificate(tmp_path / "good", ends_in=90 * DAY), (cert, key), strict=True):
+        os.replace(made, path)
+    security.tick(log)
+    assert log.take() == [("tls.changed", "")] and security.state.kept == ""
+
+
+def test_a_certificate_that_is_over_is_told_at_the_start_and_taken(tmp_path: Path) -> None:
+    cert, key = certificates.make_certificate(tmp_path, begins_in=-3 * DAY, ends_in=-DAY)
+    log, options = Events(), Options(tcp=True, tls_mode="permissive", tls_cert=str(cert), tls_key=str(key))
+    open_security(options, log)
+    [(event, reason)] = log.take()
+    assert event == "tls.notice" and reason.startswith("expired on")
+
+
+@pytest.mark.parametrize("which", ["accounts", "certificate", "key"])
+def test_a_file_that_is_removed_is_told_once_and_what_it_said_stays(
+    tmp_path: Path, certificate: tuple[Path, Path], which: str
+) -> None:
+    cert, key = (Path(shutil.copy2(path, tmp_path / path.name)) for path in certificate)
+    acl = access_file(tmp_path)
+    log = Events()
+    security = Security(acl=str(acl), tls_mode="enforcing", tls_cert=str(cert), tls_key=str(key))
+    security.tick(log)
+    rules, tls, _ = security.admission.rules, security.tls and security.tls.context, log.take()
+    path = {"accounts": acl, "certificate": cert, "key": key}[which]
+    path.rename(path.with_suffix(".away"))
+    for _ in range(2):
+        security.tick(log)
+    [(event, reason)] = log.take()
+    assert event == "security.kept" and f"{path} cannot be looked at" in reason and security.state.kept == reason
+    assert security.admission.rules is rules and security.tls is not None and security.tls.context is tls
+    path.with_suffix(".away").rename(path)
+    security.tick(log)
+    assert [event for event, _ in log.take()] == ["access.changed" if which == "accounts" else "tls.changed"]
+    assert security.state.kept == ""
+
+
 @pytest.mark.parametrize("wrong", ["mode", "pair", "text", "password"])
 def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(
     tmp_path: Path, certificate: tuple[Path, Path], wrong: str
 ) -> None:
-    cert, key = make_certificate(tmp_path)
+    cert, key = certificates.make_certificate(tmp_path)
     if wrong == "mode":
         key.chmod(0o640)
     elif wrong == "pair":

@@ -52,7 +52,7 @@ def test_what_is_no_file_or_too_long_is_refused(tmp_path: Path) -> None:
         WatchedFile(path).read()
 
 
-def test_a_change_is_seen_once_it_was_read_and_a_vanished_file_is_no_change(tmp_path: Path) -> None:
+def test_a_change_is_seen_once_and_a_file_that_vanished_is_told(tmp_path: Path) -> None:
     path = secret(tmp_path / "f")
     watched = WatchedFile(path)
     assert watched.has_changed()
@@ -68,4 +68,5 @@ def test_a_change_is_seen_once_it_was_read_and_a_vanished_file_is_no_change(tmp_
         watched.read()
     assert not watched.has_changed()  # one report for each wrong state, not one a second
     path.unlink()
-    assert not watched.has_changed()
+    with pytest.raises(UsageError, match="cannot be looked at: No such file"):
+        watched.has_changed()

@@ -1,6 +1,8 @@
 """The I/O thread with real sockets: dead, silent, hostile and encrypted peers, and what is left after the end."""
 
+import contextlib
 import gc
+import re
 import socket
 import ssl
 import subprocess
@@ -13,12 +15,14 @@ import pytest
 
 import shmq
 from shmq.client.place import Address, RemoteOptions
-from shmq.client.wire_tcp.network import Network, tls_context
-from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout, UsageError
+from shmq.client.wire_tcp.network import Network
+from shmq.client.wire_tcp.tls import tls_context
+from shmq.errors import BrokerNotRunning, PermissionDenied, ProtocolError, RequestTimeout, UsageError
 from shmq.protocol.acl import is_signed
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
 from tests.deadline import eventually
+from tests.protocol.certificates import DAY, make_certificate
 
 Serve = Callable[..., Address]
 
@@ -170,7 +174,9 @@ def test_a_peer_that_hangs_up_is_dialled_again(serve: Serve, network: Callable[.
             connected.recv(1 << 16)
             connected.close()
             return
-        echo(connected)
+        with contextlib.suppress(ProtocolError):  # the client looks whether TLS is spoken here
+            echo(connected)
+        connected.close()
 
     net, address = network(), serve(talk)
     with pytest.raises(BrokerNotRunning, match="is gone"):
@@ -229,6 +235,46 @@ def test_tls_is_verified_unless_it_is_told_not_to(
     assert "tls_ca" in caught.value.hint
     assert ask(network(tls=True, tls_ca=str(certificate)), address).body == b"body"
     assert ask(network(tls=True, tls_verify=False), address).body == b"body"
+
+
+WRONG = [
+    ({"ends_in": -DAY, "begins_in": -2 * DAY}, "its certificate expired on 20", "clock"),
+    ({"begins_in": DAY, "ends_in": 2 * DAY}, "its certificate is not valid before 20", "clock"),
+    (
+        {"names": "DNS:broker.example,IP:10.0.0.4"},
+        'not for "127.0.0.1" but for broker.example, 10.0.0.4',
+        "--advertise",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "text", "hint"), WRONG, ids=["expired", "early", "other host"])
+def test_what_is_wrong_with_a_certificate_is_said(
+    serve: Serve, network: Callable[..., Network], tmp_path: Path, changes: dict[str, Any], text: str, hint: str
+) -> None:
+    cert, key = make_certificate(tmp_path, **changes)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    with pytest.raises(PermissionDenied, match=re.escape(text)) as caught:
+        ask(network(tls=True, tls_ca=str(cert)), serve(echo, context))
+    assert hint in caught.value.hint
+
+
+def test_who_speaks_tls_alone_is_told_which_side_that_is(
+    serve: Serve, network: Callable[..., Network], certificate: Path
+) -> None:
+    with pytest.raises(PermissionDenied, match="takes no connection without TLS") as caught:
+        ask(network(), serve(echo, server_context(certificate)))
+    assert caught.value.hint == "tls=true"
+
+    def hang_up(connected: socket.socket) -> None:
+        connected.recv(1 << 16)
+        connected.close()
+
+    for talk in (hang_up, lambda connected: connected.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")):
+        with pytest.raises(PermissionDenied, match="does not answer a handshake") as caught:
+            ask(network(tls=True), serve(talk))
+        assert caught.value.hint.startswith("tls=false")
 
 
 def test_a_peer_without_tls_is_not_talked_to_in_the_clear(serve: Serve, network: Callable[..., Network]) -> None:

@@ -14,6 +14,8 @@ import pytest
 from shmq.shm.liveness import status_of
 from shmq.testing import Broker
 from shmq.tools import start
+from tests.deadline import eventually
+from tests.protocol.certificates import DAY, make_certificate
 from tests.tools.json_schema import check
 from tests.tools.shell import Inside, Shell, until
 
@@ -138,3 +140,23 @@ def test_the_store_memory_and_processes_have_checks_of_their_own(shell: Shell, b
 def test_watching_jsonl_is_one_document_a_line(shell: Shell) -> None:
     [line] = shell.ok("health", "--jsonl").splitlines()
     check("health", json.loads(line))
+
+
+def test_a_certificate_that_is_over_makes_the_broker_critical_and_doctor_names_it(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    cert, key = make_certificate(tmp_path, begins_in=-3 * DAY, ends_in=-DAY)
+    with Broker(tcp=True, tls_mode="permissive", tls_cert=str(cert), tls_key=str(key)) as broker:
+        shell = Inside(broker.url, capsysbinary)
+
+        def told() -> list[tuple[str, str]]:
+            document = json.loads(shell.run("health", "--json").out)
+            return [(each["verdict"], each["what"]) for each in document["findings"] if each["check"] == "security"]
+
+        [(verdict, what)] = eventually(told, "the roster is written within a second")
+        assert verdict == "CRITICAL" and what.startswith(f"certificate {cert} expired on ")
+        doctor = json.loads(shell.run("doctor", "--json").out)
+        assert f"{what} – clients that look at it refuse the connection" in [
+            each["text"] for each in doctor["findings"] if each["check"] == "broker.security"
+        ]
+        assert "tls.notice" in broker.log

@@ -12,6 +12,7 @@ from shmq.tools.health.finding import Finding, Measure, Verdict, judge, worst
 from shmq.tools.health.group_rules import group_findings
 from shmq.tools.health.report import Report
 from shmq.tools.health.room_rules import room_findings
+from shmq.tools.health.security_rules import security_findings
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.snapshot import (
     Broker,
@@ -31,6 +32,7 @@ from shmq.tools.observe.snapshot import (
     QueueProgress,
     Recovery,
     Refusal,
+    Security,
     Segment,
     Snapshot,
     plain,
@@ -285,6 +287,30 @@ def test_a_subscription_that_cannot_be_served_is_told_even_without_its_group() -
     check, verdict, what = only(judged(refused=(refused,)))
     assert (check, verdict) == ("group", WARNING)
     assert what.startswith("member c@1 (10.0.0.9:4) gets nothing: the subscription to t has 40000")
+
+
+@every_row(
+    "days, verdict, text",
+    [
+        (-1, CRITICAL, "certificate /tls/cert.pem is not valid before 1970-01-01"),
+        (80, None, ""),
+        (87, WARNING, "certificate /tls/cert.pem expires on 1970-04-11 00:00:00 UTC, in 13 days"),
+        (101, CRITICAL, "certificate /tls/cert.pem expired on 1970-04-11"),
+    ],
+)
+def test_a_certificate_is_told_two_weeks_before_it_expires_and_while_it_is_not_valid(
+    days: int, verdict: Verdict | None, text: str
+) -> None:
+    security = Security("/tls/cert.pem", 0.0, 100 * 86_400.0, "")
+    bad = [each for each in security_findings(security, days * 86_400.0) if each.verdict is not OK]
+    assert [each.verdict for each in bad] == ([verdict] if verdict else [])
+    assert all(each.what.startswith(text) and each.why and each.do for each in bad)
+
+
+def test_a_file_that_is_not_taken_is_told_and_a_broker_without_tls_has_no_certificate() -> None:
+    [finding] = security_findings(Security("", 0.0, 0.0, "/acl.yml cannot be looked at"), 0.0)
+    assert (finding.check, finding.verdict, finding.what) == ("security", WARNING, "/acl.yml cannot be looked at")
+    assert list(security_findings(Security("", 0.0, 0.0, ""), 0.0)) == []
 
 
 def test_a_departure_counts_while_messages_wait_or_for_a_minute() -> None:
