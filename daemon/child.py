@@ -18,6 +18,7 @@ import time
 from typing import Any
 
 from shmq.daemon.options import Options
+from shmq.errors import UsageError
 from shmq.shm.liveness import ProcessMark, mark_of
 
 _MESSAGE_BYTES_MAX = 1 << 20
@@ -49,9 +50,10 @@ class Child:
                 stdout=2,
                 process_group=0,
             )
-        except BaseException:
+        except OSError as error:
             os.close(read_end)
-            raise
+            what = f"the interpreter {sys.executable} cannot be executed for the {role}: {error.strerror}"
+            raise UsageError(what, hint=f"ls -l {sys.executable}; is its file system mounted noexec?") from error
         finally:
             os.close(write_end)
         os.set_blocking(read_end, False)

@@ -18,6 +18,7 @@ from typing import Any
 
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from shmq.errors import UsageError
+from shmq.shm.addresses import host_fault
 from shmq.shm.place import (
     DEFAULT_BROKER_NAME,
     Place,
@@ -66,6 +67,7 @@ _RANGES = {
 COMMAND_LINE = "command line"  # where a setting comes from
 _PORT_MAX = 65535
 _HOUR_MAX = 23
+_SHOWN_CHARACTERS = 100
 _LEADER_BYTES_MAX = 263  # what has room in the segments: SHMQ_LEADER_BYTES_MAX
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,110}")  # the broker makes topics of this name
 
@@ -83,9 +85,26 @@ def parse_address(text: str, *, name: str = "address", port: int | None = None) 
     if port is not None and (not colon or text.endswith("]")):
         host, digits = text, str(port)
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else "" if ":" in host else host
+    hint = "for example 127.0.0.1:10911 or [::1]:10911"
     if not host or not (digits.isascii() and digits.isdecimal()) or len(digits) > 5 or int(digits) > _PORT_MAX:
-        raise UsageError(f"{name} is {text!r}, HOST:PORT is needed", hint="for example 127.0.0.1:10911 or [::1]:10911")
+        raise UsageError(f"{name} is {_shown(text)}, HOST:PORT is needed", hint=hint)
+    if fault := host_fault(host):
+        raise UsageError(f"{name} is {_shown(text)}: {fault}", hint=hint)
     return host, int(digits)
+
+
+def parse_target(text: str, *, name: str, port: int | None = None) -> tuple[str, int]:
+    """As `parse_address`, of an address to which somebody connects: it has a port, and is not every address."""
+    host, number = parse_address(text, name=name, port=port)
+    if not number:
+        raise UsageError(f"{name} is {_shown(text)}: nobody can connect to port 0", hint="the port that is listened on")
+    if host in ("0.0.0.0", "::"):
+        raise UsageError(f"{name} is {_shown(text)}, which stands for every address of a host", hint="name one of them")
+    return host, number
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}…, {len(text)} characters,"
 
 
 def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:
@@ -261,9 +280,9 @@ class Options:
         if self.metrics:
             parse_address(self.metrics, name="metrics")
         for address in self.nameserver_addresses:
-            parse_address(address, name="nameservers")
+            parse_target(address, name="nameservers")
         if self.advertise:
-            parse_address(self.advertise, name="advertise", port=0)
+            parse_target(self.advertise, name="advertise", port=_PORT_MAX)
         if not _CLUSTER.fullmatch(self.cluster):
             raise UsageError(f"cluster is {self.cluster!r}, 1 to 110 characters of A-Z a-z 0-9 _ - are needed")
         if self.nameserver_ca and not self.nameserver_addresses:
@@ -293,11 +312,11 @@ class Options:
                 "a slave has a master, and a master has none", hint="--role slave --master HOST:PORT belong together"
             )
         if self.master:
-            parse_address(self.master, name="master")
+            parse_target(self.master, name="master")
             if len(self.master) > _LEADER_BYTES_MAX or not self.master.isascii():
                 raise UsageError(f"master is {self.master[:64]!a}…, at most {_LEADER_BYTES_MAX} ASCII characters fit")
         if self.master_ha:
-            parse_address(self.master_ha, name="master_ha")
+            parse_target(self.master_ha, name="master_ha")
             if not self.is_slave:
                 raise UsageError("master_ha is for a slave", hint="--role slave --master HOST:PORT")
 

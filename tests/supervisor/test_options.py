@@ -8,6 +8,7 @@ import pytest
 
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import UsageError
+from tests.tables.rows import every_row
 
 
 def test_settings_travel_as_json_without_change() -> None:
@@ -73,6 +74,45 @@ def test_an_address_is_host_and_port_and_a_port_may_be_left_to_a_default() -> No
     assert parse_address("host:5", port=1) == ("host", 5)
 
 
+WRONG_HOSTS = [
+    ("a b", "no part of a host name"), (" h", "no part"), ("h\n", "no part"), ("-h", "no part"), ("a_/b", "no part"),
+    ("h" * 300, "no host has this name"), (".".join(["h" * 60] * 5), "at most 253"), ("a..b", "no host has this name"),
+    ("256.1.1.1", "no IPv4 address"), ("1.2.3.4.5", "no IPv4 address"), ("[::1::]", "no IPv6 address"),
+    ("[h:1]", "no IPv6 address"), ("[fe80::1%a b]", "no interface"),
+]  # fmt: skip
+LISTENING = ("listen", "nameserver_listen", "metrics", "ha_listen")
+REACHED: dict[str, dict[str, Any]] = {
+    "nameservers": {},
+    "advertise": {},
+    "master": {"role": "slave"},
+    "master_ha": {"role": "slave", "master": "h:1"},
+}
+LONGEST = ".".join(["h" * 62] * 4) + "h"
+RIGHT_HOSTS = ["h", "a_b-c.example.", "10.0.0.4", "[::1]", "[fe80::1%eth0.5]", "bücher.example", LONGEST]
+
+
+@every_row("name", [*LISTENING, *REACHED])
+def test_a_host_that_cannot_be_is_refused_wherever_an_address_is_a_setting(name: str) -> None:
+    more = REACHED.get(name, {})
+    for host, fault in WRONG_HOSTS:
+        with pytest.raises(UsageError, match=fault) as caught:
+            Options(**more, **{name: f"{host}:1"})
+        assert name in str(caught.value) and len(str(caught.value)) < 400, host
+    for host in RIGHT_HOSTS:
+        if host.isascii() or name != "master":
+            Options(**more, **{name: f"{host}:1"})
+
+
+@every_row("name", [*REACHED])
+def test_what_others_connect_to_has_a_port_and_is_one_address(name: str) -> None:
+    for text, fault in (("h:0", "port 0"), ("[::1]:0", "port 0"), ("0.0.0.0:5", "every address"), ("[::]:5", "every")):
+        with pytest.raises(UsageError, match=fault) as caught:
+            Options(**REACHED[name], **{name: text})
+        assert name in str(caught.value)
+    for each in LISTENING:
+        Options(**{each: "0.0.0.0:0"})
+
+
 def test_name_servers_are_separated_as_rocketmq_separates_them() -> None:
     assert Options(nameservers="a:1;b:2").nameserver_addresses == ["a:1", "b:2"]
     assert Options().nameserver_addresses == []
@@ -81,7 +121,8 @@ def test_name_servers_are_separated_as_rocketmq_separates_them() -> None:
 def test_a_masters_address_may_be_as_long_as_the_segments_have_room_for() -> None:
     header = (Path(__file__).resolve().parents[2] / "bindings/shmq.h").read_text()
     [room] = map(int, re.findall(r"^#define SHMQ_LEADER_BYTES_MAX (\d+)u", header, re.M))
-    longest = "h" * (room - len(":10911")) + ":10911"
+    longest = f"{LONGEST}:10911"
+    assert len(longest) <= room
     assert Options(role="slave", master=longest).master == longest
     with pytest.raises(UsageError, match=f"at most {room} ASCII"):
-        Options(role="slave", master=f"h{longest}")
+        Options(role="slave", master="bücher.example:10911")

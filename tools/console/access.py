@@ -20,6 +20,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from shmq.errors import UsageError
+from shmq.shm.addresses import host_fault
 
 TOKEN_LENGTH_MIN = 12
 _LOOPBACK_NAMES = frozenset({"localhost"})
@@ -52,7 +53,9 @@ def parse_listen(text: str) -> Listen:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{text!r} is no address", hint="--listen 127.0.0.1:8080")
+        raise UsageError(f"{text[:100]!r} is no address", hint="--listen 127.0.0.1:8080")
+    if fault := host_fault(host):
+        raise UsageError(f"{text[:100]!r} is no address: {fault}", hint="--listen 127.0.0.1:8080")
     return Listen(host, int(port))
 
 

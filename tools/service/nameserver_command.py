@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from shmq.tools.command import Call, Command, pass_call
+from shmq.tools.service.interpreter import replace_by_daemon
 
 
 @click.command(cls=Command)
@@ -45,7 +46,7 @@ def nameserver(call: Call, /, **given: Any) -> int:
     elif call.style.quiet:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.stdout.flush()
-    os.execv(sys.executable, command)
+    replace_by_daemon(command)
 
 
 _PASSED_ON = ("listen", "tls_mode", "log_format")

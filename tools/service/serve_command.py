@@ -27,6 +27,7 @@ from shmq.shm.place import Place, absolute_path, check_broker_name, check_store_
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.service.broker_config import origins_of, read_broker_config
+from shmq.tools.service.interpreter import executing, replace_by_daemon
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.quantity import count_text
 
@@ -144,7 +145,7 @@ def serve(call: Call, /, detach: bool, log_file: str | None, **given: Any) -> in
         _announce_from_child(call, place, command)
     elif call.style.quiet:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    os.execv(sys.executable, command)
+    replace_by_daemon(command)
 
 
 def daemon_command(place: Place, **given: Any) -> list[str]:
@@ -220,7 +221,7 @@ def _serve_in_background(call: Call, place: Place, command: list[str], log_file:
         place.runtime_dir.mkdir(mode=0o700, exist_ok=True)
     reading, writing = os.pipe()
     try:
-        with open(path, "ab") as log:
+        with open(path, "ab") as log, executing(command[0]):
             process = subprocess.Popen(
                 [*command, "--json", "--ready-fd", str(writing)],
                 stdin=subprocess.DEVNULL,

@@ -54,6 +54,7 @@ from shmq.daemon.ha.etcd.messages import (
     watch_call,
 )
 from shmq.errors import ProtocolError, UsageError
+from shmq.shm.addresses import host_fault
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -308,6 +309,7 @@ def _check_endpoint(endpoint: str) -> None:
         url = urlsplit(endpoint)
         is_one = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 0) > 0
         is_one = is_one and not (url.path or url.query or url.fragment or url.username)
+        is_one = is_one and not host_fault(url.hostname or "")
     except ValueError:
         is_one = False
     if not is_one:

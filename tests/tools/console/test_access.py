@@ -142,7 +142,9 @@ def test_names_of_a_proxy_are_ours_when_they_were_told() -> None:
     assert not access.host_is_ours("192.0.2.1") and not access.host_is_ours("evil.example")
 
 
-@pytest.mark.parametrize("text", ["8080", "localhost", "localhost:http", ":8080", "127.0.0.1:70000"])
+@pytest.mark.parametrize(
+    "text", ["8080", "localhost", "localhost:http", ":8080", "127.0.0.1:70000", "a b:1", f"{'h' * 300}:1"]
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no address"):
         parse_listen(text)

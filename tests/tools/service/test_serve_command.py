@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from shmq.shm.liveness import ProcessMark, is_alive, mark_of
 from shmq.tools.service import serve_command
 from shmq.tools.service.stop_command import stop_process
 from tests.tools.json_schema import check
-from tests.tools.shell import TIMEOUT, Shell, until
+from tests.tools.shell import TIMEOUT, Inside, Shell, until
 
 SMALL = ("--file-size", "4m", "--no-tcp")
 
@@ -109,6 +110,25 @@ def test_json_says_why_it_does_not_start(shell: Shell, directory: Path) -> None:
         assert document["exit"] == 73 and document["type"] == "StoreLocked"
     result = shell.run("serve", *SMALL)
     assert result.status == 73 and "error: " in result.err
+
+
+@pytest.mark.parametrize("words", [("serve",), ("serve", "--detach"), ("nameserver",)])
+@pytest.mark.parametrize(("mode", "reason"), [(0o600, "Permission denied"), (None, "No such file or directory")])
+def test_an_interpreter_that_cannot_be_executed_is_named(
+    directory: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    mode: int | None,
+    reason: str,
+) -> None:
+    interpreter = directory / "python3"
+    if mode is not None:
+        interpreter.touch(mode)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    result = Inside(f"shmq://{directory / 'run'}", capsysbinary).run(*words)
+    assert result.status == (77 if mode is not None else 64)
+    assert f"the interpreter {interpreter} cannot be executed: {reason}" in result.err and "noexec" in result.err
 
 
 def test_detached_it_returns_when_it_is_ready_and_goes_on(shell: Shell, directory: Path) -> None:
