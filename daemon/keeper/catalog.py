@@ -53,8 +53,8 @@ class Catalog:
         self._buried: dict[int, int] = {}  # number -> version of deleted topics whose entries are to be free
         self._tables_at = 0.0
         self._offsets_at = 0.0
-        # The log position they speak of, offsets, and what cleaning took.
-        self._progress: tuple[int, OffsetTable, LossTable] | None = None
+        # The log's end before and after they were read, offsets, and what cleaning took.
+        self._progress: tuple[int, int, OffsetTable, LossTable] | None = None
         self._failed = False
 
     def round(self, now: float) -> None:
@@ -109,19 +109,20 @@ class Catalog:
     def save_offsets(self) -> bool:
         """Note the offsets, and write what was noted when the log ended where it is durable now; False when the disk
         refused."""
+        before = self._store.log_end
         offsets = self._tables.collect_progress(self._store, self._figures)
         saved = self._save_progress()
         losses = self._tables.collect_losses(self._store)
-        self._progress = self._progress or (self._store.log_end, offsets, losses)
+        self._progress = self._progress or (before, self._store.log_end, offsets, losses)
         return self._save_progress() and saved
 
     def _save_progress(self) -> bool:
         """Write what was noted once the log is on disk that far; where the disk refused, newer offsets are noted."""
-        if self._progress is None or self._progress[0] > self._store.durable_end:
+        if self._progress is None or self._progress[1] > self._store.durable_end:
             return True
-        (_, offsets, losses), self._progress = self._progress, None
+        (before, _, offsets, losses), self._progress = self._progress, None
         try:
-            self._config.save_offsets(offsets)
+            self._config.save_offsets(offsets, before)
             self._config.save_delays(offsets)
             self._config.save_losses(losses)
         except StoreError as error:

@@ -4,7 +4,8 @@
 
     config/topics.json             topicConfigTable         name -> perm, readQueueNums, writeQueueNums, topicSysFlag …
     config/subscriptionGroup.json  subscriptionGroupTable   name -> retryMaxTimes …
-    config/consumerOffset.json     offsetTable              "topic@group" -> queue id -> offset
+    config/consumerOffset.json     offsetTable              "topic@group" -> queue id -> offset;
+                                   logEnd: where the log ended at the latest when they were read
     config/delayOffset.json        offsetTable              level -> offset in the schedule topic's queue;
                                    copiesFrom: log position, see daemon/broker/timers/copies.py
     config/timerProgress.json      timerProgress            group -> word, of the timer topic's queue
@@ -18,14 +19,16 @@ Rules: (1) a table is replaced atomically and the previous one kept as `.bak`; n
 (2) an unreadable table is read from its `.bak`; when that is unreadable too the broker refuses to start, because
 beginning with empty tables would mean consuming everything again; so it does when a table is missing of which the
 durable mark says that it was written;
-(3) fields we do not know are kept as they were read.
+(3) fields we do not know are kept as they were read; (4) an offset above 0 that was read before its topic began is of a
+deleted one of that name: the host went down before the table was written again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP
@@ -55,6 +58,8 @@ DELAYS = "delayOffset.json"
 TIMERS = "timerProgress.json"
 OWN = "shmq.json"
 LOSSES = "lostMessages.json"
+_LOG_END = "logEnd"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _TABLE_OF = {
     TOPICS: "topicConfigTable",
@@ -118,19 +123,35 @@ class ConfigFiles:
             self._raw[name] = found or {}
             self.written |= (found is not None) << number
         entries = TableEntries()
+        topics = entries.topics(self._table(TOPICS), self._table(OWN))
+        deleted = entries.deleted(self._raw[OWN].get("deleted", {}))
         tables = Tables(
-            topics=entries.topics(self._table(TOPICS), self._table(OWN)),
+            topics=topics,
             groups=entries.groups(self._table(GROUPS)),
-            offsets=entries.offsets(self._table(OFFSETS))
+            offsets=self._of_now(entries.offsets(self._table(OFFSETS)), topics, deleted)
             | entries.delays(self._table(DELAYS), self._raw[DELAYS].get(COPIES_FROM))
             | entries.timers(self._table(TIMERS)),
-            deleted=entries.deleted(self._raw[OWN].get("deleted", {})),
+            deleted=deleted,
             losses=entries.losses(self._table(LOSSES)),
         )
         self.ignored = entries.ignored
         for entry in self.ignored:
             self._log("config.entry_ignored", entry=entry)
         return tables
+
+    def _of_now(self, offsets: OffsetTable, topics: dict[str, TopicRecord], deleted: dict[str, int]) -> OffsetTable:
+        """Return the offsets without those of deleted topics, also where one of the name was made since (rule 4)."""
+        log_end = self._raw[OFFSETS].get(_LOG_END)
+        found: OffsetTable = {}
+        for (topic, group), queues in offsets.items():
+            record = topics.get(topic)
+            is_gone = record is None and topic in deleted
+            is_younger = record is not None and isinstance(log_end, int) and record.born >= log_end
+            if is_gone or (is_younger and any(queues.values())):
+                self._log("config.offsets_of_deleted_topic", topic=topic, group=group)
+            else:
+                found[topic, group] = queues
+        return found
 
     def _table(self, name: str) -> dict[str, Any]:
         return dict(self._raw[name].get(_TABLE_OF[name], {}))
@@ -228,8 +249,11 @@ class ConfigFiles:
         forgotten: OffsetTable = {key: {0: 0} for key in TIMER_KEYS} | {key: {0: first_copy} for key in MARK_KEYS}
         self.save_delays(forgotten | {DELAY_KEY: dict.fromkeys(levels, 0)})
 
-    def save_offsets(self, offsets: OffsetTable) -> bool:
+    def save_offsets(self, offsets: OffsetTable, log_end: int | None = None) -> bool:
         """Write consumerOffset.json if it changed; True when it did. The progress of delayed messages is not in it.
+
+        Args:
+            log_end: where the log ended before they were read; None where that says nothing.
 
         Raises:
             StoreError: the disk refused.
@@ -239,7 +263,7 @@ class ConfigFiles:
             for (topic, group), queues in sorted(offsets.items())
             if group not in OWN_GROUPS
         }
-        return self._write(OFFSETS, {_TABLE_OF[OFFSETS]: table}, versioned=False)
+        return self._write(OFFSETS, {_TABLE_OF[OFFSETS]: table}, versioned=False, beside={_LOG_END: log_end})
 
     def save_losses(self, losses: LossTable) -> bool:
         """Write lostMessages.json if it changed; True when it did. Raises StoreError."""
@@ -251,13 +275,17 @@ class ConfigFiles:
             return False
         return self._write(LOSSES, {_TABLE_OF[LOSSES]: table}, versioned=False)
 
-    def _write(self, name: str, tables: dict[str, Any], *, versioned: bool) -> bool:
+    def _write(
+        self, name: str, tables: dict[str, Any], *, versioned: bool, beside: Mapping[str, Any] = _NOTHING
+    ) -> bool:
+        """Write a file if its tables have changed, with what stands `beside` them; there, None takes an entry out."""
         known = self._raw.get(name, {})
         path = self._layout.config / name
         is_known = all(known.get(key) == value for key, value in tables.items())
         if is_known and path.exists() and path.with_name(f"{name}.bak").exists():
             return False
-        content = {**known, **tables}
+        content = {**known, **tables, **beside}
+        content = {key: value for key, value in content.items() if value is not None or key not in beside}
         if versioned:
             version = known.get("dataVersion")
             counter = version.get("counter", 0) if isinstance(version, dict) else 0

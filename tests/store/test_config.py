@@ -91,6 +91,20 @@ def test_groups_and_offsets_come_back_as_they_were(directory: Directory) -> None
     assert directory.text("consumerOffset.json")["offsetTable"]["T@g"] == {"0": 250, "7": 1}
 
 
+def test_an_offset_that_is_older_than_its_topic_says_nothing(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    topics = {
+        name: TopicRecord(name, 8, 8, born=born) for name, born in (("kept", 99), ("made again", 100), ("new", 100))
+    }
+    offsets = {(name, "g"): {0: 6} for name in ("kept", "made again", "gone", "never seen")} | {("new", "g"): {0: 0}}
+    config.save_topics(topics, {"gone": 90})
+    config.save_offsets(offsets, 100)
+    assert set(directory.open().load().offsets) == {("kept", "g"), ("never seen", "g"), ("new", "g")}
+    config.save_offsets(offsets | {("kept", "g"): {0: 7}})  # nothing says when these were read, as in RocketMQ's file
+    assert set(directory.open().load().offsets) == offsets.keys() - {("gone", "g")}
+
+
 def test_nothing_is_written_when_nothing_changed(directory: Directory) -> None:
     config = directory.open()
     config.load()

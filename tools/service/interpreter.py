@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 from shmq.errors import PermissionDenied, UsageError
 
 
-def replace_by_daemon(command: Sequence[str]) -> NoReturn:
+def replace_by_daemon(command: list[str]) -> NoReturn:
     """Become the daemon that a command starts.
 
     Raises:
