@@ -1,7 +1,7 @@
 """The offsets of broadcasting members over a restart: one file for each member of a group and topic.
 
     $SHMQ_OFFSETS_DIR, else $XDG_STATE_HOME/shmq/offsets, else ~/.local/state/shmq/offsets
-      <hash of the broker's URL>/<group>/<topic>.<n>.json       {"0": 1234, "1": 1190}    queue: next offset to deliver
+      <hash of the broker's URL>/<group>/<topic>.<n>.json       {"0@0": 1234, "1@0": 1190}  queue: next offset
                                          <topic>.<n>.lock       flock of the member that uses it
 
 RocketMQ keeps one such file for all members of a group on a host, who write over each other. Here every living member
@@ -13,7 +13,8 @@ Invariants:
     (1) an offset is written down after its messages were settled, so a killed member repeats at most what it settled
         since the last save, and misses nothing;
     (2) a file is replaced as a whole; one that cannot be read counts as none;
-    (3) a queue that appeared while the member was away is read from its first message.
+    (3) a queue that appeared while the member was away is read from its first message; so is one of a topic that was
+        deleted and made again, where its name says that (`@` and where its topic begins in the log).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,6 +39,7 @@ from shmq.shm.place import home_directory
 _MEMBERS_MAX: Final = 1024
 _FILE_BYTES_MAX: Final = 1 << 20
 _OFFSET_MAX: Final = (1 << 63) - 1
+_BEGIN: Final = re.compile(r"@[0-9]+$")
 _LOG = logging.getLogger("shmq")
 
 
@@ -62,11 +65,14 @@ class KeptOffsets:
 
     def get(self, queue: str) -> int | None:
         """Return where to go on in a queue; None for a member that was never here."""
-        return self._saved.get(queue, 0) if self._saved else None
+        if not self._saved:
+            return None
+        return self._saved.get(queue, self._saved.get(_of_any_topic(queue), 0))  # older releases wrote it so
 
     def save(self, offsets: Mapping[str, int]) -> None:
         """Write down where to go on; queues that are not named keep what they have."""
-        merged = {**self._saved, **offsets}
+        named = set(map(_of_any_topic, offsets))
+        merged = {name: at for name, at in self._saved.items() if _of_any_topic(name) not in named} | dict(offsets)
         if merged == self._saved:
             return
         scratch = self.path.with_suffix(".new")
@@ -152,6 +158,11 @@ def keeper_of(
     assert spec.group is not None
     kept = open_kept_offsets(url, spec.group, spec.topic)
     return None if kept is None else OffsetKeeper(kept, timetable, progress)
+
+
+def _of_any_topic(queue: str) -> str:
+    """Return the name of a queue without where its topic begins."""
+    return _BEGIN.sub("", queue)
 
 
 def _read(path: Path) -> dict[str, int]:

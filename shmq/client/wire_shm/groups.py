@@ -48,6 +48,15 @@ class ShmShare(QueueShare):
         self._store = store
         self._start = start
         self._unset_since: dict[int, float] = {}
+        self._names: dict[int, str] = {}
+
+    def name_of(self, slot: QueueSlot) -> str:
+        """Return a name of a queue that means the same after a restart, and nothing once its topic was made again."""
+        name = self._names.get(slot.queue_index)
+        if name is None:
+            born = self._store.topic(self._store.queue(slot.queue_index)[3])["born_position"]
+            name = self._names[slot.queue_index] = f"{slot.queue_id}@{born}"
+        return name
 
     @property
     def is_settled(self) -> bool:

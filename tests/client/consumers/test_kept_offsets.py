@@ -33,6 +33,17 @@ def test_the_next_member_goes_on_where_the_last_one_was() -> None:
     second.close()
 
 
+def test_the_offset_of_a_deleted_topic_says_nothing_of_the_next_one_of_the_name() -> None:
+    first = opened()
+    first.save({"0": 5, "1": 7})  # as older releases wrote it
+    assert (first.get("0@0"), first.get("1@0")) == (5, 7)
+    first.save({"0@0": 6})
+    assert (first.get("0@0"), first.get("0@4096"), first.get("1@0")) == (6, 0, 7)
+    first.save({"0@4096": 2, "b@1/0": 3})
+    assert (first.get("0@4096"), first.get("0@0"), first.get("0"), first.get("b@1/0")) == (2, 0, 0, 3)
+    first.close()
+
+
 def test_living_members_have_files_of_their_own() -> None:
     one, two = opened(), opened()
     assert one.path != two.path

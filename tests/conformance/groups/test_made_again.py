@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.testing import Broker
 from tests.conformance.conftest import Named
 from tests.deadline import attempts
 
@@ -51,6 +52,31 @@ def readers(mq: shmq.Connection, named: Named, transport: str) -> Iterator[dict[
         del opened["broadcast"]  # of no group: on this host it looks at the queues every 20 s
     with ExitStack() as stack:
         yield {way: Reader(way, stack.enter_context(consumer())) for way, consumer in opened.items()}
+
+
+def test_a_broadcasting_member_of_this_host_that_was_away_reads_all_of_the_new_topic(
+    broker: Broker, named: Named
+) -> None:
+    topic, group = named("away"), named("all")
+    with shmq.connect(broker.url) as mq:
+        mq.admin.create_topic(topic, queues=1)
+
+        def member() -> Any:
+            return mq.subscribe(topic, group=group, model="broadcasting", start="first")
+
+        mq.send_batch(topic, OLD)
+        for bodies in (OLD, [b"one more"]):
+            with member() as consumer:
+                found = Reader("away", consumer).read(bodies)
+                assert [message.body for message in found] == bodies
+                for message in found:
+                    message.ack()
+            mq.send(topic, b"one more")
+        mq.admin.delete_topic(topic)
+        mq.admin.create_topic(topic, queues=1)
+        mq.send_batch(topic, NEW)
+        with member() as consumer:
+            assert [message.body for message in Reader("away", consumer).read(NEW)] == NEW
 
 
 def test_every_reader_gets_all_of_the_new_topic_and_settles_none_of_it_with_the_old(
