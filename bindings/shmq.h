@@ -112,6 +112,7 @@ enum shmq_read_only_reason {
     SHMQ_READ_ONLY_FOLLOWER = 6,  /* it takes the records of a master on another host: replicate.c */
     SHMQ_READ_ONLY_FEW_REPLICAS = 7, /* fewer are in sync than the operator asks for: confirm.c */
     SHMQ_READ_ONLY_FENCED = 8,    /* another broker may be the master now: standing.c */
+    SHMQ_READ_ONLY_FILES_LOST = 9, /* a file that is mapped is not the one at its path any more */
 };
 
 /* What a message has to be before it is acknowledged or visible. One function says it of a queue: shmq_queue_rule. */

@@ -98,6 +98,11 @@ static inline enum shmq_status shmq_receipt(struct shmq_store *store)
 }
 /* flush.c: sleep while *shmq_safe_sequence is `sequence`, for a position and until a time */
 int shmq_safe_sleep(const struct shmq_store *store, uint64_t position, uint32_t sequence, uint64_t until_ns);
+/* Whether nothing more is flushed in these segments: it would be reported for bytes that no restart finds. */
+static inline bool shmq_is_flush_over(uint32_t word)
+{
+    return word == SHMQ_READ_ONLY_FLUSH_FAILED || word == SHMQ_READ_ONLY_FILES_LOST;
+}
 /* Whether anything of this broker is flushed while somebody waits for it. */
 static inline bool shmq_has_sync(const struct shmq_store *store)
 {

@@ -40,6 +40,7 @@ static const char *const read_only_reasons[] = {
     [SHMQ_READ_ONLY_OPERATOR] = "an operator asked for it",
     [SHMQ_READ_ONLY_FOLLOWER] = "its records come from its master",
     [SHMQ_READ_ONLY_FENCED] = "another broker may be the master now",
+    [SHMQ_READ_ONLY_FILES_LOST] = "files of the store were removed or replaced; restart the broker, `shmq health` says more",
     [SHMQ_READ_ONLY_FEW_REPLICAS] = "fewer replicas are in sync than --in-sync-min asks for; start a slave, or start this "
                                     "broker with --in-sync-min 1",
 };

@@ -36,7 +36,15 @@ from shmq.daemon.options import Options, parse_address
 from shmq.errors import SegmentError
 from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
-from shmq.shm.core import ACK_CONFIRMED, READ_ONLY_FLUSH_FAILED, BrokerLog, BrokerTables, Store, process_start
+from shmq.shm.core import (
+    ACK_CONFIRMED,
+    READ_ONLY_FILES_LOST,
+    READ_ONLY_FLUSH_FAILED,
+    BrokerLog,
+    BrokerTables,
+    Store,
+    process_start,
+)
 from shmq.shm.counters import BRIDGE
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.place import Place
@@ -203,7 +211,7 @@ def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things:
 
 def _tell_of_disk(store: Store, bridge: Bridge) -> None:
     bridge.flushed(store.safe_end)
-    if store.read_only == READ_ONLY_FLUSH_FAILED:
+    if store.read_only in (READ_ONLY_FLUSH_FAILED, READ_ONLY_FILES_LOST):
         bridge.flush_failed()
 
 

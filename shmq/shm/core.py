@@ -153,6 +153,7 @@ __all__ = [
     "READ_ONLY_DISK_FULL",
     "READ_ONLY_FENCED",
     "READ_ONLY_FEW_REPLICAS",
+    "READ_ONLY_FILES_LOST",
     "READ_ONLY_FLUSH_FAILED",
     "READ_ONLY_FOLLOWER",
     "READ_ONLY_REASONS",
@@ -228,12 +229,14 @@ READ_ONLY_REASONS = {
     6: "its records come from its master",
     7: "fewer replicas are in sync than the operator asks for",
     8: "another broker may be the master now",
+    9: "files of the store were removed or replaced",
 }
 READ_ONLY_FLUSH_FAILED = 1
 READ_ONLY_DISK_FULL = 4
 READ_ONLY_FOLLOWER = 6
 READ_ONLY_FEW_REPLICAS = 7
 READ_ONLY_FENCED = 8
+READ_ONLY_FILES_LOST = 9
 # enum shmq_ack_rule: what a message has to be before it is acknowledged or visible.
 ACK_END, ACK_DURABLE, ACK_CONFIRMED = 0, 1, 2
 

@@ -675,11 +675,28 @@ def test_a_read_only_or_retired_store_says_why() -> None:
         live.keeper.set_read_only(0)
         producer.send("orders", b"x")
         with raises_status(_core.BAD_ARGUMENT):
-            live.keeper.set_read_only(9)
+            live.keeper.set_read_only(10)
         live.keeper.set_retired()
         assert live.store.retired
         with raises_status(_core.RETIRED):
             producer.send("orders", b"x")
+
+
+def test_lost_files_are_final_and_say_more_than_the_flush_that_failed_for_them() -> None:
+    with LiveStore(flush_sync=True) as live:
+        live.topic()
+        producer = live.producer()
+        live.keeper.keeper_beat()
+        end = producer.append("orders", b"x", b"", queue_id=0)[3]
+        for reason, then in ((1, 1), (9, 9), (0, 9), (1, 9), (4, 9)):
+            live.keeper.set_read_only(reason)
+            assert live.store.read_only == then
+        with raises_status(_core.READ_ONLY, "removed or replaced"):
+            producer.send("orders", b"x")
+        for wait in (live.keeper.flush, lambda: live.store.wait_durable(end, 60.0)):  # no file that went is flushed
+            with raises_status(_core.READ_ONLY):
+                wait()
+        assert live.store.durable_end < end
 
 
 def test_repair_takes_the_lock_of_nobody() -> None:

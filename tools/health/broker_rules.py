@@ -38,6 +38,10 @@ _READ_ONLY = {
         "it was demoted, or a slave of a newer master has connected: what it stored now would be cut off",
         "see which host leads: shmq cluster status on each; then here: shmq stop; shmq serve --role slave --master …",
     ),
+    9: (
+        "a program changed the store under the running broker: what was stored behind that might have been lost",
+        "see which program does it, and the lines file.saved and file.lost of the log; then: shmq stop; shmq serve",
+    ),
 }
 
 

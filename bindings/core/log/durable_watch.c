@@ -26,7 +26,7 @@ static bool is_over(const struct shmq_durable_watch *watch, uint64_t position)
         return shmq_load_acquire(&store->log->end) >= position;
     }
     return shmq_safe_end(store) >= position ||
-           atomic_load_explicit(&store->log->read_only, memory_order_acquire) == SHMQ_READ_ONLY_FLUSH_FAILED;
+           shmq_is_flush_over(atomic_load_explicit(&store->log->read_only, memory_order_acquire));
 }
 
 static void tell(struct shmq_durable_watch *watch, uint64_t position)

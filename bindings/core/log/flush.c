@@ -2,7 +2,8 @@
  *
  * Whoever holds flush_lock may flush: the keeper (flusher.c), or a waiting client when the keeper's beat is stale. All
  * appends that arrived before the log end was read ride on one fdatasync (group commit). The first failure is final:
- * the kernel marks failed pages clean, so a second fdatasync would report success for bytes that are not on the disk.
+ * the kernel marks failed pages clean, so a second fdatasync would report success for bytes that are not on the disk. Nor
+ * is a file flushed that has lost its name: it would be reported for bytes that no restart finds.
  *
  *   flush                                             waiter, its record below the log end
  *     target = log end                                  sequence = durable_sequence; durable_end >= position: done
@@ -67,7 +68,7 @@ static enum shmq_status flush_locked(struct shmq_store *store, uint64_t target)
 {
     /* Looked at under the lock: the failure of the holder before us may be a moment old, and the kernel, having
      * reported it once, would let our fdatasync succeed. */
-    if (atomic_load_explicit(&store->log->read_only, memory_order_acquire) == SHMQ_READ_ONLY_FLUSH_FAILED) {
+    if (shmq_is_flush_over(atomic_load_explicit(&store->log->read_only, memory_order_acquire))) {
         return SHMQ_READ_ONLY;
     }
     uint64_t from = shmq_load_acquire(&store->log->durable_end);
@@ -163,7 +164,7 @@ enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, 
         if (shmq_load_acquire(safe_end) >= position) {
             return shmq_receipt(store);
         }
-        if (atomic_load_explicit(&log->read_only, memory_order_acquire) == SHMQ_READ_ONLY_FLUSH_FAILED) {
+        if (shmq_is_flush_over(atomic_load_explicit(&log->read_only, memory_order_acquire))) {
             return SHMQ_READ_ONLY;
         }
         uint64_t now = store->io->monotonic_ns();

@@ -20,7 +20,7 @@ static bool is_due(const struct shmq_store *store, const struct shmq_flusher *fl
     const uint64_t durable = shmq_load_acquire(&log->durable_end);
     return (wanted > durable || flusher->always || now_ns >= flusher->due_ns) &&
            shmq_load_acquire(&log->end) > durable && /* whatever is wanted: there is no more */
-           atomic_load_explicit(&log->read_only, memory_order_relaxed) != SHMQ_READ_ONLY_FLUSH_FAILED;
+           !shmq_is_flush_over(atomic_load_explicit(&log->read_only, memory_order_relaxed));
 }
 
 static bool is_rung(const struct shmq_store *store, const struct shmq_flusher *flusher)

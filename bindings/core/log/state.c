@@ -1,7 +1,8 @@
 /* The state of the log as everybody sees it: whether it takes records, how far it may be read, and the keeper's bell.
  *
  *   retired      this generation of segments was given up: attach again
- *   read_only    why no record is taken; a failed flush and a poisoned section are final, the other reasons may pass
+ *   read_only    why no record is taken; a failed flush, lost files and a poisoned section are final, other
+ *                reasons may pass
  *   leased       records are taken until a time only (standing.c)
  *   standing     once no other reason is left, this one is: FOLLOWER or FENCED (standing.c)
  *   rule         what a message has to be before anybody sees it: in the log; with synchronous flush on the disk, for
@@ -68,8 +69,10 @@ void shmq_set_read_only(struct shmq_store *store, uint32_t word)
         word = SHMQ_READ_ONLY_FEW_REPLICAS;
     }
     do {
-        /* Only recovery makes these good; room on the disk, or a holder that goes on, does not. */
-        if (now == SHMQ_READ_ONLY_FLUSH_FAILED || now == SHMQ_READ_ONLY_POISONED) {
+        /* Only recovery makes these good; room on the disk, or a holder that goes on, does not. A flush may have failed
+         * because its file was lost: that says more. */
+        const bool says_more = now == SHMQ_READ_ONLY_FLUSH_FAILED && word == SHMQ_READ_ONLY_FILES_LOST;
+        if ((shmq_is_flush_over(now) || now == SHMQ_READ_ONLY_POISONED) && !says_more) {
             return;
         }
     } while (!atomic_compare_exchange_weak_explicit(&log->read_only, &now, word, memory_order_acq_rel,

@@ -86,9 +86,9 @@ static PyObject *keeper_set_read_only(PyStorePart *part, PyObject *value)
         return NULL;
     }
     bool is_full = reason <= 0xffffff && SHMQ_READ_ONLY_REASON(reason) == SHMQ_READ_ONLY_DISK_FULL;
-    if (reason > SHMQ_READ_ONLY_OPERATOR && !is_full) {
-        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "read-only reason %R is none of 0 to %d", value,
-                          SHMQ_READ_ONLY_OPERATOR);
+    if (reason > SHMQ_READ_ONLY_OPERATOR && reason != SHMQ_READ_ONLY_FILES_LOST && !is_full) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "read-only reason %R is none of 0 to %d and %d", value,
+                          SHMQ_READ_ONLY_OPERATOR, SHMQ_READ_ONLY_FILES_LOST);
     }
     shmq_set_read_only(&self->core, (uint32_t)reason);
     Py_RETURN_NONE;
