@@ -2,8 +2,8 @@
 
 The supervisor decides when any of this is due.
 
-Rules: (1) a child gets three descriptors and nothing else: the alive pipe, its ready pipe, and the store lock, so that
-the lock is free only when the last process that works on the store is gone;
+Rules: (1) a child gets these descriptors and no other: the alive pipe, its ready pipe, and those of the store lock, so
+that the lock is free only when the last process that works on the store is gone;
 (2) it leads a process group of its own, so that a Ctrl-C in the terminal reaches the supervisor alone;
 (3) whatever it prints goes to stderr: stdout belongs to the announcement.
 """
@@ -35,7 +35,9 @@ class Child:
         generation: of the segments that there were when it was started, 0 before the first.
     """
 
-    def __init__(self, role: str, options: Options, *, alive_descriptor: int, lock_descriptor: int) -> None:
+    def __init__(
+        self, role: str, options: Options, *, alive_descriptor: int, lock_descriptors: tuple[int, ...]
+    ) -> None:
         self.role = role
         self.message: dict[str, Any] = {}
         read_end, write_end = os.pipe()
@@ -45,7 +47,7 @@ class Child:
         try:
             self._process = subprocess.Popen(
                 [*command, "--alive-fd", str(alive_descriptor), "--ready-fd", str(write_end)],
-                pass_fds=(alive_descriptor, write_end, lock_descriptor),
+                pass_fds=(alive_descriptor, write_end, *lock_descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 process_group=0,

@@ -3,7 +3,7 @@
 Two supervisors over one store would both recover it and append to it.
 
     runtime directory   flock on the directory itself
-    store               shmq.store.lock; the children inherit its descriptor
+    store               shmq.store.lock; the children inherit its descriptors
 
 Rules: (1) a living broker is never disturbed: its pid is named and the start refused;
 (2) children that a dead supervisor left and that do not leave by themselves (stopped, stuck) are killed, if
@@ -54,15 +54,18 @@ class Guard:
             remove_unfinished(place.runtime_dir)
             layout = StoreLayout(options.store_path, access)
             layout.prepare()
-            return cls(directory, _lock_store(layout, place, log))
+            lock = _lock_store(layout, place, log)
+            if lock.unlocked:
+                log("store.directory_not_locked", store=str(layout.root), reason=lock.unlocked)
+            return cls(directory, lock)
         except BaseException:
             os.close(directory)
             raise
 
     @property
-    def descriptor(self) -> int:
+    def descriptors(self) -> tuple[int, ...]:
         """What the children inherit, so that the store stays locked while one of them lives."""
-        return self._lock.descriptor
+        return self._lock.descriptors
 
     def release(self) -> None:
         """Give both up."""

@@ -171,7 +171,7 @@ class Supervisor:
     # -- children ----------------------------------------------------------------------------------------------------
     def _spawn(self, role: str) -> None:
         assert self._guard is not None
-        child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptor=self._guard.descriptor)
+        child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptors=self._guard.descriptors)
         child.generation = self._instance.generation if self._instance is not None else 0
         self._children[role] = child
         self._selector.register(child.ready_descriptor, selectors.EVENT_READ, lambda: self._on_message(child))

@@ -1,12 +1,14 @@
 """The store lock: one broker, ours or a stock one, and its pid in the refusal."""
 
+import errno
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from shmq.errors import StoreLocked
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
 from shmq.store.lock import StoreLock
+from tests.tables.rows import every_row
 
 OWNER = """
 import subprocess, sys
@@ -25,7 +28,7 @@ from shmq.store.lock import StoreLock
 lock = StoreLock.acquire(StoreLayout(Path(sys.argv[1]), Access(-1)))
 if sys.argv[2] == "with-child":
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=sys.stdin,
-                             pass_fds=[lock.descriptor])
+                             pass_fds=lock.descriptors)
     print(child.pid, flush=True)
 print("locked", flush=True)
 sys.stdin.read()
@@ -80,6 +83,78 @@ def test_a_second_broker_is_refused_and_told_the_pid_of_the_first(
     owner.kill()
     owner.wait()
     StoreLock.acquire(layout).release()
+
+
+CHANGES: dict[str, Callable[[StoreLayout], object]] = {
+    "removed": lambda layout: layout.lock.unlink(),
+    "replaced": lambda layout: (layout.lock.unlink(), layout.lock.touch()),
+    "moved": lambda layout: layout.lock.rename(layout.root / "moved"),
+    "a hard link": lambda layout: (
+        layout.lock.rename(layout.root / "linked"),
+        os.link(layout.root / "linked", layout.lock),
+    ),
+    "the log's directory is another": lambda layout: (
+        layout.lock.unlink(missing_ok=True),
+        layout.commitlog.rename(layout.root / "old"),
+        layout.commitlog.mkdir(),
+    ),
+    "the store's directory is another": lambda layout: (
+        layout.root.rename(layout.root.with_name("old")),
+        layout.root.mkdir(),
+        (layout.root.with_name("old") / "old").rename(layout.commitlog),
+    ),
+}
+
+
+def test_a_second_broker_is_refused_whatever_was_done_to_the_lock_file(
+    tmp_path: Path, processes: list[subprocess.Popen[str]]
+) -> None:
+    layout = StoreLayout(tmp_path / "store", Access(-1))
+    layout.prepare()
+    owner = started(processes, OWNER, str(layout.root), "alone")
+    assert line(owner) == "locked"
+
+    @every_row("change", CHANGES)
+    def each(change: str) -> None:
+        CHANGES[change](layout)
+        with pytest.raises(StoreLocked, match=f"pid {owner.pid}"):
+            StoreLock.acquire(layout, wait_seconds=3600)
+
+    each()
+    owner.kill()
+    owner.wait()
+    StoreLock.acquire(layout).release()
+
+
+def test_the_directories_stay_locked_while_a_child_of_the_dead_owner_lives(
+    layout: StoreLayout, processes: list[subprocess.Popen[str]]
+) -> None:
+    owner = started(processes, OWNER, str(layout.root), "with-child")
+    child = int(line(owner))
+    assert line(owner) == "locked"
+    owner.kill()
+    owner.wait()
+    layout.lock.unlink()
+    with pytest.raises(StoreLocked, match="dead broker"):
+        StoreLock.acquire(layout)
+    os.kill(child, signal.SIGKILL)
+    StoreLock.acquire(layout, wait_seconds=30).release()
+
+
+def test_a_file_system_that_locks_no_directories_is_no_reason_not_to_start(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def as_nfs(descriptor: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", as_nfs)
+    lock = StoreLock.acquire(layout)
+    assert lock.unlocked == "Bad file descriptor"
+    lock.release()
 
 
 def test_a_stock_broker_is_kept_out(layout: StoreLayout, processes: list[subprocess.Popen[str]]) -> None:

@@ -26,7 +26,7 @@ from shmq.store.layout import StoreLayout
 from shmq.store.lock import StoreLock
 lock = StoreLock.acquire(StoreLayout(Path(sys.argv[1]), Access(-1)))
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=sys.stdin,
-                         pass_fds=[lock.descriptor])
+                         pass_fds=lock.descriptors)
 print(child.pid, flush=True)
 sys.stdin.read()
 """
@@ -92,6 +92,18 @@ def test_an_unknown_process_that_holds_the_store_is_not_ended(options: Options) 
         Guard.take(options, nothing)  # type: ignore[arg-type]
     assert is_alive(child)
     process.communicate()
+
+
+def test_a_second_supervisor_is_refused_where_the_lock_file_was_removed(options: Options) -> None:
+    StoreLayout(options.store_path, Access(-1)).prepare()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", BROKER, options.store], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout and owner.stdout.readline()
+    (options.store_path / "lock").unlink()
+    with pytest.raises(StoreLocked, match=f"pid {owner.pid}"):
+        Guard.take(options, nothing)  # type: ignore[arg-type]
+    owner.communicate()
 
 
 def test_both_locks_are_free_after_the_release(options: Options) -> None:
