@@ -5,6 +5,7 @@
     names some      whole, writable       warm: attach, take the append lock once (a dead holder's work is finished)
     names some      read-only, retired,   retire them, then cold: clients attach to the new ones
                     other sizes or mode
+    names some      log files are gone    copied from a process that has them open; sends stop; then as read-only
     names some      cannot be opened      refused while processes are attached to them, else cold
 
 A log that follows a master has no writer but its own process. Whoever was stopped in an append of before, when this
@@ -15,10 +16,12 @@ read; (2) clients of living segments go on undisturbed when only broker processe
 """
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog
+from shmq.daemon.keeper.held_files import find_deleted
 from shmq.daemon.keeper.losses import Losses
 from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
@@ -29,6 +32,7 @@ from shmq.shm.core import (
     READ_ONLY_DISK_FULL,
     READ_ONLY_FENCED,
     READ_ONLY_FEW_REPLICAS,
+    READ_ONLY_FILES_LOST,
     READ_ONLY_FOLLOWER,
     KeeperStore,
     ReplicaStore,
@@ -147,6 +151,35 @@ def _previous(options: Options, log: EventLog) -> Instance | None:
     return instance
 
 
+def _save_deleted(store: Store, files: OpenFiles, log: EventLog) -> None:
+    """Put back log files that lost their names while no keeper ran, from what clients of the segments have open."""
+    commitlog, head = files.commitlog, store.head
+    if (head["store_path"], head["file_bytes"]) != (str(files.layout.root), commitlog.file_bytes) or store.retired:
+        return
+    begin = store.log_begin - store.log_begin % commitlog.file_bytes
+    positions = range(begin, store.allocated_end, commitlog.file_bytes)
+    missing = [position for position in positions if not os.path.lexists(commitlog.path(position))]
+    if not missing:
+        return
+    keeper_store = KeeperStore(store)
+    keeper_store.set_read_only(READ_ONLY_FILES_LOST)
+    with contextlib.suppress(BrokerBusy):
+        keeper_store.repair(_LOCK_SECONDS)
+    found = find_deleted(files.layout)
+    for position in missing:
+        path = str(commitlog.path(position))
+        try:
+            descriptor = os.open(found.get(position, ""), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                commitlog.put(position, descriptor, until=position + commitlog.file_bytes)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            log("file.lost", file=path, what="was removed, and no process has it open")
+        else:
+            log("file.saved", file=path, what="was removed")
+
+
 def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: EventLog) -> Attached | None:
     """Attach to living segments, or say in the log why that cannot be."""
     try:
@@ -154,9 +187,8 @@ def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: Event
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None
-    reason = _why_not(store, options)
-    if not reason:
-        reason = _files_disagree(store, files)
+    _save_deleted(store, files, log)
+    reason = _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)
         store.close()

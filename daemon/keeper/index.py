@@ -24,6 +24,7 @@ import time
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.index_follow import IndexFollower
@@ -31,6 +32,7 @@ from shmq.daemon.keeper.index_repair import IndexRepair
 from shmq.daemon.keeper.index_start import IndexGap, find_start
 from shmq.errors import CorruptionError, ShmqError
 from shmq.shm.core import KeeperStore, Store
+from shmq.store.atomic import fault_of, forget
 from shmq.store.checkpoint import change_checkpoint, read_checkpoint
 from shmq.store.index.files import IndexFile, IndexFiles, IndexShape
 from shmq.store.index.mark import IndexMark, write_index_mark
@@ -92,6 +94,7 @@ class IndexKeeper:
         self._mark = state.mark
         self._gaps = state.gaps
         self._repair: IndexRepair | None = None
+        self._files.adopt_all()
         self._file: IndexFile | None = None
         self._before: FileSums | None = None  # of the open file, when it was synced last
         self._failures = 0  # of syncs, one after the other
@@ -183,6 +186,29 @@ class IndexKeeper:
         self._sums.remove(name)
         self._gaps.insert(0, IndexGap(begin, end, earlier[-1] if earlier else "", later[0], (name,)))
         return True
+
+    def put_right(self) -> list[tuple[Path, str]]:
+        """Have built again what somebody else removed or replaced; returns each file, and what happened to it."""
+        found = []
+        for name in sorted(self._files.known):
+            path = self._files.directory / name
+            fault = fault_of(path, grows=True)
+            if not fault:
+                continue
+            self._end_sync(wait=True)
+            if name in self._unsynced:
+                self._drop_unsynced()
+            elif self._is_at_rest(name):
+                self.rebuild(name, fault)
+            else:
+                continue  # it is being built
+            forget(path)
+            self._files.known.discard(name)
+            found.append((path, fault))
+        if fault := fault_of(self._layout.index_mark):
+            write_index_mark(self._layout, self._mark)
+            found.append((self._layout.index_mark, fault))
+        return found
 
     def _is_at_rest(self, name: str) -> bool:
         is_gap = any(name in gap.names for gap in self._gaps) or self._repair is not None

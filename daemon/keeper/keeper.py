@@ -1,10 +1,10 @@
 """The store keeper: what happens when, and in which order it stops.
 
 It has no rule of its own, its parts have them: space and retention (files), dead queues, units, index, marks, scrubber,
-catalog (tables), flusher, watchdog.
+catalog (tables), flusher, watchdog, and what watches the files (live_log.py, live_files.py, live_lock.py).
 
     round   every 5 to 200 ms: spare file · pages · dead queues · units · frames · damages · index · marks · scrub ·
-            tables · lock
+            tables; four times a second before that: log files · lock file · other files · append lock
     stop    retire · last units · last flush · mark · index · tables · abort removed, if everything before it worked
 
 Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker knows what to expect;
@@ -23,7 +23,11 @@ from shmq.daemon.keeper.figures import KeeperFigures
 from shmq.daemon.keeper.file_system import FileSystemWatch
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
+from shmq.daemon.keeper.held_files import FileNews
 from shmq.daemon.keeper.index import IndexKeeper
+from shmq.daemon.keeper.live_files import LiveFiles
+from shmq.daemon.keeper.live_lock import LiveLock
+from shmq.daemon.keeper.live_log import LiveLog
 from shmq.daemon.keeper.marks import MarkKeeper, MarkWriter
 from shmq.daemon.keeper.retention import Retention
 from shmq.daemon.keeper.scrubber import Scrubber
@@ -92,6 +96,10 @@ class Keeper:
         self._scrubber = Scrubber(
             store, keeper_store, files, self._units, self._index, counters, on_table_removed=save, log=log
         )
+        news = FileNews(counters, log)
+        self._live_log = LiveLog(store, keeper_store, files.layout, files.commitlog, news)
+        self._live_lock = LiveLock(files.layout, news, stop_sends=self._live_log.stop_sends)
+        self._live_files = LiveFiles(files, self._units, self._marks, self._index, news)
         self._watchdog = Watchdog(store, keeper_store, lease_seconds=options.lease_ms / 1000, log=log)
         root = str(files.layout.root)
         self._file_system = FileSystemWatch(keeper_store, lambda: mounted_at(root), log)
@@ -106,6 +114,7 @@ class Keeper:
             self._take_over()
         self._space.round(time.monotonic())
         self._retention.round(time.monotonic(), self._store.clock_ms / 1000, has_room=self._space.has_room)
+        self._live_log.follow()
         self._units.round()
         self._frames.round()
         self._catalog.save_tables()
@@ -140,11 +149,18 @@ class Keeper:
         """Do what is due; True when there is more to do soon."""
         self.rounds += 1
         self._figures.beat()
+        if now >= self._watch_at:
+            self._watch_at = now + _WATCH_SECONDS
+            self._watch(now)
+        if self._live_log.is_astray:
+            return False  # what lies at the store's path is not ours to change
         log_end = self._store.log_end
         busy = log_end != self._seen_end
         self._seen_end = log_end
         self._space.round(now)
         self._retention.round(now, self._store.clock_ms / 1000, has_room=self._space.has_room)
+        self._live_log.follow()
+        busy |= self._live_log.save_next(now)
         self._dead_queues.round()
         more = self._units.round()
         self._figures.dispatched(now, log_end, is_complete=not more)
@@ -159,13 +175,18 @@ class Keeper:
         self._marks.step()
         busy |= self._scrubber.round(now, time.time())
         self._catalog.round(now)
-        if now >= self._watch_at:
-            self._watch_at = now + _WATCH_SECONDS
-            self._watchdog.round(now)
-            self._file_system.round(now)
-            self._log.tick()
-            self._tell_read_only()
         return busy or self._marks.is_syncing
+
+    def _watch(self, now: float) -> None:
+        """Look at what others may do to the store and to the lock of its log, before anything is done there."""
+        self._live_log.round(now)
+        if not self._live_log.is_astray:
+            self._live_lock.round()
+            self._live_files.round()
+        self._watchdog.round(now)
+        self._file_system.round(now)
+        self._log.tick()
+        self._tell_read_only()
 
     def _begin_moved(self, log_begin: int) -> None:
         self._marks.store_sums()
@@ -185,7 +206,14 @@ class Keeper:
             self._keeper_store.repair(_BUSY_SECONDS)  # an append under way ends before the last flush
         except CoreError:
             self._log("lock.busy", reason="an append was not finished when the broker stopped")
+        self._live_log.finish()
         self._scrubber.close()
+        if self._live_log.is_astray:
+            self._flusher.stop(_ORPHAN_SECONDS)
+            self._mark_writer.stop()
+            self._marks.close()
+            return self._end(saved=False)
+        self._live_files.round()
         saved = self._flusher.stop(_FLUSH_STOP_SECONDS) and self._flusher.flush()
         self._mark_writer.stop()
         saved &= self._marks.finish()
@@ -196,6 +224,9 @@ class Keeper:
         if saved:
             layout.abort.unlink(missing_ok=True)
             sync_directory(layout.root)
+        return self._end(saved=saved)
+
+    def _end(self, *, saved: bool) -> bool:
         self._log("keeper.stopped", saved=saved, log_end=self._store.log_end, durable_end=self._store.durable_end)
         self.close()
         return saved
@@ -234,5 +265,7 @@ class Keeper:
     def close(self) -> None:
         """Let go of segments and files and leave them as they are."""
         self._index.close()
+        self._live_log.close()
+        self._live_lock.close()
         self._attached.files.close()
         self._store.close()

@@ -112,6 +112,7 @@ class MarkKeeper:
         self._flusher = flusher
         self._log = log
         self._noted: _Noted | None = None
+        self._is_wanted = False
         self._failed = False
         self._told_end = read_checkpoint(files.layout).flushed
 
@@ -120,12 +121,16 @@ class MarkKeeper:
         """Whether a mark was begun and is not written yet."""
         return self._noted is not None
 
+    def write_again(self) -> None:
+        """Have the next mark written, whether or not there is something new to say."""
+        self._is_wanted = True
+
     def begin(self) -> None:
         """Note a position if the mark or the checkpoint is behind; harmless while one is under way."""
         now_ms = self._store.clock_ms  # before the log end is read: what came up to then lies below it
         log_end = self._store.log_end
         is_told = self._files.mark.current.dispatched >= log_end and self._told_end == self._store.durable_end
-        if self.is_syncing or (is_told and not self._files.consumequeue.is_dirty):
+        if self.is_syncing or (is_told and not self._files.consumequeue.is_dirty and not self._is_wanted):
             return
         try:
             self._keeper_store.repair(_LOCK_SECONDS)
@@ -142,6 +147,7 @@ class MarkKeeper:
             self._complain(os.strerror(error.errno or 0))
             return
         noted = _Noted(log_end, now_ms, files.begin_sync(), batch, is_whole, files.sums.sequence)
+        self._is_wanted = False
         noted.thread = threading.Thread(target=self._run, args=(noted,), name="unit-mark", daemon=True)
         self._noted = noted
         noted.thread.start()

@@ -20,6 +20,7 @@ the durable mark first, and while that cannot be written no file goes; clients k
 deleted before a group acknowledged it is counted for that group.
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -91,12 +92,13 @@ class Retention:
             wall_seconds: seconds since the epoch, as file times are.
             has_room: whether the next log file could be made.
         """
-        if now >= self._disk_at:
-            self._disk_at = now + _DISK_SECONDS
-            self.watch_disk()
-        if now >= self._clean_at:
-            self._clean_at = now + _CLEAN_SECONDS
-            self.clean(wall_seconds, has_room=has_room)
+        with contextlib.suppress(FileNotFoundError):  # somebody else removed a file; live_log.py deals with that
+            if now >= self._disk_at:
+                self._disk_at = now + _DISK_SECONDS
+                self.watch_disk()
+            if now >= self._clean_at:
+                self._clean_at = now + _CLEAN_SECONDS
+                self.clean(wall_seconds, has_room=has_room)
 
     def watch_disk(self) -> None:
         """Refuse appends while the disk is too full for them, and say so with the numbers; reading goes on.

@@ -2,14 +2,75 @@
 
 Rules: (1) the new content is synced before it takes the name, and the directory after;
 (2) with `backup`, the previous content keeps the name `<file>.bak`, and the first content has it too, so one unreadable
-file is never the only one.
+file is never the only one;
+(3) this process remembers what it gave each name, so it can tell its own work from that of a stranger.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import threading
 from pathlib import Path
+from typing import NamedTuple
+
+
+class _Given(NamedTuple):
+    """What a file was when it got its name."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+
+_given: dict[Path, _Given] = {}
+_giving = threading.Lock()
+
+
+def adopt(path: Path) -> None:
+    """Take a file for ours as it is; one that is not there is none."""
+    with _giving, contextlib.suppress(FileNotFoundError):
+        _given[path] = _look(path)
+
+
+def forget(path: Path) -> None:
+    """Expect nothing of a name any more: we are about to take it away."""
+    with _giving:
+        _given.pop(path, None)
+
+
+def fault_of(path: Path, *, grows: bool = False) -> str:
+    """Say what happened to a file that this process wrote or adopted; "" when nothing did.
+
+    Args:
+        grows: this process also adds to the file in place.
+    """
+    with _giving:
+        given = _given.get(path)
+        if given is None:
+            return ""
+        try:
+            found = _look(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return "was removed"
+        except OSError:
+            return ""  # nobody can say
+    if found[:2] != given[:2]:
+        return "was replaced"
+    return "was changed" if (found.size < given.size if grows else found != given) else ""
+
+
+def _look(path: Path) -> _Given:
+    status = os.lstat(path)
+    return _Given(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _give(temporary: Path, path: Path) -> None:
+    with _giving:
+        os.replace(temporary, path)
+        _given[path] = _look(path)
 
 _CURES = {
     errno.ENOSPC: "free disk space",
@@ -54,7 +115,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int, gid: int = -1, ba
     kept = path.with_name(path.name + ".bak")
     if backup and path.exists():
         _keep_backup(path, kept)
-    os.replace(temporary, path)
+    _give(temporary, path)
     sync_directory(path.parent)
     if backup and not kept.exists():
         # No second name of one file: what damages the bytes of one would damage both.
@@ -66,4 +127,4 @@ def _keep_backup(path: Path, kept: Path) -> None:
     linked = path.with_name(path.name + ".bak.tmp")
     linked.unlink(missing_ok=True)
     os.link(path, linked)
-    os.replace(linked, kept)
+    _give(linked, kept)

@@ -238,9 +238,14 @@ class CommitLogFiles:
 
         Whoever has the old one mapped changes nothing of this log any more. Raises OSError.
         """
+        with self._open(position) as original:
+            self.put(position, original, until=until)
+
+    def put(self, position: int, original: int, *, until: int) -> None:
+        """Give the file of a position an open file's bytes up to `until`, and zeros behind them. Raises OSError."""
         base = position - position % self.file_bytes
         temporary = self._temporary(base)
-        with self._layout.new_file(temporary, self._layout.access.mode) as copy, self._open(base) as original:
+        with self._layout.new_file(temporary, self._layout.access.mode) as copy:
             os.posix_fallocate(copy, 0, self.file_bytes)
             for start, size in list(_data_ranges(original, 0, until - base)):
                 for at in range(start, start + size, _CHUNK_BYTES):

@@ -33,7 +33,7 @@ from typing import Any
 
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP
 from shmq.errors import CorruptionError, StoreError
-from shmq.store.atomic import cure_of, write_atomically
+from shmq.store.atomic import adopt, cure_of, forget, write_atomically
 from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
 from shmq.store.seal import SEAL_KEY, is_sealed, sealed
@@ -192,7 +192,32 @@ class ConfigFiles:
 
     def discard(self, name: str) -> None:
         """Remove a file that cannot be believed; the next save writes a table anew and leaves its backup alone."""
+        forget(self._layout.config / name)
         (self._layout.config / name).unlink(missing_ok=True)
+
+    def adopt_files(self) -> None:
+        """Take every table and backup for ours as it is."""
+        for name in _TABLE_OF:
+            for path in self.copies(name):
+                adopt(path)
+
+    def copies(self, name: str) -> tuple[Path, Path]:
+        """Return the paths of a table and of its backup."""
+        path = self._layout.config / name
+        return path, path.with_name(f"{name}.bak")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tables that there are."""
+        return [name for number, name in enumerate(_TABLE_OF) if self.written & 1 << number]
+
+    def put_back(self, name: str) -> None:
+        """Write a table again as it was saved last.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        self._store(name, self._raw[name], versioned=name in (TOPICS, GROUPS))
 
     def save_topics(self, topics: dict[str, TopicRecord], deleted: dict[str, int]) -> bool:
         """Write topics.json and shmq.json where they changed; True when one did.
@@ -294,15 +319,18 @@ class ConfigFiles:
                 "counter": (counter if isinstance(counter, int) else 0) + 1,
                 "timestamp": int(time.time() * 1000),
             }
-        access = self._layout.access
+        self._store(name, content, versioned=versioned)
+        self._raw[name] = content
+        self.written |= 1 << list(_TABLE_OF).index(name)
+        return True
+
+    def _store(self, name: str, content: dict[str, Any], *, versioned: bool) -> None:
+        path, access = self._layout.config / name, self._layout.access
         text = dumps(content).encode() if versioned else dumps_rows(content)
         try:
             write_atomically(path, sealed(text), mode=access.read_mode, gid=access.gid, backup=True)
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}", hint=cure_of(error)) from error
-        self._raw[name] = content
-        self.written |= 1 << list(_TABLE_OF).index(name)
-        return True
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self._layout.config / name

@@ -199,6 +199,27 @@ class ConsumeQueueFiles:
                 first, end = min(first, offset), max(end, offset + FILE_UNITS)
         return first, end
 
+    def open_files(self) -> list[tuple[Queue, int, int]]:
+        """Return queue, byte position and descriptor of every file that is open."""
+        found = []
+        for path, descriptor in self._open.items():
+            topic, queue_id, name = path.rsplit("/", 3)[1:]
+            found.append(((topic, int(queue_id)), int(name), descriptor))
+        return found
+
+    def put_back(self, queue: Queue, base: int) -> None:
+        """Write an open file that lost its name to its path again. Raises OSError."""
+        path = self._path(queue, base)
+        descriptor = self._open.pop(path)
+        try:
+            written = [(at, chunk) for at, chunk in _chunks(descriptor, 0)]
+        finally:
+            os.close(descriptor)
+        copy = self._file(queue, base, first_unit_at=0)
+        for at, chunk in written:
+            os.pwrite(copy, chunk, at)
+        self._note_dirty(path, UnitRange(queue, base // UNIT_BYTES, (base + FILE_BYTES) // UNIT_BYTES))
+
     def bisect(self, queue: Queue, is_before: Callable[[int, int], bool], *, high: int | None = None) -> int:
         """Return the first queue offset whose unit is not `before`; units must be ordered by it.
 

@@ -159,6 +159,13 @@ class DurableMark:
         os.fdatasync(self._descriptor)
         self._current = mark
 
+    def write_again(self) -> None:
+        """Write the current mark into a file that has its name, into both slots. Raises OSError."""
+        with self._lock:
+            self.close()
+            for _ in range(2):
+                self._write(self.current._replace(sequence=self.current.sequence + 1))
+
     def set_back(self, log_end: int) -> None:
         """Write a mark that says of nothing behind a position of the log that it is on the disk. Raises OSError.
 

@@ -147,6 +147,10 @@ class UnitSums:
         self._dirty.clear()
         self._is_sound = False
 
+    def write_anew(self) -> None:
+        """Have the next batch replace the file."""
+        self._is_sound = False
+
     def queues(self) -> list[Queue]:
         """Return every queue that has sums."""
         return sorted(self._queues)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shmq.errors import SegmentError
-from shmq.shm.core import KeeperStore
+from shmq.errors import SegmentError, ShmqError
+from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FLUSH_FAILED, KeeperStore, Producer
 from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 
@@ -104,6 +104,27 @@ def test_a_producer_of_retired_segments_cannot_append_any_more(start_keeper: Sta
     end = second.store.log_end
     assert (old.retired, old.allocated_end) == (True, 0)
     assert second.store.log_end == end
+
+
+@pytest.mark.parametrize("reason", [0, READ_ONLY_FLUSH_FAILED, READ_ONLY_FILES_LOST])
+def test_a_log_file_that_went_while_no_keeper_ran_is_saved_from_a_client_that_has_it_open(
+    start_keeper: StartKeeper, reason: int
+) -> None:
+    first = start_keeper()
+    client = open_store(first.attached.instance, writable=True)
+    producer = Producer(client, resolve=client.topic_find)
+    first.send("orders", b"x")
+    producer.send("orders", b"x", queue_id=0)
+    first.abandon()
+    producer.send("orders", b"x", queue_id=0)
+    (first.root / "commitlog" / ("0" * 20)).unlink()
+    KeeperStore(client).set_read_only(reason)  # as its last keeper left it
+    second = start_keeper()
+    assert second.events.named("file.saved") and second.attached.report is not None
+    assert second.store.queue(second.queue_index("orders"))[1] == 3
+    with pytest.raises(ShmqError):
+        producer.send("orders", b"late", queue_id=0)
+    client.close()
 
 
 def test_segments_that_cannot_be_opened_are_not_replaced_while_somebody_may_append(

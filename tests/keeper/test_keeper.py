@@ -1,5 +1,6 @@
 """The keeper: units, flushes, marks and tables follow the log; the stop leaves a clean store."""
 
+import fcntl
 import json
 import os
 import threading
@@ -112,6 +113,22 @@ def test_a_topic_that_is_made_anew_begins_with_empty_files(start_keeper: StartKe
     content = eventually(lambda: path.exists() and path.read_bytes())
     assert unpack_unit(content)[0] == new.log_position
     assert content[20:].strip(b"\0") == b""
+
+
+def test_nothing_is_written_into_a_store_that_another_broker_has_put_in_place_of_ours(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper()
+    running.send("orders", b"x")
+    running.root.rename(running.root.with_name("ours"))
+    running.root.mkdir()
+    theirs = os.open(running.root, os.O_RDONLY)
+    fcntl.flock(theirs, fcntl.LOCK_EX)
+    [lost] = eventually(lambda: running.events.named("file.lost"))
+    before = sorted(running.root.rglob("*"))
+    assert not running.stop()
+    os.close(theirs)
+    assert sorted(running.root.rglob("*")) == before and "ours" in lost["do"]
 
 
 def test_a_clean_stop_retires_saves_and_says_so(start_keeper: StartKeeper) -> None:

@@ -2,11 +2,13 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from shmq.store.atomic import write_atomically
+from shmq.store.atomic import adopt, fault_of, forget, write_atomically
+from tests.tables.rows import every_row
 
 
 def test_the_previous_content_is_kept_as_backup(tmp_path: Path) -> None:
@@ -49,3 +51,32 @@ def test_the_content_is_synced_before_it_gets_the_name(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), real_replace(*names))[1])
     write_atomically(tmp_path / "file", b"x", mode=0o600)
     assert calls == ["sync", "rename", "sync"]
+
+
+@every_row(
+    ("change", "fault"),
+    [
+        (lambda path: None, ""),
+        (lambda path: path.chmod(0o640), ""),
+        (lambda path: write_atomically(path, b"newer", mode=0o600, backup=True), ""),
+        (Path.unlink, "was removed"),
+        (lambda path: os.replace(path.with_name("file.bak"), path), "was replaced"),
+        (lambda path: path.symlink_to(path.rename(path.with_name("x"))), "was replaced"),
+        (lambda path: os.truncate(path, 0), "was changed"),
+        (lambda path: path.write_bytes(b"NEW"), "was changed"),
+    ],
+)
+def test_what_others_do_to_a_file_is_told_from_what_this_process_does(
+    change: Callable[[Path], object], fault: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    for content in (b"old", b"new"):
+        write_atomically(path, content, mode=0o600, backup=True)
+    os.utime(path, (0, 0))
+    adopt(path)
+    change(path)
+    assert fault_of(path) == fault
+    forget(path)
+    assert fault_of(path) == ""
+    for name in os.listdir(tmp_path):
+        (tmp_path / name).unlink()

@@ -8,7 +8,7 @@ from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Broker, Claim, Counted, Lock, Process, Snapshot
+from shmq.tools.observe.snapshot import Broker, ChangedFile, Claim, Counted, Lock, Process, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
@@ -20,6 +20,7 @@ _WITHOUT = {
     "bridge": "no client can connect, join a group or use TCP; who is connected goes on sending and reading",
 }
 _LINES_TOLD_SECONDS = 3600.0
+_FILES_NAMED = 5
 _FAULTS_TOLD_SECONDS = 86400.0
 _READ_ONLY = {
     1: (
@@ -53,6 +54,7 @@ def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Find
     yield from _daemon(snapshot, thresholds)
     if snapshot.counted is not None:
         yield from _counted(snapshot.counted)
+        yield from _changed(snapshot.counted.files, snapshot.broker.store_path)
     yield from _store(snapshot)
     yield from _replicas(snapshot)
     if snapshot.replication is not None:
@@ -139,6 +141,23 @@ def _counted(counted: Counted) -> Iterator[Finding]:
         why = "a defect of shmq: what was being served then has failed, the rest went on"
         do = "report it with the lines internal.error and process.fault of its log"
         yield Finding("daemon", Verdict.WARNING, what, "faults", why, do, {"internal_errors": Measure(count, "c")})
+
+
+def _changed(files: tuple[ChangedFile, ...], root: str) -> Iterator[Finding]:
+    """Files of the store that a program changed under the running broker; told until the next start."""
+    mended = [file for file in files if file.fate in ("saved", "restored")]
+    for file in [file for file in files if file not in mended][:_FILES_NAMED]:
+        verdict = Verdict.WARNING if file.fate == "access" else Verdict.CRITICAL
+        why = "programs that open it anew cannot" if file.fate == "access" else "a program changed it under the broker"
+        name = file.file.removeprefix(f"{root}/")
+        yield Finding("store", verdict, f"{name} {file.what}", name, why, file.do or "shmq doctor")
+    if mended:
+        named = ", ".join(f"{file.file.removeprefix(f'{root}/')} {file.what}" for file in mended[:_FILES_NAMED])
+        what = f"{plural(len(mended), 'file')} of the store changed under the broker, which wrote them again: {named}"
+        why = "a cleaner, a copy or an rsync that deletes works in the store: the next time it may be the log"
+        do = f"keep it away from {root}; what it put there lies in {root}/quarantine"
+        measures = {"files_changed": Measure(len(mended), "c")}
+        yield Finding("store", Verdict.WARNING, what, "files", why, do, measures)
 
 
 def _finding_dead(snapshot: Snapshot, what: str) -> Finding:

@@ -320,6 +320,15 @@ class Scrub(NamedTuple):
     indexes_rebuilt: int = 0
 
 
+class ChangedFile(NamedTuple):
+    """A file of the store that somebody else changed under the running broker."""
+
+    file: str
+    fate: str  # lost; saved or restored; access: it may not be opened
+    what: str
+    do: str
+
+
 class Counted(NamedTuple):
     """What keeper and bridges count of themselves since the segments were made; ages of the latest, None without."""
 
@@ -327,6 +336,7 @@ class Counted(NamedTuple):
     log_lines_dropped_age: float | None
     internal_errors: int
     internal_errors_age: float | None
+    files: tuple[ChangedFile, ...] = ()
 
 
 class Replica(NamedTuple):

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from shmq.errors import SegmentFull, ShmqError, StoreError
 from shmq.shm.core import IndexProgress, KeeperStore, index_bytes, index_find, index_hash, index_head
-from shmq.store.atomic import sync_directory
+from shmq.store.atomic import adopt, forget, sync_directory
 from shmq.store.layout import StoreLayout
 
 _HEAD_BYTES = 40  # SHMQ_INDEX_HEAD_BYTES
@@ -188,6 +188,13 @@ class IndexFiles:
     def __init__(self, layout: StoreLayout, shape: IndexShape | None = None) -> None:
         self._layout = layout
         self.shape = shape or IndexShape()
+        self.known: set[str] = set()  # files that this process has made, or adopted
+
+    def adopt_all(self) -> None:
+        """Take the files that are there for ours."""
+        for name in self.names():
+            adopt(self.directory / name)
+            self.known.add(name)
 
     @property
     def directory(self) -> Path:
@@ -245,6 +252,8 @@ class IndexFiles:
                 sync_directory(self.directory.parent)
             os.rename(file.path, path)
             file.path = path
+            adopt(path)
+            self.known.add(file.name)
             sync_directory(self.directory)
         except OSError as error:
             file.path.unlink(missing_ok=True)
@@ -252,6 +261,8 @@ class IndexFiles:
 
     def remove(self, name: str) -> None:
         """Unlink a file; who has it mapped goes on reading. Raises OSError."""
+        forget(self.directory / name)
+        self.known.discard(name)
         if self.directory.is_dir():
             (self.directory / name).unlink(missing_ok=True)
             sync_directory(self.directory)

@@ -16,6 +16,7 @@ from shmq.tools.health.security_rules import security_findings
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.snapshot import (
     Broker,
+    ChangedFile,
     Claim,
     Client,
     Counted,
@@ -218,6 +219,16 @@ def test_lost_lines_are_told_for_an_hour_and_faults_for_a_day() -> None:
     assert faults[:2] == ("daemon", WARNING) and "1 fault inside" in faults[2]
     for counted in (Counted(0, None, 0, None), Counted(12, 3600.0, 1, 86400.0)):
         assert judged(counted=counted) == []
+
+
+def test_files_that_changed_under_the_broker_are_told_with_what_to_do() -> None:
+    files = [ChangedFile(f"{BROKER.store_path}/a", fate, "was removed", "mend") for fate in ("lost", "saved", "access")]
+    files += [ChangedFile("b", "restored", "was replaced", "")] * 9
+    found = judged(counted=Counted(0, None, 0, None, tuple(files)))
+    assert [(finding.verdict, finding.do) for finding in found[:2]] == [(CRITICAL, "mend"), (WARNING, "mend")]
+    assert found[0].what == "a was removed" and found[0].subject == "a"
+    [rest] = found[2:]
+    assert rest.verdict is WARNING and rest.what.startswith("10 files") and "a was removed, b was replaced" in rest.what
 
 
 def test_a_part_of_the_broker_that_is_missing_or_dead_is_critical() -> None:

@@ -3,16 +3,18 @@
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shmq.daemon.event_log import EventLog
+from shmq.daemon.keeper.held_files import LOST, RESTORED, FileNews
 from shmq.shm.access import access_rights
 from shmq.shm.counters import BRIDGE, KEEPER, create_counters, open_counter_writer, remove_counters
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import boot_id, pid_namespace
 from shmq.tools.observe.counted import collect_counted
-from shmq.tools.observe.snapshot import Counted
+from shmq.tools.observe.snapshot import ChangedFile, Counted
 
 
 @pytest.fixture
@@ -42,6 +44,18 @@ def test_it_is_the_sum_of_all_processes_and_the_age_of_the_latest(instance: Inst
     assert counted is not None and (counted.log_lines_dropped, counted.internal_errors) == (4, 3)
     for age in (counted.log_lines_dropped_age, counted.internal_errors_age):
         assert age is not None and 0 <= age <= time.time() - began + 0.001
+
+
+def test_files_that_changed_are_told_until_it_is_over(instance: Instance) -> None:
+    news = FileNews(
+        open_counter_writer(instance, KEEPER), EventLog("keeper", descriptor=os.open(os.devnull, os.O_WRONLY))
+    )
+    lost = Path("/store/commitlog/0")
+    news.tell(lost, LOST, "was removed", "restore it")
+    news.tell(lost, RESTORED, "was replaced")
+    news.withdraw(lost, LOST)
+    counted = collect_counted(instance)
+    assert counted is not None and counted.files == (ChangedFile(str(lost), RESTORED, "was replaced", ""),)
 
 
 def test_without_counters_nothing_is_known(instance: Instance) -> None:

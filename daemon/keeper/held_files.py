@@ -1,0 +1,250 @@
+"""Files that are held open to be known again: whether what lies at the path is still what was opened.
+
+A name can be taken away, given to another file or to a link at any time; an open file keeps its bytes until it is
+closed. So what is held can be put back.
+
+    HeldFile        one file: its device and inode, its size, who may open it; and its bytes, while it is held
+    HeldDirectory   one directory, and where it is now
+    FileNews        says what became of a file: in the event log, and in words that `shmq health` reads
+    find_deleted    log files without a name that some process of this host still has open
+
+Rules: (1) what lies at a path in place of our file is moved to `quarantine/`, never removed;
+(2) what was mended is said each time; what lasts is said once, until it is over.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from shmq.daemon.event_log import EventLog
+from shmq.metrics.family import FILES_CHANGED
+from shmq.shm.counters import Counters
+from shmq.store.atomic import sync_directory
+from shmq.store.layout import StoreLayout, position_of
+
+LOST, SAVED, RESTORED, ACCESS = "lost", "saved", "restored", "access"
+_NEWS_MAX = 100  # of a store that went, thousands of files may have to be told of
+_HEAD_BYTES = 8  # size and magic of the first record
+_DELETED = " (deleted)"
+
+Access = tuple[int, int, int]  # mode, uid, gid
+
+
+class FileNews:
+    """Says what became of files."""
+
+    def __init__(self, counters: Counters, log: EventLog) -> None:
+        self._counters = counters
+        self._log = log
+        self._told: dict[tuple[Path, str], tuple[str, str]] = {}  # file and fate: what happened, and what to do
+
+    def tell(self, path: Path, fate: str, what: str, do: str = "") -> None:
+        """Say what happened to a file, and its fate: LOST, SAVED, RESTORED, ACCESS."""
+        if fate in (LOST, ACCESS) and self._told.get((path, fate)) == (what, do):
+            return
+        self.withdraw(path, fate)
+        if len(self._told) < _NEWS_MAX:
+            self._told[path, fate] = what, do
+            self._count(path, fate, what, do, 1)
+        self._log(f"file.{fate}", file=str(path), what=what, **({"do": do} if do else {}))
+
+    def withdraw(self, path: Path, fate: str) -> None:
+        """Say no longer what was said: it is over."""
+        what, do = self._told.pop((path, fate), ("", ""))
+        if what:
+            self._count(path, fate, what, do, 0)
+
+    def _count(self, path: Path, fate: str, what: str, do: str, value: int) -> None:
+        self._counters.counter(FILES_CHANGED, file=str(path), fate=fate, what=what, do=do).set(value)
+
+
+class HeldFile:
+    """One file. Raises OSError where it cannot be opened.
+
+    Args:
+        file_bytes: how many it has to have.
+    """
+
+    def __init__(self, path: Path, file_bytes: int) -> None:
+        self.path = path
+        self.file_bytes = file_bytes
+        self.descriptor = -1
+        try:
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            status = os.fstat(self.descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            status = os.lstat(path)  # it is known, and not held
+        self._identity = status.st_dev, status.st_ino
+        self._access = access_of(status)
+        self._head = b""
+
+    def fault(self) -> str:
+        """Say what is at the path instead of this file as it was; "" when nothing is."""
+        try:
+            found = os.lstat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return "was removed"
+        except OSError:
+            return ""  # a directory was closed to us; `access_fault` of that one says so
+        if stat.S_ISLNK(found.st_mode):
+            return "was replaced by a link"
+        if (found.st_dev, found.st_ino) != self._identity:
+            return "was replaced"
+        if found.st_size != self.file_bytes:
+            return "was truncated" if found.st_size < self.file_bytes else "has grown"
+        return ""
+
+    def is_overwritten(self) -> bool:
+        """Whether its first bytes changed since there was a record; they never do."""
+        head = self.head()
+        if not self._head:
+            self._head = head if any(head) else b""
+        return self._head not in (b"", head)
+
+    def head(self) -> bytes:
+        """Return its first bytes."""
+        return os.pread(self.descriptor, _HEAD_BYTES, 0) if self.descriptor >= 0 else self._head
+
+    def grow(self) -> int:
+        """Give it its size again where it was truncated; returns the size it had. Raises OSError."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(descriptor).st_size
+            os.posix_fallocate(descriptor, 0, self.file_bytes)
+        finally:
+            os.close(descriptor)
+        return size
+
+    def access_fault(self) -> tuple[str, str]:
+        """As the function of this name, for this file."""
+        return access_fault(self.path, os.fstat(self.descriptor), self._access) if self.descriptor >= 0 else ("", "")
+
+    def close(self) -> None:
+        """Let go of it, and of its bytes if it has no name."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class HeldDirectory:
+    """One directory. Raises OSError where it cannot be opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.is_link = path.is_symlink()
+        self._descriptor = -1
+        self.open()
+
+    def open(self) -> None:
+        """Take what is at the path now."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.close()
+        self._descriptor = descriptor
+        status = os.fstat(descriptor)
+        self._identity = status.st_dev, status.st_ino
+        self._access = access_of(status)
+
+    def fault(self) -> str:
+        """Say what is at the path instead of this directory; "" when nothing is."""
+        try:
+            found = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return "was moved away" if self.where() else "was removed"
+        except OSError:
+            return ""
+        return "" if (found.st_dev, found.st_ino) == self._identity else "was replaced"
+
+    def where(self) -> Path | None:
+        """Return the path that it has now; None when it has none."""
+        if os.fstat(self._descriptor).st_nlink == 0:
+            return None
+        try:
+            name = os.readlink(f"/proc/self/fd/{self._descriptor}")
+        except OSError:
+            return None
+        return None if name.endswith(_DELETED) else Path(name)
+
+    def access_fault(self) -> tuple[str, str]:
+        """As the function of this name, for this directory."""
+        return access_fault(self.path, os.fstat(self._descriptor), self._access)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def put_aside(layout: StoreLayout, path: Path) -> None:
+    """Move what lies at a path of the store to `quarantine/`; nothing there is no fault. Raises OSError."""
+    if not os.path.lexists(path):
+        return
+    if path == layout.root:
+        directory, name = layout.root.parent, f"{path.name}.replaced"
+    else:
+        directory, name = layout.quarantine, "-".join(path.relative_to(layout.root).parts)
+        layout.make_directory(directory)
+    number = 1
+    while os.path.lexists(directory / f"{name}.{number}"):
+        number += 1
+    os.rename(path, directory / f"{name}.{number}")
+    sync_directory(directory)
+
+
+def is_in_use(directory: Path) -> bool:
+    """Whether another broker has locked a directory as its store."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def find_deleted(layout: StoreLayout) -> dict[int, str]:
+    """Return log files that have no name any more and are open somewhere: position -> a path under which one opens."""
+    found: dict[int, str] = {}
+    for link in _links():
+        with contextlib.suppress(OSError):
+            name = os.readlink(link)
+            position = position_of(os.path.basename(name.removesuffix(_DELETED)))
+            if name.endswith(_DELETED) and os.path.dirname(name) == str(layout.commitlog) and position is not None:
+                found.setdefault(position, link)
+    return found
+
+
+def _links() -> Iterator[str]:
+    """Links to all that is open in processes that we may look into."""
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            with contextlib.suppress(OSError):
+                yield from (f"/proc/{pid}/fd/{number}" for number in os.listdir(f"/proc/{pid}/fd"))
+
+
+def access_of(status: os.stat_result) -> Access:
+    """Return who may open a file."""
+    return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+
+
+def access_fault(path: Path, status: os.stat_result, before: Access) -> tuple[str, str]:
+    """Say whether fewer may open a file than before, and the command that mends it; "" when nothing changed."""
+    (mode, uid, gid), (mode_now, uid_now, gid_now) = before, access_of(status)
+    if (uid, gid) != (uid_now, gid_now):
+        what = f"belongs to {uid_now}:{gid_now} now, it was made for {uid}:{gid}"
+        return what, f"chown {uid}:{gid} {path} && chmod {mode:o} {path}"
+    if mode & ~mode_now:
+        return f"has mode {mode_now:o} now, it was made with {mode:o}", f"chmod {mode:o} {path}"
+    return "", ""

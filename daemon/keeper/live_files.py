@@ -1,0 +1,210 @@
+"""Writes again what somebody else removed or replaced beside the log: all of it is known, or follows from the log.
+
+    tables and their backups      from memory, as they were saved last
+    mark, checkpoint, abort       from memory
+    checksums of the units        anew with the next mark, which is written at once
+    unit files                    that are open: their bytes; others: from the log, some queues at each look
+    key index                     built again from the log
+    lineage of the log            from memory: epochs and identity, which other processes write too
+
+What lies there instead is moved to `quarantine/`. `shmq health` warns of it until the next start, because whatever does
+this to a store may take the log next. A file that may not be opened any more is told with the command that mends it.
+
+Rule: the keeper's own changes are no alarm: what it wrote it remembers (`store/atomic.py`), and what it removes it
+forgets first.
+"""
+
+import contextlib
+import itertools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from shmq.daemon.keeper.held_files import (
+    ACCESS,
+    LOST,
+    RESTORED,
+    Access,
+    FileNews,
+    access_fault,
+    access_of,
+    put_aside,
+)
+from shmq.daemon.keeper.index import IndexKeeper
+from shmq.daemon.keeper.marks import MarkKeeper
+from shmq.daemon.keeper.units import UnitWriter
+from shmq.errors import ShmqError
+from shmq.shm.core import UNIT_BYTES, CoreError
+from shmq.store.atomic import adopt, fault_of, forget, write_atomically
+from shmq.store.checkpoint import read_checkpoint, write_checkpoint
+from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, Queue
+from shmq.store.recovery import OpenFiles
+from shmq.store.unit_sums import BLOCK_UNITS
+
+_QUEUES_PER_ROUND = 64
+
+
+class LiveFiles:
+    """The keeper's part for files beside the log that somebody else changes."""
+
+    def __init__(
+        self, files: OpenFiles, units: UnitWriter, marks: MarkKeeper, index: IndexKeeper, news: FileNews
+    ) -> None:
+        self._files = files
+        self._layout = layout = files.layout
+        self._units = units
+        self._marks = marks
+        self._index = index
+        self._news = news
+        self._queues: Iterator[Queue] = iter(())
+        self._access: dict[Path, tuple[int, Access]] = {}  # inode, and who might open it
+        self._lineage: dict[Path, bytes] = {}
+        self._checkpoint = read_checkpoint(layout)
+        self._in_place = {
+            layout.durable_mark: files.mark.write_again,
+            layout.checkpoint: lambda: write_checkpoint(layout, self._checkpoint),
+            layout.abort: lambda: layout.abort.touch(mode=0o600),
+        }
+        files.config.adopt_files()
+        for path in (layout.unit_sums, layout.index_mark):
+            adopt(path)
+
+    def round(self) -> None:
+        """Look at everything that is small, and at some of the unit files."""
+        try:
+            self._layout.prepare()
+        except ShmqError as error:
+            self._news.tell(self._layout.root, LOST, str(error), error.hint)
+            return
+        self._look_at_tables()
+        self._look_in_place()
+        self._look_at_sums()
+        self._look_at_lineage()
+        for queue, base, descriptor in self._files.consumequeue.open_files():
+            self._look_at_open_units(queue, base, descriptor)
+        self._look_at_units()
+        with contextlib.suppress(OSError, ShmqError):  # a disk that refuses is told by the index itself
+            for path, fault in self._index.put_right():
+                self._news.tell(path, RESTORED, fault)
+
+    def _mend(self, path: Path, fault: str, write: Callable[[], object]) -> None:
+        """Move aside what is there, write the file again, and say so."""
+        try:
+            put_aside(self._layout, path)
+            write()
+        except (OSError, ShmqError, CoreError) as error:
+            self._news.tell(path, LOST, f"{fault} and cannot be written again: {error}", "shmq doctor")
+        else:
+            self._news.withdraw(path, LOST)
+            self._news.tell(path, RESTORED, fault)
+
+    def _look_at_access(self, path: Path) -> None:
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return
+        known = self._access.get(path)
+        if known is None or known[0] != status.st_ino:  # the keeper has written it anew
+            known = self._access[path] = status.st_ino, access_of(status)
+        what, do = access_fault(path, status, known[1])
+        if what:
+            self._news.tell(path, ACCESS, what, do)
+        else:
+            self._news.withdraw(path, ACCESS)
+
+    def _look_at_tables(self) -> None:
+        config = self._files.config
+        for name in config.names:
+            for path in config.copies(name):
+                if fault := fault_of(path):
+                    self._mend(path, fault, lambda name=name: config.put_back(name))  # type: ignore[misc]
+                self._look_at_access(path)
+
+    def _look_in_place(self) -> None:
+        for path, write in self._in_place.items():
+            if fault := fault_of(path, grows=True):
+                self._mend(path, fault, write)
+                forget(path)
+            adopt(path)
+            self._look_at_access(path)
+        self._checkpoint = read_checkpoint(self._layout)
+
+    def _look_at_sums(self) -> None:
+        path = self._layout.unit_sums
+        if fault := fault_of(path, grows=True):
+            self._marks.step(wait=True)  # its thread may be writing them
+            self._mend(path, fault, self._files.consumequeue.sums.write_anew)
+            self._marks.write_again()
+            forget(path)  # until it is there
+        self._look_at_access(path)
+
+    def _look_at_lineage(self) -> None:
+        layout = self._layout
+        for path in (layout.epochs, layout.identity):
+            try:
+                self._lineage[path] = path.read_bytes()
+            except FileNotFoundError:
+                if path in self._lineage:
+                    content, access = self._lineage[path], layout.access
+                    self._mend(
+                        path,
+                        "was removed",
+                        lambda path=path, content=content, access=access: write_atomically(  # type: ignore[misc]
+                            path, content, mode=access.mode, gid=access.gid
+                        ),
+                    )
+            except OSError:
+                continue
+
+    # -- units
+
+    def _look_at_open_units(self, queue: Queue, base: int, descriptor: int) -> None:
+        files = self._files.consumequeue
+        path = self._unit_path(queue, base)
+        held = os.fstat(descriptor)
+        try:
+            found = os.lstat(path)
+        except OSError:
+            self._mend(path, "was removed", lambda: files.put_back(queue, base))
+            return
+        if (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
+            self._mend(path, "was replaced", lambda: files.put_back(queue, base))
+        elif held.st_size != FILE_BYTES:
+            self._rebuild(queue, base, "was truncated" if held.st_size < FILE_BYTES else "has grown")
+        self._look_at_access(path)
+
+    def _look_at_units(self) -> None:
+        """Look whether some of the files that are not open are there."""
+        sums = self._files.consumequeue.sums
+        queues = list(itertools.islice(self._queues, _QUEUES_PER_ROUND))
+        if not queues:
+            self._queues = iter(sums.queues())
+        for queue in queues:
+            of_queue = sums.of(queue)
+            if of_queue is None:
+                continue
+            first = of_queue.first_block * BLOCK_UNITS
+            for offset in range(first - first % FILE_UNITS, of_queue.end, FILE_UNITS):
+                fault = _fault_of_units(self._unit_path(queue, offset * UNIT_BYTES))
+                if fault:
+                    self._rebuild(queue, offset * UNIT_BYTES, fault)
+
+    def _unit_path(self, queue: Queue, base: int) -> Path:
+        return Path(self._files.consumequeue.place_of(queue, base // UNIT_BYTES)[0])
+
+    def _rebuild(self, queue: Queue, base: int, fault: str) -> None:
+        first = base // UNIT_BYTES
+        self._mend(self._unit_path(queue, base), fault, lambda: self._units.rebuild_units(queue, first, FILE_UNITS))
+
+
+def _fault_of_units(path: Path) -> str:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return "was removed"
+    except OSError:
+        return ""
+    if not stat.S_ISREG(status.st_mode):
+        return "was replaced by a link"
+    return "" if status.st_size == FILE_BYTES else "was truncated" if status.st_size < FILE_BYTES else "has grown"

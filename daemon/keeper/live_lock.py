@@ -1,0 +1,84 @@
+"""Keeps the store's lock file locked: a stock broker looks at nothing else.
+
+The supervisor locked the file that lay there when it started. A file that is removed takes no lock along, but whoever
+makes another one of that name can lock it. Brokers of ours are kept out by the locked directories (`store/lock.py`).
+
+    the file is gone or another      made again and locked, by the keeper; said
+    another process holds the lock   two brokers may be at work on one store: sends stop
+
+Rule: the file is opened once for each file that lies there: closing any descriptor of it drops this process' lock.
+"""
+
+import os
+from collections.abc import Callable
+
+from shmq.daemon.keeper.held_files import LOST, RESTORED, FileNews, put_aside
+from shmq.store.layout import StoreLayout
+from shmq.store.lock import lock_file, lock_owner
+
+
+class LiveLock:
+    """The keeper's part for the lock file.
+
+    Args:
+        stop_sends: called when another process holds the lock.
+    """
+
+    def __init__(self, layout: StoreLayout, news: FileNews, *, stop_sends: Callable[[], None]) -> None:
+        self._layout = layout
+        self._news = news
+        self._stop_sends = stop_sends
+        self._descriptor = -1
+        self._identity: tuple[int, int] | None = None
+        self._open()
+
+    def round(self) -> None:
+        """Look at the file."""
+        fault = self._fault()
+        if fault and self._open():
+            self._news.tell(self._layout.lock, RESTORED, fault)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _fault(self) -> str:
+        try:
+            found = os.lstat(self._layout.lock)
+        except FileNotFoundError:
+            return "was removed"
+        except OSError:
+            return ""
+        return "" if (found.st_dev, found.st_ino) == self._identity else "was replaced"
+
+    def _open(self) -> bool:
+        """Make sure that the file at the path is locked by this broker; False when it is not."""
+        path = self._layout.lock
+        self.close()  # before the next is locked: it may be the same file
+        try:
+            if path.is_symlink():
+                put_aside(self._layout, path)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        except OSError as error:
+            self._news.tell(path, LOST, f"cannot be opened: {error.strerror}", "shmq doctor")
+            return False
+        owner = lock_owner(descriptor)
+        if owner == os.getppid():  # the supervisor
+            is_ours = True
+        elif owner:
+            is_ours = False
+        else:
+            is_ours = lock_file(descriptor, self._layout.root)
+        self._descriptor = descriptor
+        if not is_ours:
+            self._stop_sends()
+            named = f"pid {owner}" if owner > 0 else "a process of another PID namespace"
+            do = "stop one of the two brokers; then: shmq stop; shmq store verify; shmq serve"
+            self._news.tell(path, LOST, f"was replaced, and {named} has locked the new one", do)
+            return False
+        self._news.withdraw(path, LOST)
+        status = os.fstat(descriptor)
+        self._identity = status.st_dev, status.st_ino
+        return True

@@ -1,0 +1,286 @@
+"""Sees to it that the files of the log are where a restart will look for them, and saves what loses its name.
+
+Whoever appends or reads has the files mapped and notices nothing when their names go: a cleaner, an rsync that deletes,
+a copy that is moved over them. What is stored from then on would be gone after the next start.
+
+    a file removed, replaced, replaced by a link    ┐ sends stop ─▶ append lock taken once ─▶ copy of the file we hold
+    a file that has grown                           ┘ to its path ─▶ said: saved, or which positions are lost
+    a file truncated                 gets its size back at once, as a look behind its end is SIGBUS; sends stop; lost is
+                                     what lay behind
+    first bytes overwritten          sends stop; nobody can say what is lost
+    the directory, or the store's    sends stop; renamed back, if it has another name and nobody works on what is there
+    may not be opened any more       said, with the command that mends it
+
+Rules: (1) sends stop before anything else is done, and stay stopped until the next start recovers from the files;
+(2) nothing is copied before no append is under way; (3) retention and spare files are not touched: a file is held from
+the round on in which it was made, and let go of in the round in which it went.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+
+from shmq.daemon.keeper.held_files import (
+    ACCESS,
+    LOST,
+    SAVED,
+    FileNews,
+    HeldDirectory,
+    HeldFile,
+    find_deleted,
+    is_in_use,
+    put_aside,
+)
+from shmq.errors import ShmqError
+from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
+from shmq.store.atomic import sync_directory
+from shmq.store.commitlog import CommitLogFiles
+from shmq.store.layout import StoreLayout
+
+_HELD_MAX = 512  # descriptors, or a quarter of what the process may have; of older files only the name is looked at
+_NEWEST, _IN_TURNS = 32, 32  # files that are looked at each time; of all others so many
+_LOCK_SECONDS = 0.5
+_RETRY_SECONDS = 1.0
+
+
+class LiveLog:
+    """The keeper's part for log files that somebody else changes."""
+
+    def __init__(
+        self, store: Store, keeper_store: KeeperStore, layout: StoreLayout, files: CommitLogFiles, news: FileNews
+    ) -> None:
+        self._store = store
+        self._keeper_store = keeper_store
+        self._layout = layout
+        self._files = files
+        self._news = news
+        self._held: dict[int, HeldFile] = {}  # by position, ascending
+        self._unheld: set[int] = set()  # positions of files that could not be opened
+        self._waiting: dict[int, str] = {}  # position -> what happened to a file that is to be saved
+        self._directories = [HeldDirectory(layout.root), HeldDirectory(layout.commitlog)]
+        self._turn = 0
+        self._retry_at = 0.0
+        self._is_quiet = False  # no append is under way, and none comes
+        self._is_stopped = False
+        self._is_astray = False
+
+    @property
+    def is_astray(self) -> bool:
+        """Whether the store's directory is another one than ours, so that nothing may be written there."""
+        return self._is_astray
+
+    def follow(self) -> None:
+        """Hold the files that were made, and let go of those that the keeper has removed."""
+        positions = self._files.positions
+        if len(positions) == len(self._held) + len(self._unheld) and (not positions or positions[-1] in self._held):
+            return
+        gone = (self._held.keys() | self._unheld) - set(positions)
+        for position in gone & self._held.keys():
+            self._held.pop(position).close()
+        self._unheld -= gone
+        self._waiting = {position: what for position, what in self._waiting.items() if position not in gone}
+        for position in positions:
+            if position not in self._held and position not in self._unheld:
+                self._hold(position)
+        self._held = dict(sorted(self._held.items()))
+        soft, _ = getrlimit(RLIMIT_NOFILE)
+        most = _HELD_MAX if soft == RLIM_INFINITY else min(_HELD_MAX, soft // 4)
+        for held in list(self._held.values())[:-most]:
+            held.close()
+
+    def round(self, now: float) -> None:
+        """Look at what is due, and save one file."""
+        self._look_at_directories()
+        if self._is_astray:
+            return
+        self.follow()
+        for position in self._due():
+            self._look_at(position)
+        self.save_next(now)
+
+    def save_next(self, now: float) -> bool:
+        """Save a file that waits for it; `now` is monotonic seconds. True when there is more to do at once."""
+        if not self._waiting or now < self._retry_at:
+            return False
+        if not self._save(next(iter(self._waiting))):
+            self._retry_at = now + _RETRY_SECONDS
+            return False
+        return bool(self._waiting)
+
+    def finish(self) -> None:
+        """Look at everything, and save what can be saved, before the broker stops."""
+        self._look_at_directories()
+        if self._is_astray:
+            return
+        self.follow()
+        for position in list(self._held):
+            self._look_at(position)
+        self._is_quiet |= self._is_stopped  # the keeper has taken the lock, or said that it cannot
+        for position in list(self._waiting):
+            self._save(position)
+        if self._is_stopped:
+            with contextlib.suppress(OSError):  # of a file that is lost it was said
+                self._files.sync(max(self._store.durable_end, self._store.log_begin), self._store.log_end)
+
+    def stop_sends(self) -> None:
+        """Take no message until the next start."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._keeper_store.set_read_only(READ_ONLY_FILES_LOST)
+        if not self._is_quiet:
+            try:
+                self._keeper_store.repair(_LOCK_SECONDS)
+                self._is_quiet = True
+            except CoreError:
+                return  # the watchdog deals with a stopped holder
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for held in self._held.values():
+            held.close()
+        for directory in self._directories:
+            directory.close()
+
+    # -- looking
+
+    def _due(self) -> list[int]:
+        """Positions of the newest files, in use and spare, and of some others in turn."""
+        positions = list(self._held)
+        newest, others = positions[-_NEWEST:], positions[:-_NEWEST]
+        self._turn = self._turn + _IN_TURNS if self._turn + _IN_TURNS < len(others) else 0
+        return newest + others[self._turn : self._turn + _IN_TURNS]
+
+    def _look_at(self, position: int) -> None:
+        held, path = self._held[position], self._files.path(position)
+        fault = held.fault()
+        if not fault and position < self._store.log_end and held.is_overwritten():
+            fault = "was overwritten"
+        if fault == "was truncated":
+            self._grow(position, held)
+        elif fault == "was overwritten":
+            self.stop_sends()
+            self._tell_lost(position, f"{fault} in place")
+        elif fault and position not in self._waiting:
+            self.stop_sends()
+            self._waiting[position] = fault
+        what, do = held.access_fault()
+        if what:
+            self._news.tell(path, ACCESS, what, do)
+        else:
+            self._news.withdraw(path, ACCESS)
+
+    def _grow(self, position: int, held: HeldFile) -> None:
+        try:
+            size = held.grow()
+        except OSError as error:
+            self.stop_sends()
+            self._tell_lost(position, f"was truncated and cannot grow again: {os.strerror(error.errno or 0)}")
+        else:
+            self.stop_sends()
+            self._tell_lost(position + size, f"was truncated to {size} bytes")
+
+    def _tell_lost(self, position: int, what: str) -> None:
+        """Say which bytes of a file are lost: from a position to its end."""
+        end = min(position - position % self._files.file_bytes + self._files.file_bytes, self._store.log_end)
+        begin = max(position, self._store.log_begin)
+        path = self._files.path(position)
+        if begin < end:
+            do = "restore it from a backup or a slave before the next start"
+            self._news.tell(path, LOST, f"{what}; log positions {begin} to {end} are lost", do)
+        else:
+            self._news.tell(path, SAVED, f"{what}; nothing was stored there")
+
+    # -- saving
+
+    def _hold(self, position: int) -> None:
+        try:
+            self._held[position] = HeldFile(self._files.path(position), self._files.file_bytes)
+        except OSError:
+            # It went between its creation and now.
+            self.stop_sends()
+            self._unheld.add(position)
+            self._waiting[position] = "cannot be opened"
+
+    def _save(self, position: int) -> bool:
+        """Give the path of a file its bytes again; False when that has to be tried again."""
+        what, held, path = self._waiting[position], self._held.get(position), self._files.path(position)
+        self.stop_sends()
+        if not self._is_quiet:
+            return False
+        try:
+            self._layout.prepare()
+            if held is None or held.fault():
+                self._put(position, held)
+            self._held[position] = HeldFile(path, self._files.file_bytes)
+        except (OSError, ShmqError) as error:
+            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+            self._tell_lost(position, f"{what} and cannot be saved: {reason}")
+            return False
+        if held is not None:
+            held.close()
+        self._unheld.discard(position)
+        del self._waiting[position]
+        self._news.withdraw(path, LOST)
+        self._news.tell(path, SAVED, what)
+        return True
+
+    def _put(self, position: int, held: HeldFile | None) -> None:
+        """Copy what we hold, or else what another process has open, to the path of a file."""
+        if held is not None and held.descriptor >= 0:
+            descriptor = os.dup(held.descriptor)
+        else:
+            descriptor = os.open(find_deleted(self._layout).get(position, ""), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            put_aside(self._layout, self._files.path(position))
+            self._files.put(position, descriptor, until=position + self._files.file_bytes)
+        finally:
+            os.close(descriptor)
+
+    # -- directories
+
+    def _look_at_directories(self) -> None:
+        self._is_astray = False
+        for directory in self._directories:
+            what, do = directory.access_fault()
+            if what:
+                self._news.tell(directory.path, ACCESS, what, do)
+            else:
+                self._news.withdraw(directory.path, ACCESS)
+            fault = directory.fault()
+            if fault:
+                self.stop_sends()
+                if not self._restore_directory(directory, fault):
+                    self._is_astray = True
+                    return  # what is inside of it is not ours either
+
+    def _restore_directory(self, directory: HeldDirectory, fault: str) -> bool:
+        """Put a directory back; one that was removed is made again, and its files are saved into it. False: neither."""
+        path, where = directory.path, directory.where()
+        try:
+            if where is None:
+                self._layout.prepare()
+                directory.open()
+            elif not self._put_back(where, directory):
+                do = f"shmq stop; then put {where} back to {path}"
+                self._news.tell(path, LOST, f"{fault}: another directory that is in use lies there", do)
+                return False
+        except (OSError, ShmqError) as error:
+            do = f"shmq stop; mv {where} {path}" if where else "shmq doctor"
+            self._news.tell(path, LOST, f"{fault} and cannot be put back: {error}", do)
+            return False
+        self._news.withdraw(path, LOST)
+        self._news.tell(path, SAVED, fault)
+        return True
+
+    def _put_back(self, where: Path, directory: HeldDirectory) -> bool:
+        path = directory.path
+        if where == path or is_in_use(path):
+            return False  # another file system was mounted there, or another broker works there
+        put_aside(self._layout, path)
+        if directory.is_link:
+            os.symlink(where, path)
+        else:
+            os.rename(where, path)
+        sync_directory(path.parent)
+        return True

@@ -1,0 +1,174 @@
+"""Files beside the log that somebody else removes, replaces or changes are written again, and said once."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmq.shm.core import READ_ONLY_FILES_LOST, BrokerTables
+from shmq.store.index.files import IndexFiles, IndexReader
+from shmq.store.lineage.epochs import load_epochs, store_epochs
+from tests.keeper.test_live_log import put_a_link
+from tests.tables.rows import every_row
+
+StartKeeper = Callable[..., Any]
+Eventually = Callable[..., Any]
+
+COUNT = 300
+UNITS = "consumequeue/orders/0/00000000000000000000"
+INDEX = "index/*"
+TABLES = ("topics.json", "topics.json.bak", "shmq.json", "subscriptionGroup.json")
+FILES = ("shmq.durable", "checkpoint", "shmq.units", "shmq.index", UNITS, *(f"config/{name}" for name in TABLES))
+
+
+class Scene:
+    """A keeper whose rounds the test does itself, with a store in which every kind of file is there."""
+
+    def __init__(self, running: Any, eventually: Eventually) -> None:
+        self.running = running
+        BrokerTables(running.store).group_put("billing")
+        for number in range(COUNT):
+            running.send("orders", b"x", key=f"key-{number}")
+        mark = running.attached.files.mark
+        eventually(lambda: mark.current.dispatched == running.store.log_end and self._are_all_there())
+        running.halt()
+        self.now = 1e9
+
+    def _are_all_there(self) -> bool:
+        return all(list(self.running.root.glob(name)) for name in (*FILES, INDEX))
+
+    def path(self, name: str) -> Path:
+        [path] = self.running.root.glob(name)
+        return path
+
+    def rounds(self, count: int = 6) -> None:
+        """What the keeper does within some seconds; its threads have ended after each."""
+        for _ in range(count):
+            self.now += 0.7
+            self.running.keeper.round(self.now)
+            self.running.keeper._marks.step(wait=True)
+
+    def told(self) -> list[tuple[str, str]]:
+        """Events about files since it was asked last: the event and what file."""
+        lines, self.running.events.lines = self.running.events.lines, []
+        return [(event, values["file"]) for event, values in lines if event.startswith("file.")]
+
+
+@pytest.fixture
+def scene(start_keeper: StartKeeper, eventually: Eventually) -> Scene:
+    return Scene(start_keeper(flush_interval_ms=20), eventually)
+
+
+def put_a_copy(path: Path) -> None:
+    copy = path.parent.parent / "copy"
+    shutil.copy2(path, copy)
+    os.replace(copy, path)
+
+
+def put_nothing(path: Path) -> None:
+    path.unlink()
+    path.touch()
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "replaced by a copy": put_a_copy,
+    "replaced by an empty file": put_nothing,
+    "replaced by a link": lambda path: put_a_link(path),
+    "truncated": lambda path: os.truncate(path, 10),
+}
+
+
+def test_what_somebody_else_does_to_a_file_is_undone_and_said_once(scene: Scene) -> None:
+    @every_row(("name", "change"), [(name, change) for name in FILES for change in CHANGES])
+    def each(name: str, change: str) -> None:
+        path = scene.path(name)
+        before = path.read_bytes()
+        scene.told()
+        CHANGES[change](path)
+        scene.rounds()
+        assert scene.told() == [("file.restored", str(path))]
+        assert not path.is_symlink() and path.stat().st_size > 10
+        assert name.startswith(("shmq.", "checkpoint")) or name.endswith(".bak") or path.read_bytes() == before
+        path.with_name("elsewhere").unlink(missing_ok=True)
+
+    each()
+    _assert_whole(scene)
+
+
+def test_directories_beside_the_log_are_filled_again(scene: Scene) -> None:
+    @every_row("name", ["config", "consumequeue", "index"])
+    def each(name: str) -> None:
+        names = {path.relative_to(scene.running.root) for path in scene.path(name).rglob("*")}
+        shutil.rmtree(scene.path(name))
+        scene.rounds()
+        assert (
+            name == "index" or {path.relative_to(scene.running.root) for path in scene.path(name).rglob("*")} == names
+        )
+
+    each()
+    _assert_whole(scene)
+
+
+def test_the_sign_that_a_broker_runs_and_the_lineage_come_back(scene: Scene) -> None:
+    layout = scene.running.attached.files.layout
+    store_epochs(layout, load_epochs(layout))
+    content = layout.epochs.read_bytes()
+    scene.rounds()
+    for path in (layout.abort, layout.epochs):
+        path.unlink()
+    scene.rounds()
+    assert layout.abort.exists() and layout.epochs.read_bytes() == content
+    assert scene.told() == [("file.restored", str(path)) for path in (layout.abort, layout.epochs)]
+
+
+def test_what_the_keeper_writes_and_removes_itself_is_no_alarm(scene: Scene) -> None:
+    for number in range(5):
+        BrokerTables(scene.running.store).topic_put(f"t{number}", read_queues=1, write_queues=1)
+        scene.running.send(f"t{number}", b"x", key="k")
+        scene.rounds(2)
+    BrokerTables(scene.running.store).topic_delete("t0")
+    scene.running.attached.files.config.discard("topics.json")
+    scene.running.keeper._catalog.save_again()
+    scene.rounds()
+    assert scene.told() == []
+
+
+@every_row("name", ["config/topics.json", "checkpoint", "shmq.durable", UNITS])
+def test_a_file_that_may_not_be_read_any_more_is_said_with_the_command(name: str, scene: Scene) -> None:
+    scene.rounds(1)
+    path = scene.path(name)
+    mode = path.stat().st_mode & 0o777
+    path.chmod(0)
+    scene.running.events.lines.clear()
+    scene.rounds(2)
+    [values] = scene.running.events.named("file.access")
+    assert values["do"] == f"chmod {mode:o} {path}"
+    path.chmod(mode)
+
+
+def _assert_whole(scene: Scene) -> None:
+    """The keeper goes on, stops clean, and the next one finds nothing to repair."""
+    running = scene.running
+    assert running.store.read_only != READ_ONLY_FILES_LOST
+    running.send("orders", b"x", key="last")
+    scene.rounds()
+    assert running.stop()
+    again = type(running)(running.options)
+    try:
+        report = again.attached.report
+        assert report is not None and report.clean and not report.damages
+        assert (report.units_repaired, report.tables_restored, report.marks_restored) == (0, 0, 0)
+        assert again.store.queue(again.queue_index("orders"))[1] == COUNT + 1
+        again.halt()
+        while again.keeper.round(1e9):
+            pass
+        reader = IndexReader(IndexFiles(again.attached.files.layout))
+        for key in ("key-0", f"key-{COUNT - 1}", "last"):
+            assert len(reader.find("orders", key, begin_ms=0, end_ms=1 << 60, count=10).positions) == 1
+        reader.close()
+    finally:
+        again.end()

@@ -1,0 +1,286 @@
+"""Log files that somebody else removes, replaces or changes: sends stop, and what is still open comes back."""
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shmq.daemon.keeper import live_log
+from shmq.daemon.keeper.held_files import FileNews
+from shmq.daemon.keeper.live_log import LiveLog
+from shmq.metrics.family import FILES_CHANGED
+from shmq.shm.access import Access
+from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError
+from shmq.shm.counters import LooseCounters
+from shmq.store.commitlog import FILE_BYTES_MIN, CommitLogFiles
+from shmq.store.layout import StoreLayout
+from tests.keeper.conftest import Events
+from tests.tables.rows import every_row
+
+IN_USE, OLDER, SPARE = 2 * FILE_BYTES_MIN, 0, 3 * FILE_BYTES_MIN
+LOG_END = IN_USE + 1000
+REMAINS = 100  # bytes of a file that is truncated
+
+
+class Log:
+    """Four files, the last one spare, and what a live log does with them."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = StoreLayout(root, Access(-1))
+        self.layout.prepare()
+        self.files = CommitLogFiles(self.layout, FILE_BYTES_MIN)
+        for number in range(4):
+            self.files.create_next()
+            if number < 3:
+                with self.files.path(number * FILE_BYTES_MIN).open("r+b") as file:
+                    file.write(b"%d" % number * (FILE_BYTES_MIN if number < 2 else 1000))
+        self.before = self.content()
+        self.calls: list[Any] = []
+        self.events = Events()
+        self.is_busy = False
+        self.store = SimpleNamespace(log_begin=0, log_end=LOG_END, durable_end=LOG_END)
+        keeper_store = SimpleNamespace(set_read_only=self.calls.append, repair=self._repair)
+        self.live = self._made(keeper_store)
+        self.live.round(0.0)
+        assert self.calls == [] and self.events.lines == []
+
+    def _made(self, keeper_store: Any) -> LiveLog:
+        news = FileNews(LooseCounters(), self.events)  # type: ignore[arg-type]
+        return LiveLog(self.store, keeper_store, self.layout, self.files, news)  # type: ignore[arg-type]
+
+    def _repair(self, _seconds: float) -> None:
+        self.calls.append("repair")
+        if self.is_busy:
+            raise CoreError(0, "held")
+
+    def path(self, position: int) -> Path:
+        return self.files.path(position)
+
+    def content(self) -> dict[int, bytes]:
+        return {position: self.path(position).read_bytes() for position in self.files.positions}
+
+    @property
+    def told(self) -> list[str]:
+        return [name for name, _ in self.events.lines]
+
+
+@pytest.fixture
+def new_log(tmp_path: Path) -> Iterator[Callable[[], Log]]:
+    made: list[Log] = []
+
+    def make() -> Log:
+        made.append(Log(tmp_path / str(len(made)) / "store"))
+        return made[-1]
+
+    yield make
+    for log in made:
+        log.live.close()
+
+
+def put_a_copy(path: Path) -> None:
+    copy = path.parent.parent / "copy"
+    shutil.copy(path, copy)
+    os.replace(copy, path)
+
+
+def put_another(path: Path) -> None:
+    path.unlink()
+    path.write_bytes(bytes(FILE_BYTES_MIN))
+
+
+def put_a_link(path: Path) -> None:
+    path.symlink_to(shutil.move(path, path.parent.parent / "elsewhere"))
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "moved away": lambda path: shutil.move(path, path.parent.parent / "elsewhere"),
+    "replaced by a copy": put_a_copy,
+    "replaced by another": put_another,
+    "replaced by a link": put_a_link,
+    "grown": append,
+}
+
+
+@every_row(("change", "position"), [(change, position) for change in CHANGES for position in (IN_USE, OLDER, SPARE)])
+def test_a_log_file_that_is_not_at_its_path_is_saved_there_after_sends_have_stopped(
+    change: str, position: int, new_log: Callable[[], Log]
+) -> None:
+    log = new_log()
+    CHANGES[change](log.path(position))
+    log.live.round(1.0)
+    assert log.calls == [READ_ONLY_FILES_LOST, "repair"] and log.told == ["file.saved"]
+    assert log.content() == log.before and stat.S_ISREG(os.lstat(log.path(position)).st_mode)
+    kept = sorted(log.layout.quarantine.glob("*")) if log.layout.quarantine.exists() else []
+    assert len(kept) == (change not in ("removed", "moved away"))  # what was put there is kept
+    log.live.round(2.0)
+    assert log.told == ["file.saved"]
+
+
+@every_row("change", ["removed", "moved away", "replaced by another"])
+def test_every_file_that_is_lost_at_once_is_saved_one_after_the_other(change: str, new_log: Callable[[], Log]) -> None:
+    log = new_log()
+    for position in log.files.positions:
+        CHANGES[change](log.path(position))
+    log.live.round(1.0)
+    while log.live.save_next(1.0):
+        assert log.path(OLDER).exists()
+    assert log.content() == log.before and log.told == ["file.saved"] * 4
+
+
+def move_away(directory: Path) -> None:
+    os.rename(directory, directory.with_name("moved"))
+
+
+def make_anew(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.mkdir()
+
+
+def swap(directory: Path) -> None:
+    move_away(directory)
+    shutil.copytree(directory.with_name("moved"), directory)
+
+
+@every_row(
+    ("of", "change"),
+    [(of, change) for of in ("commitlog", "store") for change in (shutil.rmtree, move_away, make_anew, swap)],
+)
+def test_a_directory_that_is_not_at_its_path_comes_back_with_the_log(
+    of: str, change: Callable[[Path], None], new_log: Callable[[], Log]
+) -> None:
+    log = new_log()
+    inodes = [log.path(position).stat().st_ino for position in log.files.positions]
+    change(log.layout.commitlog if of == "commitlog" else log.layout.root)
+    log.live.round(1.0)
+    while log.live.save_next(1.0):
+        pass
+    assert log.calls[0] == READ_ONLY_FILES_LOST and not log.live.is_astray
+    assert log.content() == log.before and "file.lost" not in log.told
+    is_the_same = [log.path(position).stat().st_ino for position in log.files.positions] == inodes
+    assert is_the_same == (change in (move_away, swap))  # what still has a name is renamed, not copied
+
+
+def test_a_directory_in_which_another_broker_works_is_left_alone(new_log: Callable[[], Log]) -> None:
+    log = new_log()
+    move_away(log.layout.root)
+    StoreLayout(log.layout.root, Access(-1)).prepare()
+    theirs = os.open(log.layout.root, os.O_RDONLY)
+    fcntl.flock(theirs, fcntl.LOCK_EX)
+    log.live.round(1.0)
+    os.close(theirs)
+    assert log.live.is_astray and log.calls[0] == READ_ONLY_FILES_LOST and log.told == ["file.lost"]
+    assert os.listdir(log.layout.commitlog) == []
+
+
+@every_row(
+    ("position", "fate", "end"), [(IN_USE, "lost", LOG_END), (OLDER, "lost", FILE_BYTES_MIN), (SPARE, "saved", 0)]
+)
+def test_a_truncated_file_has_its_size_again_and_what_is_lost_is_said(
+    position: int, fate: str, end: int, new_log: Callable[[], Log]
+) -> None:
+    log = new_log()
+    os.truncate(log.path(position), REMAINS)
+    log.live.round(1.0)
+    assert log.calls == [READ_ONLY_FILES_LOST, "repair"] and log.told == [f"file.{fate}"]
+    assert log.content()[position] == log.before[position][:REMAINS].ljust(FILE_BYTES_MIN, b"\0")
+    if fate == "lost":
+        assert f"log positions {position + REMAINS} to {end} are lost" in log.events.lines[0][1]["what"]
+
+
+def test_a_file_whose_first_record_was_written_over_stops_sends(new_log: Callable[[], Log]) -> None:
+    log = new_log()
+    with log.path(OLDER).open("r+b") as file:
+        file.write(bytes(8))
+    log.live.round(1.0)
+    assert log.calls == [READ_ONLY_FILES_LOST, "repair"] and log.told == ["file.lost"]
+
+
+def test_files_that_the_keeper_makes_and_removes_are_no_alarm(new_log: Callable[[], Log]) -> None:
+    log = new_log()
+    log.files.create_next()
+    log.live.follow()
+    log.files.remove_first()
+    log.files.remove_last()
+    log.live.follow()
+    log.live.round(1.0)
+    log.live.finish()
+    assert log.calls == [] and log.events.lines == []
+
+
+def test_nothing_is_copied_while_an_append_may_be_under_way(new_log: Callable[[], Log]) -> None:
+    log = new_log()
+    log.is_busy = True
+    log.path(IN_USE).unlink()
+    log.live.round(1.0)
+    assert log.calls[0] == READ_ONLY_FILES_LOST and not log.path(IN_USE).exists()
+    log.is_busy = False
+    log.live.round(3.0)
+    assert log.content() == log.before
+
+
+def test_a_file_that_cannot_be_saved_is_said_to_be_lost_and_tried_again(
+    new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = new_log()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLogFiles, "put", refuse)
+        log.path(IN_USE).unlink()
+        for now in (1.0, 3.0, 5.0):
+            log.live.round(now)
+    [(event, values)] = log.events.lines
+    assert event == "file.lost" and f"log positions {IN_USE} to {LOG_END} are lost" in values["what"]
+    log.live.round(7.0)
+    assert log.content() == log.before and log.told == ["file.lost", "file.saved"]
+
+
+def test_what_another_process_has_open_is_saved_where_the_keeper_holds_too_many_files(
+    new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_log, "_HELD_MAX", 1)
+    log = new_log()
+    reader = os.open(log.path(OLDER), os.O_RDONLY)
+    log.path(OLDER).unlink()
+    log.path(FILE_BYTES_MIN).unlink()
+    log.live.round(1.0)
+    log.live.round(3.0)
+    os.close(reader)
+    assert log.path(OLDER).read_bytes() == log.before[OLDER]
+    assert sorted(log.told) == ["file.lost", "file.saved"]  # nobody has the other one
+
+
+@every_row("of", ["file", "commitlog", "store"])
+def test_what_may_not_be_opened_any_more_is_said_with_the_command_until_it_is_mended(
+    of: str, new_log: Callable[[], Log]
+) -> None:
+    log = new_log()
+    counters = LooseCounters()
+    log.live._news._counters = counters
+    path = {"file": log.path(IN_USE), "commitlog": log.layout.commitlog, "store": log.layout.root}[of]
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(mode & 0o500)
+    log.live.round(1.0)
+    log.live.round(2.0)
+    [(event, values)] = log.events.lines
+    assert (event, values["do"]) == ("file.access", f"chmod {mode:o} {path}") and log.calls == []
+    told = counters.counter(FILES_CHANGED, file=str(path), fate="access", what=values["what"], do=values["do"])
+    assert told.value == 1
+    path.chmod(mode)
+    log.live.round(3.0)
+    assert told.value == 0

@@ -1,0 +1,46 @@
+"""A log file that is removed under a real broker costs no acknowledged message."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from shmq.errors import ReadOnlyStore
+from shmq.shm.core import READ_ONLY_FILES_LOST
+from shmq.shm.place import Place
+from tests.deadline import eventually
+from tests.supervisor.conftest import SMALL
+
+Serve = Callable[..., Any]
+Attach = Callable[[Any], Any]
+
+
+def test_no_acknowledged_message_goes_with_the_log_file_in_use(serve: Serve, attach: Attach, broker_name: str) -> None:
+    served = serve()
+    client = attach(served)
+    acknowledged = sum(client.send(bytes(900)) >= 0 for _ in range(400))  # into the second file
+    end = client.store.log_end
+    (served.store_path / "commitlog" / f"{end - end % SMALL['--file-bytes']:020d}").unlink()
+
+    def is_refused() -> bool:
+        nonlocal acknowledged
+        try:
+            client.send(b"x")
+        except ReadOnlyStore:
+            return True
+        acknowledged += 1
+        return False
+
+    eventually(is_refused)
+    eventually(lambda: client.store.read_only == READ_ONLY_FILES_LOST)  # a flush may have found it first
+    url = Place(broker_name, served.runtime).url
+    health = subprocess.run(
+        [sys.executable, "-P", "-m", "shmq", "health", "--url", url], capture_output=True, text=True
+    )
+    assert health.returncode == 2 and "files of the store were removed or replaced" in health.stdout, health.stdout
+    client.leave()
+    assert served.stop() != 0
+    again = serve()
+    client = attach(again)
+    assert client.sent == acknowledged and client.send(b"x") == acknowledged
+    client.leave()
