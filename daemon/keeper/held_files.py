@@ -181,10 +181,10 @@ class HeldDirectory:
             self._descriptor = -1
 
 
-def put_aside(layout: StoreLayout, path: Path) -> None:
-    """Move what lies at a path of the store to `quarantine/`; nothing there is no fault. Raises OSError."""
+def put_aside(layout: StoreLayout, path: Path) -> Path | None:
+    """Move what lies at a path to `quarantine/`; returns where it is then, None where nothing was. Raises OSError."""
     if not os.path.lexists(path):
-        return
+        return None
     if path == layout.root:
         directory, name = layout.root.parent, f"{path.name}.replaced"
     else:
@@ -193,8 +193,10 @@ def put_aside(layout: StoreLayout, path: Path) -> None:
     number = 1
     while os.path.lexists(directory / f"{name}.{number}"):
         number += 1
-    os.rename(path, directory / f"{name}.{number}")
+    aside = directory / f"{name}.{number}"
+    os.rename(path, aside)
     sync_directory(directory)
+    return aside
 
 
 def is_in_use(directory: Path) -> bool:

@@ -37,6 +37,7 @@ from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
 from shmq.store.atomic import sync_directory
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
+from shmq.store.merging import take_missing
 
 _HELD_MAX = 512  # descriptors, or a quarter of what the process may have; of older files only the name is looked at
 _NEWEST, _IN_TURNS = 32, 32  # files that are looked at each time; of all others so many
@@ -232,10 +233,14 @@ class LiveLog:
         else:
             descriptor = os.open(find_deleted(self._layout).get(position, ""), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            put_aside(self._layout, self._files.path(position))
+            path = self._files.path(position)
+            aside = put_aside(self._layout, path)
             self._files.put(position, descriptor, until=position + self._files.file_bytes)
         finally:
             os.close(descriptor)
+        if aside is not None and aside.is_file() and not aside.is_symlink():
+            # Whoever opened it since, while it was a copy of ours, has stored there.
+            take_missing(str(path), str(aside), base=position, end=self._store.log_end)
 
     # -- directories
 

@@ -17,7 +17,7 @@ from shmq.daemon.keeper.held_files import FileNews
 from shmq.daemon.keeper.live_log import LiveLog
 from shmq.metrics.family import FILES_CHANGED
 from shmq.shm.access import Access
-from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError
+from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, record_encode
 from shmq.shm.counters import LooseCounters
 from shmq.store.commitlog import FILE_BYTES_MIN, CommitLogFiles
 from shmq.store.layout import StoreLayout
@@ -138,6 +138,22 @@ def test_every_file_that_is_lost_at_once_is_saved_one_after_the_other(change: st
     while log.live.save_next(1.0):
         assert log.path(OLDER).exists()
     assert log.content() == log.before and log.told == ["file.saved"] * 4
+
+
+def test_what_was_stored_in_a_copy_that_lay_at_the_path_is_saved_with_the_rest(new_log: Callable[[], Log]) -> None:
+    log = new_log()
+    first = record_encode(body=b"x", topic=b"t", log_position=SPARE, born_ms=1, store_ms=1)
+    second = record_encode(body=b"y", topic=b"t", log_position=SPARE + len(first), born_ms=1, store_ms=1)
+    for record, at in ((first, 0), (second, len(first))):
+        with log.path(SPARE).open("r+b") as file:
+            file.seek(at)
+            file.write(record)
+        if not at:
+            put_a_copy(log.path(SPARE))
+    log.store.log_end = SPARE + len(first + second)
+    log.live.round(1.0)
+    assert log.told == ["file.saved"]
+    assert log.content()[SPARE] == (first + second).ljust(FILE_BYTES_MIN, b"\0")
 
 
 def move_away(directory: Path) -> None:
