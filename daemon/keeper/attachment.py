@@ -16,12 +16,11 @@ read; (2) clients of living segments go on undisturbed when only broker processe
 """
 
 import contextlib
-import os
 import time
 from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.held_files import find_deleted
+from shmq.daemon.keeper.live_log import save_what_changed
 from shmq.daemon.keeper.losses import Losses
 from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
@@ -32,7 +31,6 @@ from shmq.shm.core import (
     READ_ONLY_DISK_FULL,
     READ_ONLY_FENCED,
     READ_ONLY_FEW_REPLICAS,
-    READ_ONLY_FILES_LOST,
     READ_ONLY_FOLLOWER,
     KeeperStore,
     ReplicaStore,
@@ -151,35 +149,6 @@ def _previous(options: Options, log: EventLog) -> Instance | None:
     return instance
 
 
-def _save_deleted(store: Store, files: OpenFiles, log: EventLog) -> None:
-    """Put back log files that lost their names while no keeper ran, from what clients of the segments have open."""
-    commitlog, head = files.commitlog, store.head
-    if (head["store_path"], head["file_bytes"]) != (str(files.layout.root), commitlog.file_bytes) or store.retired:
-        return
-    begin = store.log_begin - store.log_begin % commitlog.file_bytes
-    positions = range(begin, store.allocated_end, commitlog.file_bytes)
-    missing = [position for position in positions if not os.path.lexists(commitlog.path(position))]
-    if not missing:
-        return
-    keeper_store = KeeperStore(store)
-    keeper_store.set_read_only(READ_ONLY_FILES_LOST)
-    with contextlib.suppress(BrokerBusy):
-        keeper_store.repair(_LOCK_SECONDS)
-    found = find_deleted(files.layout)
-    for position in missing:
-        path = str(commitlog.path(position))
-        try:
-            descriptor = os.open(found.get(position, ""), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                commitlog.put(position, descriptor, until=position + commitlog.file_bytes)
-            finally:
-                os.close(descriptor)
-        except OSError:
-            log("file.lost", file=path, what="was removed, and no process has it open")
-        else:
-            log("file.saved", file=path, what="was removed")
-
-
 def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: EventLog) -> Attached | None:
     """Attach to living segments, or say in the log why that cannot be."""
     try:
@@ -187,7 +156,7 @@ def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: Event
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None
-    _save_deleted(store, files, log)
+    save_what_changed(store, files.layout, files.commitlog, log)
     reason = _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)

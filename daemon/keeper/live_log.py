@@ -21,6 +21,7 @@ import os
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 
+from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.held_files import (
     ACCESS,
     LOST,
@@ -34,6 +35,7 @@ from shmq.daemon.keeper.held_files import (
 )
 from shmq.errors import ShmqError
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
+from shmq.shm.counters import LooseCounters
 from shmq.store.atomic import sync_directory
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
@@ -135,6 +137,15 @@ class LiveLog:
                 self._is_quiet = True
             except CoreError:
                 return  # the watchdog deals with a stopped holder
+
+    def save_alone(self, position: int) -> None:
+        """Save one file that nobody has looked at yet; no append may be under way."""
+        self._is_quiet = True
+        self._hold(position)
+        if position in self._held:
+            self._look_at(position)
+        if position in self._waiting:
+            self._save(position)
 
     def close(self) -> None:
         """Let go of everything."""
@@ -289,3 +300,32 @@ class LiveLog:
             os.rename(where, path)
         sync_directory(path.parent)
         return True
+
+
+def save_what_changed(store: Store, layout: StoreLayout, files: CommitLogFiles, log: EventLog) -> None:
+    """Before a keeper attaches to living segments: put right what happened to log files while no keeper ran.
+
+    A file that is gone is copied from a process that has it open. One that was truncated gets its size again: the look
+    behind its end that killed the last keeper would kill the next one. The segments are given up then.
+    """
+    head = store.head
+    if (head["store_path"], head["file_bytes"]) != (str(layout.root), files.file_bytes) or store.retired:
+        return
+    begin = store.log_begin - store.log_begin % files.file_bytes
+    changed = []
+    for position in range(begin, store.allocated_end, files.file_bytes):
+        with contextlib.suppress(OSError):
+            if os.lstat(files.path(position)).st_size >= files.file_bytes:
+                continue
+        changed.append(position)
+    if not changed:
+        return
+    keeper_store = KeeperStore(store)
+    keeper_store.set_read_only(READ_ONLY_FILES_LOST)
+    with contextlib.suppress(CoreError):
+        keeper_store.repair(_LOCK_SECONDS)
+    news = FileNews(LooseCounters(), log)
+    live = LiveLog(store, keeper_store, layout, files, news)
+    for position in changed:
+        live.save_alone(position)
+    live.close()

@@ -127,6 +127,21 @@ def test_a_log_file_that_went_while_no_keeper_ran_is_saved_from_a_client_that_ha
     client.close()
 
 
+def test_a_log_file_that_was_truncated_while_no_keeper_ran_is_stepped_over_where_it_is_lost(
+    start_keeper: StartKeeper,
+) -> None:
+    first = start_keeper()
+    first.send("orders", b"kept")
+    end = first.store.log_end
+    first.send("orders", b"lost")
+    first.abandon()
+    os.truncate(first.root / "commitlog" / ("0" * 20), end)
+    second = start_keeper()
+    [lost] = second.events.named("file.lost")
+    assert f"log positions {end} to" in lost["what"] and second.attached.report is not None
+    assert second.store.message_at(0).body == b"kept" and second.store.read_only == 0
+
+
 def test_segments_that_cannot_be_opened_are_not_replaced_while_somebody_may_append(
     start_keeper: StartKeeper, client: Callable[[Any], subprocess.Popen[str]]
 ) -> None:
