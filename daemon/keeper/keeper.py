@@ -11,6 +11,7 @@ Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker
 (2) a keeper whose supervisor died leaves everything as it is: clients go on, the next keeper attaches again.
 """
 
+import contextlib
 import threading
 import time
 
@@ -206,7 +207,7 @@ class Keeper:
             self._keeper_store.repair(_BUSY_SECONDS)  # an append under way ends before the last flush
         except CoreError:
             self._log("lock.busy", reason="an append was not finished when the broker stopped")
-        self._live_log.finish()
+        saved_end = self._live_log.finish()
         self._scrubber.close()
         if self._live_log.is_astray:
             self._flusher.stop(_ORPHAN_SECONDS)
@@ -217,6 +218,8 @@ class Keeper:
         saved = self._flusher.stop(_FLUSH_STOP_SECONDS) and self._flusher.flush()
         self._mark_writer.stop()
         saved &= self._marks.finish()
+        with contextlib.suppress(OSError):  # offsets of messages that were lost are not given again
+            self._attached.files.mark.advance(durable_end=saved_end)
         saved &= self._index.finish()
         saved &= self._catalog.save_tables()
         saved &= self._catalog.save_offsets()

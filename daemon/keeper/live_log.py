@@ -111,20 +111,28 @@ class LiveLog:
             return False
         return bool(self._waiting)
 
-    def finish(self) -> None:
-        """Look at everything, and save what can be saved, before the broker stops."""
+    def finish(self) -> int:
+        """Look at everything, and save what can be saved, before the broker stops.
+
+        Returns:
+            Up to where the log is on disk by that, though nothing is flushed any more; 0 where nobody can say.
+        """
         self._look_at_directories()
         if self._is_astray:
-            return
+            return 0
         self.follow()
         for position in list(self._held):
             self._look_at(position)
+        was_quiet = self._is_quiet
         self._is_quiet |= self._is_stopped  # the keeper has taken the lock, or said that it cannot
         for position in list(self._waiting):
             self._save(position)
+        end = self._store.log_end
         if self._is_stopped:
             with contextlib.suppress(OSError):  # of a file that is lost it was said
-                self._files.sync(max(self._store.durable_end, self._store.log_begin), self._store.log_end)
+                self._files.sync(max(self._store.durable_end, self._store.log_begin), end)
+                return end if was_quiet and not self._waiting and not self._unheld else 0
+        return 0
 
     def stop_sends(self) -> None:
         """Take no message until the next start."""

@@ -131,6 +131,21 @@ def test_nothing_is_written_into_a_store_that_another_broker_has_put_in_place_of
     assert sorted(running.root.rglob("*")) == before and "ours" in lost["do"]
 
 
+def test_offsets_of_messages_that_were_truncated_away_are_not_given_again(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    running.send("orders", b"kept")
+    end = running.store.log_end
+    running.send("orders", b"lost")
+    os.truncate(running.root / "commitlog" / ("0" * 20), end)
+    eventually(lambda: running.events.named("file.lost"))
+    assert not running.stop()
+    again = start_keeper()
+    assert again.store.message_at(0).body == b"kept"
+    assert again.send("orders", b"new").offset == 2
+
+
 def test_a_clean_stop_retires_saves_and_says_so(start_keeper: StartKeeper) -> None:
     running = start_keeper(flush_interval_ms=60_000)
     for number in range(50):
