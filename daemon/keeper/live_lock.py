@@ -6,15 +6,19 @@ makes another one of that name can lock it. Brokers of ours are kept out by the 
     the file is gone or another      made again and locked, by the keeper; said
     another process holds the lock   two brokers may be at work on one store: sends stop
 
-Rule: the file is opened once for each file that lies there: closing any descriptor of it drops this process' lock.
+Rules: (1) the file is opened once for each file that lies there: closing any descriptor of it drops this process' lock;
+(2) a keeper whose supervisor died locks nothing, or the next supervisor would not wait for it: it does not come to a
+round any more.
 """
 
+import contextlib
+import fcntl
 import os
 from collections.abc import Callable
 
 from shmq.daemon.keeper.held_files import LOST, RESTORED, FileNews, put_aside
 from shmq.store.layout import StoreLayout
-from shmq.store.lock import lock_file, lock_owner
+from shmq.store.lock import lock_owner
 
 
 class LiveLock:
@@ -29,13 +33,13 @@ class LiveLock:
         self._news = news
         self._stop_sends = stop_sends
         self._descriptor = -1
-        self._identity: tuple[int, int] | None = None
-        self._open()
+        self._identity: tuple[int, int] | None = None  # None before the first look
 
     def round(self) -> None:
         """Look at the file."""
+        is_first = self._identity is None
         fault = self._fault()
-        if fault and self._open():
+        if fault and self._open() and not is_first:
             self._news.tell(self._layout.lock, RESTORED, fault)
 
     def close(self) -> None:
@@ -64,21 +68,28 @@ class LiveLock:
         except OSError as error:
             self._news.tell(path, LOST, f"cannot be opened: {error.strerror}", "shmq doctor")
             return False
-        owner = lock_owner(descriptor)
-        if owner == os.getppid():  # the supervisor
-            is_ours = True
-        elif owner:
-            is_ours = False
-        else:
-            is_ours = lock_file(descriptor, self._layout.root)
         self._descriptor = descriptor
-        if not is_ours:
-            self._stop_sends()
-            named = f"pid {owner}" if owner > 0 else "a process of another PID namespace"
-            do = "stop one of the two brokers; then: shmq stop; shmq store verify; shmq serve"
-            self._news.tell(path, LOST, f"was replaced, and {named} has locked the new one", do)
+        owner = lock_owner(descriptor)
+        if owner not in (0, os.getppid()):
+            self._stop(owner)
             return False
+        if not owner:
+            self._take(descriptor)
         self._news.withdraw(path, LOST)
         status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         return True
+
+    def _take(self, descriptor: int) -> None:
+        """Lock a file that nobody else holds; the supervisor's own, through what we inherited, is no hindrance."""
+        for lock in (fcntl.flock, lambda of, how: fcntl.lockf(of, how, 1, 0)):
+            with contextlib.suppress(OSError):
+                lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _stop(self, owner: int) -> None:
+        if owner > 0 and not os.path.exists(f"/proc/{owner}"):
+            return  # the supervisor has ended since, and we are about to
+        self._stop_sends()
+        named = f"pid {owner}" if owner > 0 else "a process of another PID namespace"
+        do = "stop one of the two brokers; then: shmq stop; shmq store verify; shmq serve"
+        self._news.tell(self._layout.lock, LOST, f"was replaced, and {named} has locked the new one", do)

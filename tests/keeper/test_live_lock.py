@@ -1,5 +1,7 @@
 """The lock file of a running broker: made again and locked where it is gone; sends stop where another holds it."""
 
+import fcntl
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,10 +19,16 @@ from tests.keeper.test_live_log import put_a_link
 from tests.store.test_lock import STOCK_BROKER
 from tests.tables.rows import every_row
 
+
+def make_anew(path: Path) -> None:
+    path.unlink()
+    path.touch()
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
     "removed": Path.unlink,
     "moved": lambda path: path.rename(path.with_name("moved")),
-    "made anew": lambda path: (path.unlink(), path.touch()),
+    "made anew": make_anew,
     "a link": put_a_link,
 }
 
@@ -68,9 +76,21 @@ def test_the_file_that_lies_there_is_locked_whatever_was_done_to_it(layout: Stor
     lock.close()
 
 
+def test_a_lock_that_this_broker_holds_by_inheritance_is_no_other_brokers(layout: StoreLayout) -> None:
+    events, stopped = Events(), list[bool]()
+    inherited = os.open(layout.lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(inherited, fcntl.LOCK_EX)  # of a supervisor that has ended
+    lock = LiveLock(layout, FileNews(LooseCounters(), events), stop_sends=lambda: stopped.append(True))  # type: ignore[arg-type]
+    lock.round()
+    assert not stopped and events.lines == []
+    lock.close()
+    os.close(inherited)
+
+
 def test_another_broker_that_holds_a_new_file_of_that_name_stops_sends(layout: StoreLayout) -> None:
     events, stopped = Events(), list[bool]()
     lock = LiveLock(layout, FileNews(LooseCounters(), events), stop_sends=lambda: stopped.append(True))  # type: ignore[arg-type]
+    lock.round()
     layout.lock.unlink()
     stock = stock_broker(layout)
     assert stock.stdout and stock.stdout.readline() == "locked\n"
