@@ -208,7 +208,7 @@ class Keeper:
         except CoreError:
             self._log("lock.busy", reason="an append was not finished when the broker stopped")
         saved_end = self._live_log.finish()
-        self._scrubber.close()
+        self._scrubber.close(keeps_place=not self._live_log.is_astray)
         if self._live_log.is_astray:
             self._flusher.stop(_ORPHAN_SECONDS)
             self._mark_writer.stop()

@@ -122,11 +122,11 @@ class Scrubber:
             self._save()
         return self._is_asked
 
-    def close(self) -> None:
-        """End the thread and keep the place."""
+    def close(self, *, keeps_place: bool = True) -> None:
+        """End the thread, and write down the place unless nothing may be written."""
         self._to_read.put(None)
         self._thread.join()
-        if self._steps is not None:
+        if self._steps is not None and keeps_place:
             self._save()
 
     def _begin_if_due(self, wall_seconds: float) -> None:
