@@ -122,7 +122,7 @@ class Broker(Dispatch):
         ]
         for part in [*silent, *self._parts]:
             self._handlers |= part.handlers()
-        self._handlers |= saved_changes(self._handlers, tables.check_savable)
+        self._handlers |= saved_changes(self._handlers, tables)
         if self._is_slave:
             self._serve_as_slave()
         end_transaction_counted(self._handlers, self._figures)

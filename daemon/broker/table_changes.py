@@ -8,10 +8,11 @@ Sends need no rule here. The log of a slave takes none, whoever asks, and its re
 producers know: 14, service not available.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NoReturn
 
 from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.tables import StoreState
 from shmq.errors import RemoteError
 from shmq.protocol.codes import Request, Response
 
@@ -35,14 +36,14 @@ def _refuse(_call: Call) -> NoReturn:
     raise RemoteError(Response.SYSTEM_ERROR, _WHY)
 
 
-def saved_changes(handlers: Mapping[int, Handler], check_savable: Callable[[], None]) -> Mapping[int, Handler]:
+def saved_changes(handlers: Mapping[int, Handler], state: StoreState) -> Mapping[int, Handler]:
     """Return the handlers of these requests, each preceded by the check."""
-    return {int(code): _after(check_savable, handlers[code]) for code in _CHANGES}
+    return {int(code): _after_check(state, handlers[code]) for code in _CHANGES}
 
 
-def _after(check: Callable[[], None], handler: Handler) -> Handler:
+def _after_check(state: StoreState, handler: Handler) -> Handler:
     def handle(call: Call) -> Answer | None:
-        check()
+        state.check_savable()
         return handler(call)
 
     return handle

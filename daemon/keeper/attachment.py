@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.live_log import save_what_changed
+from shmq.daemon.keeper.live.log import save_what_changed
 from shmq.daemon.keeper.losses import Losses
 from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels

@@ -1,7 +1,7 @@
 """The store keeper: what happens when, and in which order it stops.
 
 It has no rule of its own, its parts have them: space and retention (files), dead queues, units, index, marks, scrubber,
-catalog (tables), flusher, watchdog, and what watches the files (live_log.py, live_files.py, live_lock.py).
+catalog (tables), flusher, watchdog, and what watches the files (live/).
 
     round   every 5 to 200 ms: spare file · pages · dead queues · units · frames · damages · index · marks · scrub ·
             tables; four times a second before that: log files · lock file · other files · append lock
@@ -21,14 +21,14 @@ from shmq.daemon.keeper.catalog import Catalog
 from shmq.daemon.keeper.damages import DamageKeeper
 from shmq.daemon.keeper.dead_queues import DeadQueues
 from shmq.daemon.keeper.figures import KeeperFigures
-from shmq.daemon.keeper.file_system import FileSystemWatch
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
-from shmq.daemon.keeper.held_files import FileNews
 from shmq.daemon.keeper.index import IndexKeeper
-from shmq.daemon.keeper.live_files import LiveFiles
-from shmq.daemon.keeper.live_lock import LiveLock
-from shmq.daemon.keeper.live_log import LiveLog
+from shmq.daemon.keeper.live.file_system import FileSystemWatch
+from shmq.daemon.keeper.live.files import LiveFiles
+from shmq.daemon.keeper.live.held_files import FileNews
+from shmq.daemon.keeper.live.lock import LiveLock
+from shmq.daemon.keeper.live.log import LiveLog
 from shmq.daemon.keeper.marks import MarkKeeper, MarkWriter
 from shmq.daemon.keeper.retention import Retention
 from shmq.daemon.keeper.scrubber import Scrubber

@@ -92,7 +92,7 @@ class Retention:
             wall_seconds: seconds since the epoch, as file times are.
             has_room: whether the next log file could be made.
         """
-        with contextlib.suppress(FileNotFoundError):  # somebody else removed a file; live_log.py deals with that
+        with contextlib.suppress(FileNotFoundError):  # somebody else removed a file; live/log.py deals with that
             if now >= self._disk_at:
                 self._disk_at = now + _DISK_SECONDS
                 self.watch_disk()

@@ -72,6 +72,7 @@ def _give(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
         _given[path] = _look(path)
 
+
 _CURES = {
     errno.ENOSPC: "free disk space",
     errno.EDQUOT: "free disk space, or raise the quota",

@@ -8,7 +8,7 @@
 Rules: (1) a store is ours only with all of them; (2) a new supervisor therefore waits for the keeper of a killed one;
 (3) the file is opened once per process, because closing any descriptor of it would drop the fcntl lock;
 (4) we never remove the file, or two brokers could lock two files of that name; where somebody else does, the keeper
-makes it again (`daemon/keeper/live_lock.py`);
+makes it again (`daemon/keeper/live/lock.py`);
 (5) a file system that cannot lock directories (NFS) is no reason not to start: `unlocked` says so.
 """
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MOUNTS = "/proc/self/mountinfo"
 _READ_ONLY_OPTIONS = frozenset({"ro", "emergency_ro", "shutdown"})
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(NamedTuple):
     """One mounted file system."""
 
     path: str

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.keeper.live_files import LiveFiles
+from shmq.daemon.keeper.live.files import LiveFiles
 from shmq.store.layout import file_name
 from shmq.store.scrub_state import ScrubState, asked_pass, read_scrub_state
 
@@ -41,7 +41,7 @@ def changed(path: Any, at: int, data: bytes) -> None:
 
 @pytest.fixture
 def only_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a write of ours changes in place is seen by `live_files.py` at once; what a disk changes is not."""
+    """What a write of ours changes in place is seen by `live/files.py` at once; what a disk changes is not."""
     monkeypatch.setattr(LiveFiles, "round", lambda _: None)
 
 

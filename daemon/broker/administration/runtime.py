@@ -20,8 +20,10 @@ from shmq.protocol.admin_body import KeyValueTable
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import PROTOCOL_VERSION, PROTOCOL_VERSION_NAME, Request, Response
 
-_SPANS = ("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s")
-_SPANS += ("1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~")
+_SPANS = (
+    *("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms"),
+    *("500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~"),
+)
 _NOTHING_WAITS = {
     **{
         f"{pool}ThreadPoolQueue{what}": "0"

@@ -110,7 +110,7 @@ class Pulls(Part):
         self._groups = groups
         self._settings = settings
         self.lives = Lives()
-        self._table_version = tables.version
+        self._table_version = -1
         self.waits = PullWaits(
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
@@ -393,7 +393,7 @@ class Pulls(Part):
         for queue in self.waits.queues:
             for held in self.waits.of(queue):
                 topic = self._tables.topic(held.header.topic)
-                if topic is None or topic.queues[held.header.queue_id] != queue:
+                if topic is None or queue not in topic.queues:
                     yield held
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.held_files import LOST, RESTORED, FileNews
+from shmq.daemon.keeper.live.held_files import LOST, RESTORED, FileNews
 from shmq.shm.access import access_rights
 from shmq.shm.counters import BRIDGE, KEEPER, create_counters, open_counter_writer, remove_counters
 from shmq.shm.instance import Instance

@@ -22,7 +22,7 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.held_files import (
+from shmq.daemon.keeper.live.held_files import (
     ACCESS,
     LOST,
     SAVED,

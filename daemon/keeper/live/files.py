@@ -21,7 +21,8 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shmq.daemon.keeper.held_files import (
+from shmq.daemon.keeper.index import IndexKeeper
+from shmq.daemon.keeper.live.held_files import (
     ACCESS,
     LOST,
     RESTORED,
@@ -31,7 +32,6 @@ from shmq.daemon.keeper.held_files import (
     access_of,
     put_aside,
 )
-from shmq.daemon.keeper.index import IndexKeeper
 from shmq.daemon.keeper.marks import MarkKeeper
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import ShmqError

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from shmq.daemon.keeper.held_files import FileNews
-from shmq.daemon.keeper.live_lock import LiveLock
+from shmq.daemon.keeper.live.held_files import FileNews
+from shmq.daemon.keeper.live.lock import LiveLock
 from shmq.shm.access import Access
 from shmq.shm.counters import LooseCounters
 from shmq.store.layout import StoreLayout
 from tests.keeper.conftest import Events
-from tests.keeper.test_live_log import put_a_link
+from tests.keeper.live.test_log import put_a_link
 from tests.store.test_lock import STOCK_BROKER
 from tests.tables.rows import every_row
 

@@ -11,7 +11,7 @@ import pytest
 from shmq.shm.core import READ_ONLY_FILES_LOST, BrokerTables
 from shmq.store.index.files import IndexFiles, IndexReader
 from shmq.store.lineage.epochs import load_epochs, store_epochs
-from tests.keeper.test_live_log import put_a_link
+from tests.keeper.live.test_log import put_a_link
 from tests.tables.rows import every_row
 
 StartKeeper = Callable[..., Any]
@@ -105,9 +105,8 @@ def test_directories_beside_the_log_are_filled_again(scene: Scene) -> None:
         names = {path.relative_to(scene.running.root) for path in scene.path(name).rglob("*")}
         shutil.rmtree(scene.path(name))
         scene.rounds()
-        assert (
-            name == "index" or {path.relative_to(scene.running.root) for path in scene.path(name).rglob("*")} == names
-        )
+        found = {path.relative_to(scene.running.root) for path in scene.path(name).rglob("*")}
+        assert name == "index" or names <= found  # offsets may be saved for the first time meanwhile
 
     each()
     _assert_whole(scene)

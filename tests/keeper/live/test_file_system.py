@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.keeper.file_system import FileSystemWatch
+from shmq.daemon.keeper.live.file_system import FileSystemWatch
 from shmq.shm.core import READ_ONLY_FLUSH_FAILED, CoreError, KeeperStore
 from shmq.store.mounts import Mount
 from tests.keeper.conftest import Events

@@ -16,7 +16,7 @@ import fcntl
 import os
 from collections.abc import Callable
 
-from shmq.daemon.keeper.held_files import LOST, RESTORED, FileNews, put_aside
+from shmq.daemon.keeper.live.held_files import LOST, RESTORED, FileNews, put_aside
 from shmq.store.layout import StoreLayout
 from shmq.store.lock import lock_owner
 
