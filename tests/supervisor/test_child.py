@@ -20,7 +20,7 @@ def test_an_interpreter_that_cannot_be_executed_is_named_and_nothing_stays_open(
     ends = os.pipe()
     before = os.listdir("/proc/self/fd")
     with pytest.raises(UsageError, match=f"interpreter {interpreter} cannot be executed for the keeper: Permission"):
-        Child("keeper", Options(), alive_descriptor=ends[0], lock_descriptor=ends[1])
+        Child("keeper", Options(), alive_descriptor=ends[0], lock_descriptors=(ends[1],))
     assert os.listdir("/proc/self/fd") == before
     for end in ends:
         os.close(end)

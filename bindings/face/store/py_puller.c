@@ -4,8 +4,9 @@
  *
  * A plan is what the broker's own path found that requests of one key (core/wire/pull_frame.h) get. It holds as long as
  * nothing it rests upon has changed: the topics, groups and settings in the tables, by their version, and what the process
- * itself knows, by an epoch that the caller counts; its high half says whose plan it is. Pulls that find messages are served here; held ones, those that find
- * nothing, damage, a lock that would have to be waited for and all else are left to that path, and nothing has happened.
+ * itself knows, by an epoch that the caller counts; its high half says whose plan it is. Pulls that find messages are
+ * served here; held ones, those that find nothing, damage, a lock that would have to be waited for and all else are left to
+ * that path, and nothing has happened.
  */
 #include <string.h>
 
