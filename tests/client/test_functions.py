@@ -154,10 +154,13 @@ def test_a_reply_that_is_not_finished_is_none(broker: Broker, eventually: Eventu
 
         mq.start()
         with ThreadPoolExecutor(1) as threads:
-            reply = threads.submit(mq.request, "questions", b"?", timeout=60)
-            eventually(lambda: broker.advance(5) or len(attempts) > 1 or reply.done())
-            mq.close()  # ends the wait for a reply that the clock has made too late
-        assert attempts[0] == 1
+            # A question that is over when it comes again is not asked: the clock moves fast.
+            threads.submit(mq.request, "questions", b"?", timeout=86_400)
+            try:
+                eventually(lambda: broker.advance(5) or len(attempts) > 1)
+            finally:
+                mq.close()
+        assert attempts[:2] == [1, 2]
 
 
 def test_what_was_not_run_is_closed() -> None:
