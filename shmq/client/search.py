@@ -199,7 +199,7 @@ class Search:
     def _latest(self, topic: str) -> Iterator[Message]:
         """Return what was stored lately, which the index may not have yet."""
         since = Position(Kind.TIME_MS, round(time.time() * 1000) - INDEX_LAG_MS)
-        queues = self._queues.read_queues(topic)
+        queues = self._queues.read_queues(topic, must_exist=True)
         reader = self._pull_reader((), None)
         try:
             for queue in queues:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class Poppers:
         """Return every queue of a topic; its readers look for its brokers again."""
         for reader in self.of(spec):
             reader.look_for_brokers()
-        return self._queues.read_queues(spec.topic) if self._wire.brokers(spec.topic) else []
+        return self._slots(spec.topic)
 
     def settle(self) -> None:
         """Let the brokers confirm what was acknowledged; waits for them a second a reader at most."""
@@ -97,14 +98,19 @@ class Poppers:
         queues, topic, group = self._queues, spec.topic, spec.group
         if spec.start == BEGIN or group is None or not self._wire.brokers(topic) or queues.committed(group, topic):
             return
-        places = {slot.queue_id: queues.place_in(topic, slot, spec.start) for slot in queues.read_queues(topic)}
+        places = {slot.queue_id: queues.place_in(topic, slot, spec.start) for slot in self._slots(topic)}
         queues.commit(group, topic, places)
+
+    def _slots(self, topic: str) -> list[QueueSlot]:
+        """Return the queues of a topic; [] where there is none, as a look does not make one."""
+        if self._wire.brokers(topic):
+            with contextlib.suppress(TopicNotFound):  # it went meanwhile
+                return self._queues.read_queues(topic, must_exist=True)
+        return []
 
     def _brokers(self, topic: str) -> Mapping[str, int]:
         """Return {name of a broker with readable queues of a topic: the id users know its queue 0 by}."""
-        if not self._wire.brokers(topic):
-            return {}
-        ids = [slot.queue_id for slot in self._queues.read_queues(topic)]
+        ids = [slot.queue_id for slot in self._slots(topic)]
         named = [(self._queues.message_queue(topic, queue_id), queue_id) for queue_id in ids]
         return {queue.brokerName: queue_id - queue.queueId for queue, queue_id in named}
 
@@ -113,10 +119,10 @@ class Poppers:
         assert spec.group is not None
         queues, count = self._queues, 0
         for topic in (spec.topic, retry_topic_of(spec.group, spec.topic)):
-            if not self._wire.brokers(topic):
+            if not (slots := self._slots(topic)):
                 continue
             committed = queues.committed(spec.group, topic)
-            for slot in queues.read_queues(topic):
+            for slot in slots:
                 begin, end = queues.bounds(topic, slot)
                 count += Backlog(committed.get(slot.queue_id, -1), begin, end).waiting
         return count

@@ -181,9 +181,13 @@ class ShmGroups:
 
     # -- who reads what
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        """Return the queues a consumer is to read, and all of them."""
+        """Return the queues a consumer is to read, and all of them; a topic that is gone is not made again.
+
+        Raises:
+            TopicNotFound: it was deleted since the consumer began.
+        """
         if spec.model != "clustering" or spec.group is None or spec.invisible is not None:
-            slots = self._queues.read_queues(spec.topic)
+            slots = self._queues.read_queues(spec.topic, must_exist=True)
             return slots, slots
         control = self._wire.control
         slots = sorted(QueueSlot(*entry) for entry in control.offset_slots(spec.group, spec.topic))

@@ -3,6 +3,7 @@
 The new one gets more messages than the former one had, so offsets that readers have of that lie in the middle of it.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.client.consumers.consumer import Consumer
+from shmq.errors import ConnectError, TopicNotFound
 from shmq.testing import Broker
 from tests.conformance.conftest import Named
 from tests.deadline import attempts
@@ -23,7 +26,16 @@ class Reader:
 
     def __init__(self, way: str, consumer: Any) -> None:
         self.way = way
+        self._consumer = consumer
         self._take = consumer.poll if way.startswith("pull") else consumer.receive
+
+    def look(self) -> None:
+        """Do what a member does that is told of changes, and that waits."""
+        with contextlib.suppress(TopicNotFound, ConnectError):
+            if isinstance(self._consumer, Consumer):
+                self._consumer._rebalance()
+        with contextlib.suppress(TopicNotFound, ConnectError):
+            self._take(1, 0.01)
 
     def read(self, bodies: list[bytes]) -> list[shmq.Message]:
         """Receive until these have come."""
@@ -77,6 +89,19 @@ def test_a_broadcasting_member_of_this_host_that_was_away_reads_all_of_the_new_t
         mq.send_batch(topic, NEW)
         with member() as consumer:
             assert [message.body for message in Reader("away", consumer).read(NEW)] == NEW
+
+
+def test_readers_of_a_topic_that_was_deleted_do_not_make_it_again(
+    mq: shmq.Connection, named: Named, readers: dict[str, Reader]
+) -> None:
+    topic = named("orders")
+    mq.send(topic, b"old")
+    for reader in readers.values():
+        reader.read([b"old"])
+    mq.admin.delete_topic(topic)
+    for reader in readers.values():
+        reader.look()
+        assert topic not in mq.admin.topics, reader.way
 
 
 def test_every_reader_gets_all_of_the_new_topic_and_settles_none_of_it_with_the_old(
