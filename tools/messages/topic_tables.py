@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -66,6 +67,17 @@ class TopicTable(Dataset):  # type: ignore[misc]
             raise
 
 
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Let Ctrl-C be one, by whichever of its errors DuckDB says that it came."""
+    try:
+        yield
+    except (RuntimeError, duckdb.InterruptException) as error:
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from error
+        raise
+
+
 class TopicTables:
     """A DuckDB in memory whose tables are the topics of a broker."""
 
@@ -93,7 +105,8 @@ class TopicTables:
         for topic in sorted(wanted & set(self._topics)):
             self._add(topic)
         try:
-            cursor = self._database.execute(query)
+            with _heeding_interrupts():
+                cursor = self._database.execute(query)
         except duckdb.Error as error:
             raise self._explained(error, wanted) from error
         columns = [(str(name), str(kind)) for name, kind, *_ in cursor.description or ()]
@@ -101,7 +114,11 @@ class TopicTables:
 
     def _rows(self, cursor: Any, rows_max: int) -> Iterator[list[tuple[Any, ...]]]:
         try:
-            while rows := cursor.fetchmany(rows_max):
+            while True:
+                with _heeding_interrupts():
+                    rows = cursor.fetchmany(rows_max)
+                if not rows:
+                    return
                 yield rows
         except duckdb.Error as error:
             raise self._explained(error, set()) from error

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from shmq.testing import Broker, SharedBroker
+from shmq.tools.messages import topic_tables
 from tests.tools.shell import Inside, Shell, interrupt, until
 
 DUCKDB = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install -e '.[sql]'")
@@ -149,6 +151,12 @@ def test_a_damaged_message_ends_with_65_and_its_place() -> None:
             file.write(b"D")
         document = Shell(broker.url).fails(65, "query", "select sum(octet_length(body)) from orders")
     assert "queue 0, offset 1" in document["error"] and document["type"] == "CorruptionError"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Query interrupted"), duckdb.InterruptException("Interrupted!")])
+def test_ctrl_c_is_one_however_duckdb_says_it(error: Exception) -> None:
+    with pytest.raises(KeyboardInterrupt), topic_tables._heeding_interrupts():
+        raise error
 
 
 def test_ctrl_c_ends_with_130(shmq_shared_broker: SharedBroker) -> None:
