@@ -15,8 +15,8 @@ from shmq.version import __version__
 
 TYPE_CHECKING = False  # type checkers know the name; importing it from typing is most of what this import cost
 if TYPE_CHECKING:
-    from shmq.client.administration.admin import Admin, Check, DeadLetter, Health, QueueInfo, TopicInfo
-    from shmq.client.administration.group import Group, GroupLag, QueueLag, ResetStep
+    from shmq.client.administration.admin import Admin, Check, DeadLetter, Health
+    from shmq.client.administration.group import Group, GroupLag, ResetStep
     from shmq.client.connection import Connection, connect
     from shmq.client.consumers.consumer import Subscription
     from shmq.client.consumers.pull import PullConsumer
@@ -66,13 +66,15 @@ if TYPE_CHECKING:
         VersionMismatch,
         WrongKind,
     )
+    from shmq.figures.model import QueueInfo, QueueLag, TopicInfo
     from shmq.shm.core import Message, Receipt, Slot
 
 _HOMES = {
-    "shmq.client.administration.admin": ("Admin", "Check", "DeadLetter", "Health", "QueueInfo", "TopicInfo"),
+    "shmq.client.administration.admin": ("Admin", "Check", "DeadLetter", "Health"),
     "shmq.client.connection": ("Connection", "connect"),
-    "shmq.client.administration.group": ("Group", "GroupLag", "QueueLag", "ResetStep"),
+    "shmq.client.administration.group": ("Group", "GroupLag", "ResetStep"),
     "shmq.client.redelivery.redelivery": ("Action",),
+    "shmq.figures.model": ("QueueInfo", "QueueLag", "TopicInfo"),
     "shmq.client.producers.producer": ("Producer",),
     "shmq.client.consumers.pull": ("PullConsumer",),
     "shmq.client.consumers.simple": ("SimpleConsumer",),

@@ -37,9 +37,8 @@ from shmq.errors import ShmqError
 from shmq.message import is_broker_topic
 from shmq.protocol import transaction
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
-from shmq.shm.core import Message, Store, StoreFigures
+from shmq.shm.core import TOPIC_LIVE, Message, Store, StoreFigures
 from shmq.shm.unit import units_of
-from shmq.store.tables import TOPIC_LIVE
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP, TIMER_GROUP, TIMER_TOPIC, code_time, due_ms
 
 _UNITS_PER_READ = 4096

@@ -18,13 +18,13 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.losses import Losses
 from shmq.delay_levels import DelayLevels
-from shmq.shm.core import UNIT_BYTES, CoreError, KeeperStore, Store
+from shmq.shm.core import TOPIC_LIVE, UNIT_BYTES, CoreError, KeeperStore, Store
 from shmq.shm.unit import is_pre_blank
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue, UnitRange
 from shmq.store.damage import Damage
 from shmq.store.dispatch import Dispatch
-from shmq.store.tables import NO_TOPIC, TOPIC_LIVE
+from shmq.store.tables import NO_TOPIC
 from shmq.store.unit_repair import UnitFault, UnitRepair
 
 _QUEUES_PER_ROUND = 4096

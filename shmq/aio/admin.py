@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from shmq.aio.offload import Twin, awaited, offload, read_through
 from shmq.client.administration.admin import Admin as SyncAdmin
 from shmq.client.administration.admin import DeadLetter as SyncDeadLetter
-from shmq.client.administration.admin import TopicInfo
 from shmq.client.administration.group import Group as SyncGroup
-from shmq.client.administration.group import GroupLag, QueueLag
+from shmq.client.administration.group import GroupLag
 from shmq.errors import UsageError
+from shmq.figures.model import QueueLag, TopicInfo
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message as SyncMessage

@@ -160,6 +160,7 @@ __all__ = [
     "RETRY_QUEUE_BASE",
     "STAMP_AGE_MS",
     "TOPIC_BYTES_MAX",
+    "TOPIC_LIVE",
     "UNIT_BYTES",
     "UNIT_DELAY_BASE",
     "Assignment",
@@ -239,6 +240,7 @@ READ_ONLY_FENCED = 8
 READ_ONLY_FILES_LOST = 9
 # enum shmq_ack_rule: what a message has to be before it is acknowledged or visible.
 ACK_END, ACK_DURABLE, ACK_CONFIRMED = 0, 1, 2
+TOPIC_LIVE = 1  # enum shmq_topic_state
 
 
 def disk_full_word(used_percent: int, limit_percent: int) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP
-from shmq.shm.core import BrokerTables, KeeperStore, Store, StoreFigures
+from shmq.shm.core import TOPIC_LIVE, BrokerTables, KeeperStore, Store, StoreFigures
 from shmq.store.config import FLUSH_MOST, OWN_GROUPS, Log
 from shmq.store.consumequeue import Queue
 from shmq.store.group_settings import encode_settings, stored_settings
@@ -22,7 +22,6 @@ from shmq.store.rebuild import QueueBounds
 from shmq.store.table_entries import DELAY_KEY, MARK_KEYS, TIMER_KEYS, LossTable, OffsetTable, Tables, TopicRecord
 from shmq.timing import TIMER_AT_GROUP, TIMER_COPIES_GROUP, TIMER_DUE_GROUP
 
-TOPIC_LIVE = 1  # enum shmq_topic_state
 NO_TOPIC = 0xFFFFFFFF  # topic index of a queue whose topic was deleted
 NO_OFFSET_GROUPS = (TIMER_DUE_GROUP, TIMER_AT_GROUP, TIMER_COPIES_GROUP, SCHEDULE_COPIES_GROUP)
 """Groups for which no offset of a queue stands there, but a time, or a position of the log."""

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow
 
 from shmq.errors import ShmqError
+from shmq.figures.mapped import MappedFigures
 from shmq.progress import Backlog
 from shmq.protocol.roster import popped_messages
 from shmq.shm.place import place_of
@@ -92,21 +93,15 @@ def _groups(access: Access, options: Options) -> Iterator[Row]:
         yield from _group_elsewhere(access, options, options.group)
         return
     attachment = of_segments(access, "groups")
-    store = attachment.store
-    names = dict(store.groups())
     place = place_of(full_url(attachment.where.store))
-    popped = popped_messages(place.roster_path, attachment.instance.generation)
-    topics = {int(entry["index"]): str(entry["name"]) for entry in store.topics()}
-    for _, group, index, committed, _, updated_ms in store.offsets():
-        _, _, _, topic, queue_id, _ = store.queue(index)
-        name = topics.get(topic)
-        wanted = options.group in (None, names.get(group)) and name is not None and options.matches(name)
-        if group not in names or not wanted:
-            continue
-        held = popped.get((names[group], str(name), queue_id), 0)
-        backlog = Backlog(committed, store.queue(index)[0], store.queue_visible(index), held)
-        updated = datetime.fromtimestamp(updated_ms / 1000, UTC) if updated_ms else None
-        yield _group_row(names[group], str(name), attachment.broker, queue_id, backlog, updated)
+    figures = MappedFigures(
+        attachment.store, lambda: popped_messages(place.roster_path, attachment.instance.generation)
+    )
+    for group, rows in figures.progress(options.group).items():
+        for row in rows:
+            if options.matches(row.topic):
+                updated = datetime.fromtimestamp(row.updated_ms / 1000, UTC) if row.updated_ms else None
+                yield _group_row(group, row.topic, attachment.broker, row.queue_id, row.backlog, updated)
 
 
 def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[Row]:

@@ -69,3 +69,16 @@ def test_the_kind_is_changed_and_changed_back(mq: shmq.Connection, topic: str) -
     for kind in ("fifo", "normal", "delay"):
         info = mq.admin.update_topic(topic, kind=kind)
         assert info.kind == kind
+
+
+def test_the_flush_of_a_topic_is_given_shown_and_changed(mq: shmq.Connection, named: Callable[[str], str]) -> None:
+    name = named("ledger")
+    assert mq.admin.create_topic(name, queues=1, flush="sync").flush == "sync"
+    assert mq.admin.create_topic(name, flush="sync") == mq.admin.topics[name]
+    with pytest.raises(shmq.TopicExists, match="flush is sync, not async") as refused:
+        mq.admin.create_topic(name, flush="async")
+    assert f"shmq topic update {name} --flush async" in refused.value.hint
+    assert mq.admin.update_topic(name, queues=2).flush == "sync"
+    assert [mq.admin.update_topic(name, flush=flush).flush for flush in ("async", "broker")] == ["async", "broker"]
+    with pytest.raises(shmq.UsageError, match="flush='now' does not exist"):
+        mq.admin.update_topic(name, flush="now")  # type: ignore[arg-type]

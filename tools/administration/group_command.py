@@ -12,10 +12,11 @@ from typing import Any
 import click
 
 from shmq.errors import ConnectError, ConsumeError
+from shmq.figures.model import QueueLag
 from shmq.message import check_consumer_group, is_system_group
 from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
 from shmq.tools.broker.access import control_of, deleted, local_control_of, member_names, open_view
-from shmq.tools.broker.view import BrokerView, ProgressView, group_not_found
+from shmq.tools.broker.view import BrokerView, group_not_found
 from shmq.tools.command import Call, Group, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.terminal.exit_code import ExitCode
@@ -25,14 +26,13 @@ from shmq.tools.terminal.quantity import age_text, count_text, iso_text, plural
 group = Group("group", help="List, show, create, delete consumer groups.")
 
 
-def _summary(name: str, progress: list[ProgressView]) -> dict[str, Any]:
-    mine = [entry for entry in progress if entry.group == name]
+def _summary(name: str, mine: list[QueueLag]) -> dict[str, Any]:
     updated = max((entry.updated_ms for entry in mine), default=0)
     return {
         "group": name,
         "topics": sorted({entry.topic for entry in mine}),
         "readers": sorted({entry.owner_pid for entry in mine if entry.owner_pid is not None}),
-        "lag": sum(entry.lag for entry in mine),
+        "lag": sum(entry.behind for entry in mine),
         "in_flight": sum(entry.in_flight for entry in mine),
         "updated": iso_text(updated) if updated else None,
         "updated_age_seconds": _age(updated),
@@ -83,7 +83,7 @@ def list_(call: Call, everything: bool) -> None:
     """List consumer groups with what they have still to read."""
     with open_view(call) as memory:
         progress, names = memory.progress(), memory.group_names()
-    documents = [_summary(name, progress) for name in names if everything or not is_system_group(name)]
+    documents = [_summary(name, progress.get(name, [])) for name in names if everything or not is_system_group(name)]
     hidden = len(names) - len(documents)
     if call.terminal.structured:
         call.terminal.document({"groups": documents, "hidden": hidden}, rows=documents)
@@ -119,24 +119,23 @@ def group_document(memory: BrokerView, name: str) -> dict[str, Any]:
     """
     if name not in memory.group_names():
         raise group_not_found(name, memory.broker_name, memory.group_names())
-    progress = memory.progress()
+    progress = memory.progress(name).get(name, [])
     return {
         **_summary(name, progress),
         "queues": [
             {
                 "topic": entry.topic,
-                "queue": entry.queue.queue_id,
-                "offset_min": entry.queue.offset_min,
-                "offset": entry.committed,
-                "offset_max": entry.queue.offset_max,
-                "lag": entry.lag,
+                "queue": entry.queue_id,
+                "offset_min": entry.offset_min,
+                "offset": entry.offset,
+                "offset_max": entry.offset_max,
+                "lag": entry.behind,
                 "in_flight": entry.in_flight,
                 "reader": entry.owner_pid,
                 "updated": iso_text(entry.updated_ms) if entry.updated_ms else None,
                 "updated_age_seconds": _age(entry.updated_ms),
             }
             for entry in progress
-            if entry.group == name
         ],
     }
 

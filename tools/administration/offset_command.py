@@ -9,7 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from shmq.errors import UsageError
 from shmq.message import check_consumer_group
 from shmq.tools.administration.group_command import group_document, print_queues
 from shmq.tools.broker.access import member_names, open_view, session_of
-from shmq.tools.broker.view import BrokerView, ProgressView, QueueView, being_read, group_not_found
+from shmq.tools.broker.view import BrokerView, being_read, group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.source import starts_of
@@ -39,20 +39,21 @@ class Move:
     """One queue whose offset is to change."""
 
     topic: str
-    queue: QueueView
+    queue_id: int
+    offset_min: int
     now: int | None
     new: int
 
     @property
     def again(self) -> int:
         """Messages delivered once more; negative: messages left out."""
-        return (self.queue.offset_min if self.now is None else self.now) - self.new
+        return (self.offset_min if self.now is None else self.now) - self.new
 
     def document(self) -> dict[str, Any]:
         """Return the move as JSON carries it."""
         return {
             "topic": self.topic,
-            "queue": self.queue.queue_id,
+            "queue": self.queue_id,
             "offset": self.now,
             "new_offset": self.new,
             "again": self.again,
@@ -61,7 +62,7 @@ class Move:
 
 _FIELDS: tuple[Field[Move], ...] = (
     Field("topic", lambda move: move.topic),
-    Field("queue", lambda move: str(move.queue.queue_id), right=True),
+    Field("queue", lambda move: str(move.queue_id), right=True),
     Field("now", lambda move: "–" if move.now is None else count_text(move.now), right=True),
     Field("new", lambda move: count_text(move.new), right=True),
     Field("again", lambda move: count_text(move.again), right=True),
@@ -106,7 +107,7 @@ def reset(
         for name in _topics(memory, group, topic):
             view = memory.topic(name)
             starts = starts_of(memory, view, where)
-            now = _progress(memory, group, name)
+            now = _committed(memory, group, name)
             unknown = set(queues) - {queue.queue_id for queue in view.queues}
             if unknown:
                 raise UsageError(
@@ -114,7 +115,9 @@ def reset(
                 )
             for queue in view.queues:
                 if not queues or queue.queue_id in queues:
-                    moves.append(Move(name, queue, _committed(now, queue), starts[queue.queue_id]))
+                    moves.append(
+                        Move(name, queue.queue_id, queue.offset_min, now.get(queue.queue_id), starts[queue.queue_id])
+                    )
         _refuse_readers(call, memory, group, moves)
     _carry_out(call, group, moves, dry_run=dry_run, yes=yes)
 
@@ -151,11 +154,11 @@ def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool
                 f'group "{source}" has no offset in topic "{topic}"', hint=f"see: shmq group show {source}"
             )
         for name in _topics(memory, source, topic):
-            now = _progress(memory, target, name)
+            now = _committed(memory, target, name)
             moves += [
-                Move(name, entry.queue, _committed(now, entry.queue), entry.committed)
-                for entry in memory.progress()
-                if entry.group == source and entry.topic == name and entry.committed is not None
+                Move(name, row.queue_id, row.offset_min, now.get(row.queue_id), row.committed)
+                for row in memory.progress(source).get(source, ())
+                if row.topic == name and row.offset is not None
             ]
         _refuse_readers(call, memory, target, moves)
     _carry_out(call, target, moves, dry_run=dry_run, yes=yes)
@@ -171,13 +174,8 @@ def _topics(memory: BrokerView, group: str, topic: str | None) -> list[str]:
     return topics
 
 
-def _progress(memory: BrokerView, group: str, topic: str) -> dict[int, ProgressView]:
-    return {entry.queue.index: entry for entry in memory.progress() if entry.group == group and entry.topic == topic}
-
-
-def _committed(progress: Mapping[int, ProgressView], queue: QueueView) -> int | None:
-    entry = progress.get(queue.index)
-    return None if entry is None else entry.committed
+def _committed(memory: BrokerView, group: str, topic: str) -> dict[int, int | None]:
+    return {row.queue_id: row.offset for row in memory.progress(group).get(group, ()) if row.topic == topic}
 
 
 def _refuse_readers(call: Call, memory: BrokerView, group: str, moves: Sequence[Move]) -> None:
@@ -189,11 +187,11 @@ def _refuse_readers(call: Call, memory: BrokerView, group: str, moves: Sequence[
         if members := member_names(call, group):
             raise being_read(group, ", ".join(members[:5]))
         return
-    wanted = {move.queue.index for move in moves}
+    wanted = {(move.topic, move.queue_id) for move in moves}
     readers = {
-        entry.owner_pid
-        for entry in memory.progress()
-        if entry.group == group and entry.queue.index in wanted and entry.owner_pid is not None
+        row.owner_pid
+        for row in memory.progress(group).get(group, ())
+        if (row.topic, row.queue_id) in wanted and row.owner_pid is not None
     }
     if readers:
         raise being_read(group, f"pid {', '.join(map(str, sorted(readers)))}")
@@ -220,7 +218,7 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
         from shmq.tools.broker.cluster import commit_offsets, figures_of_cluster
 
         with call.connect() as connection:
-            wanted = [(move.topic, move.queue.queue_id, move.new) for move in moves]
+            wanted = [(move.topic, move.queue_id, move.new) for move in moves]
             commit_offsets(figures_of_cluster(connection), group, wanted)
     elif document["changed"]:
         with closing(session_of(call)) as session:
@@ -235,5 +233,5 @@ def _commit(session: Session, group: str, moves: Sequence[Move]) -> None:
         for topic in dict.fromkeys(move.topic for move in moves)
         for queue_id, _, slot in session.wire.control.offset_slots(group, topic)
     }
-    wanted = [(slots[move.topic, move.queue.queue_id], move.new) for move in moves]
+    wanted = [(slots[move.topic, move.queue_id], move.new) for move in moves]
     write_offsets(session.wire.store, wanted, lambda owner: being_read(group, f"client slot {owner}"))

@@ -5,6 +5,7 @@ Figures are read from the broker's memory without asking it; every change is a r
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -13,9 +14,10 @@ import click
 from shmq.client.administration.admin import refuse_unlike
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
 from shmq.errors import UsageError
+from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
 from shmq.message import QUEUES_MAX, check_topic, refuse_system_topic
 from shmq.tools.broker.access import control_of, deleted, is_on_every_broker, open_view, put_topic
-from shmq.tools.broker.view import FLUSHES, KINDS, BrokerView, TopicView
+from shmq.tools.broker.view import BrokerView, on_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.terminal.output import Field
@@ -26,14 +28,15 @@ topic = Group("topic", help="List, show, create, update, delete topics.")
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
 
 
-def topic_document(memory: BrokerView, view: TopicView, groups: dict[str, set[str]]) -> dict[str, Any]:
+def topic_document(memory: BrokerView, view: TopicInfo, groups: dict[str, set[str]]) -> dict[str, Any]:
     """Return one row of `topic list` as JSON carries it."""
     oldest = memory.oldest_ms(view)
     return {
         "topic": view.name,
         "kind": view.role,
-        "system": view.is_system,
+        "system": view.role == "system",
         "permission": permission_text(view.perm),
+        "flush": view.flush,
         "queues": view.write_queues,
         "messages": view.messages,
         "size_bytes": view.size_bytes,
@@ -50,8 +53,9 @@ def permission_text(perm: int) -> str:
 
 def _groups_by_topic(memory: BrokerView) -> dict[str, set[str]]:
     groups: dict[str, set[str]] = {}
-    for view in memory.progress():
-        groups.setdefault(view.topic, set()).add(view.group)
+    for group, rows in memory.progress().items():
+        for row in rows:
+            groups.setdefault(row.topic, set()).add(group)
     return groups
 
 
@@ -67,6 +71,7 @@ _TOPIC_FIELDS: tuple[Field[dict[str, Any]], ...] = (
     Field("groups", lambda row: str(len(row["groups"])), right=True),
     Field("oldest", lambda row: "–" if row["oldest"] is None else age_text(row["oldest_age_seconds"]), right=True),
     Field("permission", lambda row: row["permission"], wide=True),
+    Field("flush", lambda row: row["flush"], wide=True),
     Field("read by", lambda row: " ".join(row["groups"]) or "–", wide=True),
 )
 _QUEUE_FIELDS: tuple[Field[dict[str, Any]], ...] = (
@@ -115,8 +120,8 @@ def list_(call: Call, everything: bool, rates: bool) -> None:
 def _counted(memory: BrokerView) -> dict[str, tuple[int, int]]:
     """Return messages ever stored and ever committed by groups, for each topic."""
     out: dict[str, int] = {}
-    for view in memory.progress():
-        out[view.topic] = out.get(view.topic, 0) + (view.committed or 0)
+    for row in itertools.chain.from_iterable(memory.progress().values()):
+        out[row.topic] = out.get(row.topic, 0) + max(0, row.committed)
     return {view.name: (sum(q.offset_max for q in view.queues), out.get(view.name, 0)) for view in memory.topics()}
 
 
@@ -127,13 +132,9 @@ def show(call: Call, name: str) -> None:
     """Show one topic: settings, queues, and the groups that read it."""
     with open_view(call) as memory:
         view = memory.topic(name)
-        progress = [entry for entry in memory.progress() if entry.topic == name]
+        progress = on_topic(memory, name)
         document = topic_document(memory, view, _groups_by_topic(memory))
-    lags: dict[str, int] = {}
-    for entry in progress:
-        lags[entry.group] = lags.get(entry.group, 0) + entry.lag
-    document["flush"] = view.flush
-    document["groups"] = [{"group": group, "lag": lag} for group, lag in sorted(lags.items())]
+    document["groups"] = [{"group": group, "lag": sum(row.behind for row in rows)} for group, rows in progress.items()]
     document["queue_list"] = [
         {
             "queue": queue.queue_id,
@@ -155,7 +156,7 @@ def _print_topic(call: Call, document: dict[str, Any]) -> None:
         plural(document["messages"], "message"),
         size_text(document["size_bytes"]),
     ]
-    if document["flush"] != FLUSHES[0]:
+    if document["flush"] != TOPIC_FLUSHES[0]:
         facts.append(f"flush {document['flush']}")
     if document["oldest"] is not None:
         facts.append(f"oldest {age_text(document['oldest_age_seconds'])}")
@@ -168,7 +169,7 @@ def _print_topic(call: Call, document: dict[str, Any]) -> None:
 _queues_option = click.option("--queues", type=click.IntRange(1, QUEUES_MAX), help="How many queues to read and write.")
 _flush_option = click.option(
     "--flush",
-    type=click.Choice(FLUSHES),
+    type=click.Choice(TOPIC_FLUSHES),
     help="When a message counts: once stored (async), once on disk (sync).",
 )
 _permission_option = click.option("--permission", type=click.Choice(list(PERMISSIONS)), help="Who may: r, w or rw.")
@@ -177,7 +178,7 @@ _permission_option = click.option("--permission", type=click.Choice(list(PERMISS
 @topic.command()
 @click.argument("name", metavar="TOPIC")
 @_queues_option
-@click.option("--kind", type=click.Choice(KINDS), help=f"What the topic promises.  [default: {KINDS[0]}]")
+@click.option("--kind", type=click.Choice(TOPIC_KINDS), help=f"What the topic promises.  [default: {TOPIC_KINDS[0]}]")
 @_permission_option
 @_flush_option
 @click.option("--if-missing", is_flag=True, help="No error when it exists already.")
@@ -209,9 +210,9 @@ def create(
     with control_of(call) as control:
         if known is None or now is None:
             count = queues or control.default_queues
-            change, perm, kind = QueueChange(count, count), PERMISSIONS[permission or "rw"], kind or KINDS[0]
+            change, perm, kind = QueueChange(count, count), PERMISSIONS[permission or "rw"], kind or TOPIC_KINDS[0]
         else:
-            change, perm, kind, flush = change_queues(now), known.perm, known.kind, None
+            change, perm, kind, flush = change_queues(now), known.perm, known.kind, known.own_flush
         is_new = known is None or not is_on_every_broker(control, name)
         if is_new and not dry_run:
             put_topic(control, name, change, perm=perm, kind=kind, flush=flush)
@@ -228,7 +229,7 @@ def create(
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @_queues_option
 @click.option("--read-queues", type=click.IntRange(1, QUEUES_MAX), help="How many to read; hides what the others hold.")
-@click.option("--kind", type=click.Choice(KINDS), help="What the topic promises.")
+@click.option("--kind", type=click.Choice(TOPIC_KINDS), help="What the topic promises.")
 @_permission_option
 @_flush_option
 @dry_run_option
@@ -285,9 +286,10 @@ def _unread_by(memory: BrokerView, topic: str, first: int) -> dict[str, int]:
     from shmq.client.wire_tcp.route import QUEUE_BITS  # which most calls need not load
 
     unread: dict[str, int] = {}
-    for entry in memory.progress():
-        if entry.topic == topic and entry.lag and entry.queue.queue_id % (1 << QUEUE_BITS) >= first:
-            unread[entry.group] = unread.get(entry.group, 0) + entry.lag
+    for group, rows in on_topic(memory, topic).items():
+        count = sum(row.behind for row in rows if row.queue_id % (1 << QUEUE_BITS) >= first)
+        if count:
+            unread[group] = count
     return unread
 
 
@@ -324,7 +326,7 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     refuse_system_topic(name)
     with open_view(call) as memory:
         view = memory.topic(name)
-        readers = {entry.group for entry in memory.progress() if entry.topic == name}
+        readers = on_topic(memory, name)
     what = f'topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'
     if readers:
         what += f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}"

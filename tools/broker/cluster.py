@@ -7,18 +7,17 @@ its administration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.administration.queue_change import TopicQueues
 from shmq.client.administration.remote_figures import RemoteFigures
 from shmq.client.position import Position
 from shmq.client.wire import QueueSlot
-from shmq.tools.broker.view import ProgressView, QueueView, TopicView, being_read, by_group, topic_not_found
+from shmq.tools.broker.view import being_read, topic_not_found
 
 if TYPE_CHECKING:
     import shmq
-    from shmq.client.administration.admin import TopicInfo
+    from shmq.figures.model import QueueInfo, QueueLag, TopicInfo
 
 
 def figures_of_cluster(connection: shmq.Connection) -> RemoteFigures:
@@ -39,50 +38,39 @@ class Cluster:
     def broker_name(self) -> str:
         return self._connection.broker_name
 
-    def topics(self) -> list[TopicView]:
-        return [_topic_view(info) for _, info in sorted(self._connection.admin.topics.items())]
+    def topics(self) -> list[TopicInfo]:
+        return self._figures.topics()
 
-    def topic(self, name: str) -> TopicView:
-        for view in self.topics():
-            if view.name == name:
-                return replace(view, flush=self._figures.flush_of(name))
+    def topic(self, name: str) -> TopicInfo:
+        for topic in self._figures.topics([name]):
+            return topic
         raise topic_not_found(name, self.broker_name, self.topic_names())
 
     def topic_names(self) -> list[str]:
         return self._figures.topic_names()
 
     def group_names(self) -> list[str]:
-        return list(self._connection.admin.groups)
+        return self._figures.group_names()
 
-    def progress(self) -> list[ProgressView]:
-        views = []
-        for name in self.group_names():
-            for lag in self._figures.lags(name):
-                queue = QueueView(lag.queue_id, lag.queue_id, lag.offset_min, lag.offset_max, 0)
-                views.append(ProgressView(name, lag.topic, queue, lag.committed, None, lag.updated_ms, lag.in_flight))
-        return sorted(views, key=by_group)
+    def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
+        names = self.group_names() if group is None else [group]
+        rows = {name: self._figures.lags(name) for name in names}
+        return {name: found for name, found in rows.items() if found}
 
     def members(self, group: str) -> list[dict[str, Any]]:
         """Return the members of a group, as `shmq group show` lists them."""
         return self._figures.connections(group)
 
-    def oldest_ms(self, topic: TopicView) -> int | None:
+    def oldest_ms(self, topic: TopicInfo) -> int | None:
         firsts = [(topic.name, queue.queue_id, queue.offset_min) for queue in topic.queues if queue.messages]
         return min((message.store_ms for message in self._figures.queues.messages_at(firsts)), default=None)
 
-    def topic_queues(self, topic: TopicView) -> TopicQueues:
+    def topic_queues(self, topic: TopicInfo) -> TopicQueues:
         found = self._figures.topic_queues(topic.name)
         return TopicQueues(topic.read_queues, topic.write_queues, {}) if found is None else found
 
-    def place_in(self, topic: TopicView, queue: QueueView, position: Position) -> int:
-        return self._figures.queues.place_in(topic.name, QueueSlot(queue.queue_id, queue.index), position)
-
-
-def _topic_view(info: TopicInfo) -> TopicView:
-    queues = tuple(
-        QueueView(queue.queue_id, queue.queue_id, queue.offset_min, queue.offset_max, 0) for queue in info.queues
-    )
-    return TopicView(info.name, info.kind, info.perm, info.read_queues, info.write_queues, queues)
+    def place_in(self, topic: TopicInfo, queue: QueueInfo, position: Position) -> int:
+        return self._figures.queues.place_in(topic.name, QueueSlot(queue.queue_id, queue.queue_id), position)
 
 
 def topic_names(mq: shmq.Connection) -> list[str]:

@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING
 from shmq.client.position import parse_position
 from shmq.client.spec import Wanted
 from shmq.client.wire import poll_whole
+from shmq.figures.model import QueueInfo, TopicInfo
 from shmq.shm.core import Message, Reader
 from shmq.tools.broker.memory import Memory
-from shmq.tools.broker.view import BrokerView, QueueView, TopicView
+from shmq.tools.broker.view import BrokerView
 
 if TYPE_CHECKING:
     import shmq
@@ -59,13 +60,13 @@ class Source:
 class _Cursor:
     """One queue of a History: its reader, and what was read ahead."""
 
-    def __init__(self, memory: Memory, topic: str, queue: QueueView, offset: int, wanted: Wanted) -> None:
+    def __init__(self, memory: Memory, topic: TopicInfo, queue: QueueInfo, offset: int, wanted: Wanted) -> None:
         self.queue_id = queue.queue_id
         self.offset = offset
         self._end = queue.offset_max
         self._ahead: deque[Message] = deque()
         self._reader = Reader(memory.store, tags=wanted.tags or None, where=wanted.filter, spin_us=0)
-        self._reader.assign(topic, queue.index, queue.queue_id, offset)
+        self._reader.assign(topic.name, memory.queue_index(topic, queue), queue.queue_id, offset)
 
     def next(self) -> Message | None:
         """Return the next message below the end, or None."""
@@ -92,9 +93,9 @@ class _Cursor:
 class History(Source):
     """Stored messages from `starts` (queue id to offset) up to what was stored when this was made."""
 
-    def __init__(self, memory: Memory, topic: TopicView, starts: Mapping[int, int], wanted: Wanted) -> None:
+    def __init__(self, memory: Memory, topic: TopicInfo, starts: Mapping[int, int], wanted: Wanted) -> None:
         readable = topic.queues[: topic.read_queues]
-        self._cursors = [_Cursor(memory, topic.name, queue, starts[queue.queue_id], wanted) for queue in readable]
+        self._cursors = [_Cursor(memory, topic, queue, starts[queue.queue_id], wanted) for queue in readable]
         self._heap: list[tuple[int, int, Message]] = []
         self._kept: deque[Message] = deque()
         for index in range(len(self._cursors)):
@@ -136,7 +137,7 @@ class History(Source):
             heapq.heappush(self._heap, (message.log_position, index, message))
 
 
-def starts_of(view: BrokerView, topic: TopicView, where: str) -> dict[int, int]:
+def starts_of(view: BrokerView, topic: TopicInfo, where: str) -> dict[int, int]:
     """Return the queue offset that a place means in each queue.
 
     Args:

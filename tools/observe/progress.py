@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shmq.errors import ShmqError
+from shmq.figures.model import kind_name, topic_role
 from shmq.message import RETRY_PREFIX, is_system_group
 from shmq.progress import Backlog
 from shmq.protocol.roster import Roster, RosterMember
 from shmq.shm.core import UNIT_BYTES, Store, tag_hash
 from shmq.shm.unit import tag_codes_of, units_of
-from shmq.tools.broker.view import kind_text, topic_role
 from shmq.tools.observe.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
 
 _TAG = "TAG"
@@ -46,7 +46,7 @@ def collect_topics(store: Store) -> tuple[tuple[Topic, ...], dict[int, QueueOf]]
             messages += max(0, offset_max - offset_min)
             stored, size = stored + offset_max, size + size_bytes
             queues[index] = QueueOf(name, queue_id, index, offset_min, offset_max)
-        role = topic_role(name, entry["perm"], kind_text(entry["kind"]))
+        role = topic_role(name, entry["perm"], kind_name(entry["kind"]))
         topics.append(Topic(name, role, entry["perm"], len(entry["queues"]), messages, stored, size))
     return tuple(sorted(topics, key=lambda topic: topic.name)), queues
 

@@ -16,6 +16,7 @@ import click
 
 from shmq.errors import ShmqError
 from shmq.tools.broker.memory import Memory, open_memory
+from shmq.tools.broker.view import on_topic
 from shmq.tools.command import Call, Command, Duration, pass_call
 from shmq.tools.measurement.bench_command import PRIVATE_BROKER
 from shmq.tools.terminal.interrupt import ended_in_order
@@ -89,7 +90,7 @@ def _figures(memory: Memory) -> tuple[int, int, int]:
     """Return messages stored, messages acknowledged, and bytes stored."""
     views = [view for view in memory.topics() if view.name == TOPIC]
     stored = sum(queue.offset_max for view in views for queue in view.queues)
-    read = sum(entry.committed or 0 for entry in memory.progress() if entry.topic == TOPIC)
+    read = sum(max(0, row.committed) for rows in on_topic(memory, TOPIC).values() for row in rows)
     return stored, read, sum(view.size_bytes for view in views)
 
 

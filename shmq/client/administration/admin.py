@@ -15,12 +15,12 @@ from shmq.client.administration.queue_change import QueueChange, TopicQueues, ch
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError
+from shmq.figures.model import PERM_READ, PERM_WRITE, TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
 from shmq.message import (
     DEAD_LETTER_REASON,
     check_group,
     check_topic,
     dead_letter_topic,
-    is_broker_topic,
     nearest,
     refuse_system_topic,
 )
@@ -31,51 +31,13 @@ if TYPE_CHECKING:
     from shmq.client.search import Found
     from shmq.shm.core import Message, Receipt
 
-KINDS = ("normal", "fifo", "delay", "transaction")
-"""Topic kinds by their number in shared memory."""
-
 Kind = Literal["normal", "fifo", "delay", "transaction"]
+Flush = Literal["broker", "async", "sync"]
 Verdict = Literal["OK", "WARNING", "CRITICAL"]
 _ORDER: tuple[Verdict, ...] = ("OK", "WARNING", "CRITICAL")
 DEAD_LETTERS_MAX = 10_000
-PERM_READ, PERM_WRITE = 4, 2
 READ_PATIENCE = 1.0
 """Seconds to wait for dead letters that are there."""
-
-
-class QueueInfo(NamedTuple):
-    """One queue: offsets count messages, `size_bytes` is what its records take in the log."""
-
-    queue_id: int
-    offset_min: int
-    offset_max: int
-    size_bytes: int
-
-
-class TopicInfo(NamedTuple):
-    """One topic, as it is now."""
-
-    name: str
-    kind: str
-    queues: tuple[QueueInfo, ...]
-    read_queues: int
-    write_queues: int
-    perm: int
-
-    @property
-    def messages(self) -> int:
-        """Messages stored and not deleted by retention."""
-        return sum(queue.offset_max - queue.offset_min for queue in self.queues)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes appended to the topic since the segments were made."""
-        return sum(queue.size_bytes for queue in self.queues)
-
-    @property
-    def is_system(self) -> bool:
-        """Whether the broker made it for its own use."""
-        return is_broker_topic(self.name, self.perm) or self.name.startswith("%")
 
 
 class Check(NamedTuple):
@@ -271,7 +233,13 @@ class Admin:
 
     @edge
     def create_topic(
-        self, name: str, *, queues: int | None = None, kind: Kind | None = None, read_queues: int | None = None
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        kind: Kind | None = None,
+        read_queues: int | None = None,
+        flush: Flush | None = None,
     ) -> TopicInfo:
         """Create a topic and return it; over TCP on every broker. One that exists and is as asked stays as it is.
 
@@ -280,30 +248,39 @@ class Admin:
             kind: "normal", "fifo", "delay" or "transaction"; None is normal. Brokers before RocketMQ 5 know normal
                 topics only.
             read_queues: how many to read, on each broker; None as many as are written.
+            flush: when a message counts: "async" once it is stored, "sync" once it is on disk, "broker" or None as the
+                broker says.
 
         Raises:
             InvalidName, UsageError: what cannot be made, and why.
             TopicExists: a topic of this name has other settings than those given; `update_topic` changes it.
         """
-        now, known = self._look(name, kind)
+        now, known = self._look(name, kind, flush)
         queues, read_queues = queue_count("queues", queues), queue_count("read_queues", read_queues)
         figures = self._figures
         if now is not None and known is not None:
             change_queues(now, queues=queues, read_queues=read_queues)
             have = {"queues": now.write_queues, "kind": known.kind, "read_queues": now.read_queues}
-            refuse_unlike(name, have, {"queues": queues, "kind": kind, "read_queues": read_queues})
+            wanted = {"queues": queues, "kind": kind, "read_queues": read_queues, "flush": flush}
+            refuse_unlike(name, have | {"flush": known.flush}, wanted)
             if figures.is_on_every_broker(name):
                 return known
-            figures.create_topic(name, change_queues(now), kind=known.kind, perm=known.perm)
+            figures.create_topic(name, change_queues(now), kind=known.kind, perm=known.perm, flush=known.own_flush)
             return next(iter(figures.topics([name])))
         count = figures.default_queues if queues is None else queues
         change = change_queues(TopicQueues(count, count, {}), queues=count, read_queues=read_queues)
-        figures.create_topic(name, change, kind=kind or KINDS[0], perm=PERM_READ | PERM_WRITE)
+        figures.create_topic(name, change, kind=kind or TOPIC_KINDS[0], perm=PERM_READ | PERM_WRITE, flush=flush)
         return next(iter(figures.topics([name])))
 
     @edge
     def update_topic(
-        self, name: str, *, queues: int | None = None, kind: Kind | None = None, read_queues: int | None = None
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        kind: Kind | None = None,
+        read_queues: int | None = None,
+        flush: Flush | None = None,
     ) -> TopicInfo:
         """Change a topic that exists and return it; over TCP on every broker. None leaves a setting as it is.
 
@@ -312,30 +289,37 @@ class Admin:
 
         Args:
             queues: on each broker, to write and to read.
-            kind: as of `create_topic`.
+            kind, flush: as of `create_topic`.
             read_queues: how many to read, on each broker; what the others hold is hidden from everybody.
 
         Raises:
             TopicNotFound: there is none of this name.
             InvalidName, UsageError: what cannot be made, and why.
         """
-        now, known = self._look(name, kind)
+        now, known = self._look(name, kind, flush)
         if now is None or known is None:
             raise Topics(self._figures).not_found(name)
-        if queues is None and kind is None and read_queues is None:
-            raise UsageError("nothing to change was given", hint="give queues=, read_queues= or kind=")
+        if all(wish is None for wish in (queues, kind, read_queues, flush)):
+            raise UsageError("nothing to change was given", hint="give queues=, read_queues=, kind= or flush=")
         change = change_queues(now, queues=queues, read_queues=read_queues)
         self._figures.create_topic(
-            name, change, kind=kind or known.kind, perm=known.perm, changes_kind=kind not in (None, known.kind)
+            name,
+            change,
+            kind=kind or known.kind,
+            perm=known.perm,
+            flush=flush,
+            changes_kind=kind not in (None, known.kind),
         )
         return next(iter(self._figures.topics([name])))
 
-    def _look(self, name: str, kind: str | None) -> tuple[TopicQueues | None, TopicInfo | None]:
+    def _look(self, name: str, kind: str | None, flush: str | None) -> tuple[TopicQueues | None, TopicInfo | None]:
         """Return a topic that is to be created or changed, as far as it exists."""
         check_topic(name)
         refuse_system_topic(name)
-        if kind is not None and kind not in KINDS:
-            raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {', '.join(KINDS)}")
+        if kind is not None and kind not in TOPIC_KINDS:
+            raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {', '.join(TOPIC_KINDS)}")
+        if flush is not None and flush not in TOPIC_FLUSHES:
+            raise UsageError(f"flush={flush!r} does not exist", hint=f"one of {', '.join(TOPIC_FLUSHES)}")
         now = self._figures.topic_queues(name)
         return now, next(iter(self._figures.topics([name])), None) if now is not None else None
 

@@ -19,46 +19,12 @@ from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong
 from shmq.client.position import PositionLike, parse_position
 from shmq.errors import ConsumeError, GroupNotFound, UsageError
+from shmq.figures.model import QueueLag
 from shmq.message import check_consumer_group, check_group, nearest
-from shmq.progress import Backlog
 from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from shmq.client.wire import Queues
-
-
-class QueueLag(NamedTuple):
-    """Progress of a group on one queue; `committed` is -1 when it never committed, `owner` -1 when nobody reads."""
-
-    topic: str
-    queue_id: int
-    committed: int
-    offset_min: int
-    offset_max: int
-    owner: int
-    updated_ms: int
-    in_flight: int = 0  # of those before `committed`: in hand, hidden by the broker until they are settled
-    cleaned: int = 0  # counted as lost when they were deleted; a broker over TCP does not say
-
-    @property
-    def backlog(self) -> Backlog:
-        """The same offsets, and what they come to."""
-        return Backlog(self.committed, self.offset_min, self.offset_max, self.in_flight, cleaned=self.cleaned)
-
-    @property
-    def waiting(self) -> int:
-        """Messages from `committed` on."""
-        return self.backlog.waiting
-
-    @property
-    def lost(self) -> int:
-        """Messages that cleaning deleted before the group had acknowledged them; they are no part of the lag."""
-        return self.backlog.lost
-
-    @property
-    def behind(self) -> int:
-        """Messages that are stored and not acknowledged."""
-        return self.backlog.lag
 
 
 class GroupLag(NamedTuple):

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
-from shmq.client.administration.group import QueueLag, ResetStep
+from shmq.client.administration.admin import Check, Health, Verdict, health_of
+from shmq.client.administration.group import ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
-from shmq.errors import ConsumeError, TopicNotFound, UsageError
+from shmq.errors import ConsumeError
+from shmq.figures.mapped import MappedFigures
+from shmq.figures.model import QueueLag, TopicInfo
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import READ_ONLY_FOLLOWER, READ_ONLY_REASONS
 from shmq.shm.liveness import KEEPER_BEAT_CRITICAL_SECONDS, KEEPER_BEAT_WARNING_SECONDS
@@ -46,6 +48,11 @@ class LocalFigures:
         """Its topics and queues."""
         return self._queues()
 
+    @property
+    def _mapped(self) -> MappedFigures:
+        wire = self._wire()
+        return MappedFigures(wire.store, lambda: popped_messages(wire.place.roster_path, wire.instance.generation))
+
     # -- topics
     @property
     def default_queues(self) -> int:
@@ -54,8 +61,7 @@ class LocalFigures:
 
     def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
         """Return topics, those of these names if they exist."""
-        store = self._wire().store
-        return [_topic_info(store, entry) for entry in store.topics() if names is None or entry["name"] in names]
+        return self._mapped.topics(names)
 
     def has_topic(self, name: str) -> bool:
         """Whether there is a topic of this name."""
@@ -67,14 +73,11 @@ class LocalFigures:
 
     def topic_queues(self, name: str) -> TopicQueues | None:
         """Return the queues of a topic, None when there is no such topic."""
-        info = next(iter(self.topics([name])), None)
+        info = self._mapped.topic(name)
         if info is None:
             return None
-        return TopicQueues(
-            info.read_queues,
-            info.write_queues,
-            {queue.queue_id: queue.offset_max - queue.offset_min for queue in info.queues},
-        )
+        stored = {queue.queue_id: queue.messages for queue in info.queues}
+        return TopicQueues(info.read_queues, info.write_queues, stored)
 
     def create_topic(
         self,
@@ -107,39 +110,15 @@ class LocalFigures:
     # -- groups
     def group_names(self) -> list[str]:
         """Return the names of all groups, sorted."""
-        return sorted(name for _, name in self._wire().store.groups())
+        return self._mapped.group_names()
 
     def has_group(self, name: str) -> bool:
         """Whether there is a group of this name."""
-        try:
-            return name.isascii() and self._wire().store.group_find(name) >= 0
-        except UsageError:
-            return False  # no group can have this name
+        return self._mapped.has_group(name)
 
     def lags(self, group: str) -> list[QueueLag]:
         """Return the progress of a group on every queue it has an offset for, by topic and queue."""
-        wire = self._wire()
-        store, popped = wire.store, popped_messages(wire.place.roster_path, wire.instance.generation)
-        index = store.group_find(group)
-        if index < 0:
-            return []
-        lost = {queue: count for of_group, queue, count, _ in store.offsets_lost() if of_group == index}
-        found = []
-        for _, entry_group, queue, committed, owner, updated_ms in store.offsets():
-            if entry_group != index:
-                continue
-            offset_min, offset_max, _, topic, queue_id, _ = store.queue(queue)
-            try:
-                entry = store.topic(topic)
-            except TopicNotFound:
-                continue
-            if queue not in entry["queues"][queue_id : queue_id + 1]:
-                continue  # of a former life, until the keeper has freed it
-            name = str(entry["name"])
-            held = popped.get((group, name, queue_id), 0)
-            cleaned = lost.get(queue, 0)
-            found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms, held, cleaned))
-        return sorted(found)
+        return self._mapped.progress(group).get(group, [])
 
     def members(self, group: str) -> list[str]:
         """Return the client ids of a group, sorted."""
@@ -208,15 +187,6 @@ def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: C
 
 def _reader(store: Store, owner: int) -> str:
     return "a consumer of this process" if owner == store.client_slot else f"client slot {owner}"
-
-
-def _topic_info(store: Store, entry: dict[str, Any]) -> TopicInfo:
-    queues = []
-    for queue_id, index in enumerate(entry["queues"]):
-        offset_min, offset_max, _, _, _, size_bytes = store.queue(index)
-        queues.append(QueueInfo(queue_id, offset_min, offset_max, size_bytes))
-    kind = KINDS[entry["kind"]] if 0 <= entry["kind"] < len(KINDS) else f"kind {entry['kind']}"
-    return TopicInfo(entry["name"], kind, tuple(queues), entry["read_queues"], entry["write_queues"], entry["perm"])
 
 
 # ---- health: a short look; thresholds of users, processes and disks are for `shmq health` ----------------------------

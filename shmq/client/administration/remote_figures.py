@@ -11,21 +11,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.administration.admin import (
-    KINDS,
-    PERM_READ,
-    PERM_WRITE,
-    Check,
-    Health,
-    QueueInfo,
-    TopicInfo,
-    Verdict,
-    health_of,
-)
-from shmq.client.administration.group import QueueLag, ResetStep
+from shmq.client.administration.admin import Check, Health, Verdict, health_of
+from shmq.client.administration.group import ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
+from shmq.figures.model import PERM_READ, PERM_WRITE, QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.body import (
     SubscriptionGroupConfig,
@@ -38,7 +29,7 @@ from shmq.protocol.body import (
     topic_flush,
     topic_kind,
 )
-from shmq.protocol.codes import Request, TopicFlush
+from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, loads
 from shmq.protocol.route import DEFAULT_TOPIC, KVTable
@@ -135,11 +126,6 @@ class RemoteFigures:
         """Whether no broker lacks a topic: one that joined the cluster later does."""
         wire = self._wire()
         return set(wire.brokers()) <= set(wire.brokers(name))
-
-    def flush_of(self, name: str) -> str:
-        """Return the flush of a topic: "broker", "async" or "sync"."""
-        configs = self._topic_configs().get(name)
-        return (topic_flush(configs[0]) if configs else TopicFlush.BROKER).name.lower()
 
     def topic_queues(self, name: str) -> TopicQueues | None:
         """Return the queues of a topic as each broker has them, None when there is no such topic."""
@@ -241,7 +227,7 @@ class RemoteFigures:
         queues = self.queues
         return TopicInfo(
             name,
-            KINDS[topic_kind(configs[0])],
+            kind_name(topic_kind(configs[0])),
             tuple(
                 sorted(
                     QueueInfo(queues.queue_id(queue), entry.offset_min, entry.offset_max, 0)
@@ -251,6 +237,7 @@ class RemoteFigures:
             sum(config.readQueueNums for config in configs),
             sum(config.writeQueueNums for config in configs),
             configs[0].perm,
+            flush_name(topic_flush(configs[0])),
         )
 
     # -- groups

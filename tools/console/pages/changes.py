@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from shmq.client.administration.admin import KINDS
 from shmq.errors import UsageError
+from shmq.figures.model import TOPIC_KINDS
 from shmq.message import QUEUES_MAX
-from shmq.tools.broker.view import BrokerView
+from shmq.tools.broker.view import BrokerView, on_topic
 from shmq.tools.console.listing import number_of
 from shmq.tools.console.rendering import Renderer, done
 
@@ -66,12 +66,12 @@ class ChangePages:
     # -- topics
     def ask_create(self, request: Request) -> Response:
         """Ask what topic to create."""
-        return self._renderer.page(request, "create_topic.html", kinds=KINDS, queues_max=QUEUES_MAX)
+        return self._renderer.page(request, "create_topic.html", kinds=TOPIC_KINDS, queues_max=QUEUES_MAX)
 
     def create(self, request: Request) -> Response:
         """Create it."""
         form = request.state.form
-        name, kind = form.get("name", "").strip(), form.get("kind", KINDS[0])
+        name, kind = form.get("name", "").strip(), form.get("kind", TOPIC_KINDS[0])
         with self._connect() as mq:
             if name in mq.admin.topics:
                 raise UsageError(f'topic "{name}" exists already', hint="change it on its page")
@@ -96,7 +96,7 @@ class ChangePages:
         """Say what goes with a topic, and ask."""
         with self._memory() as memory:
             topic = memory.topic(request.path_params["topic"])
-            readers = sorted({entry.group for entry in memory.progress() if entry.topic == topic.name})
+            readers = sorted(on_topic(memory, topic.name))
         return self._renderer.page(request, "delete_topic.html", topic=topic, readers=readers)
 
     def delete(self, request: Request) -> Response:

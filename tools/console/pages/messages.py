@@ -21,9 +21,10 @@ from starlette.routing import Route
 
 from shmq.client.spec import wanted_of
 from shmq.errors import UsageError
+from shmq.figures.model import TopicInfo
 from shmq.message import is_hidden_topic
 from shmq.tools.broker.memory import Memory
-from shmq.tools.broker.view import BrokerView, TopicView
+from shmq.tools.broker.view import BrokerView
 from shmq.tools.console.listing import number_of
 from shmq.tools.console.rendering import Renderer
 from shmq.tools.messages.lookup import find_message
@@ -180,7 +181,7 @@ class MessagePages:
             return [view.name for view in memory.topics() if not is_hidden_topic(view.name, view.perm)]
 
 
-def _history(memory: BrokerView, view: TopicView, starts: dict[int, int], wanted: dict[str, Any]) -> History:
+def _history(memory: BrokerView, view: TopicInfo, starts: dict[int, int], wanted: dict[str, Any]) -> History:
     assert isinstance(memory, Memory)  # the console refuses brokers elsewhere
     return History(memory, view, starts, wanted_of(wanted.get("tags"), wanted.get("where")))
 
