@@ -17,7 +17,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-from shmq.errors import InvalidName, MessageTooLarge, PermissionDenied, UsageError
+from shmq.errors import GroupNotFound, InvalidName, MessageTooLarge, PermissionDenied, TopicNotFound, UsageError
 
 TOPIC_BYTES_MAX = 127
 GROUP_BYTES_MAX = 255
@@ -403,6 +403,27 @@ def parse_properties(text: str) -> dict[str, str]:
         if separator and key and value:
             properties[key] = value
     return properties
+
+
+def missing_topic(name: str, place: str, names: Iterable[str], then: str) -> TopicNotFound:
+    """Return the error for a topic that does not exist.
+
+    Args:
+        place: as in 'on broker "orders"'.
+        names: of the topics that do; the hint names those that may have been meant.
+        then: what to type, behind that.
+    """
+    return TopicNotFound(f'topic "{name[:TOPIC_BYTES_MAX]}" does not exist {place}', hint=_meant(name, names) + then)
+
+
+def missing_group(name: str, place: str, names: Iterable[str], then: str) -> GroupNotFound:
+    """Return the error for a group that does not exist; as `missing_topic`."""
+    return GroupNotFound(f'group "{name[:GROUP_BYTES_MAX]}" does not exist {place}', hint=_meant(name, names) + then)
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    near = " or ".join(f'"{other}"' for other in nearest(name, names))
+    return f"did you mean {near}? " if near else ""
 
 
 def nearest(name: str, names: Iterable[str], *, count_max: int = 3, slips_max: int = 3) -> list[str]:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic, Topics
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
-from shmq.errors import ShmqError, TopicNotFound
-from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic, nearest, pop_names
+from shmq.errors import ShmqError
+from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic, missing_topic, pop_names
 from shmq.protocol import transaction
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
@@ -85,12 +85,8 @@ def find_topic(tables: Topics, name: str, *, broker_name: str, is_typed: bool = 
     topic = tables.topic(name)
     if topic is not None:
         return topic
-    near = " or ".join(f'"{other}"' for other in nearest(name, tables.topic_names())) if is_typed else ""
-    meant = f"did you mean {near}? " if near else ""
-    raise TopicNotFound(
-        f'topic "{name[:127]}" does not exist on broker "{broker_name}"',
-        hint=f"{meant}create it with: shmq topic create {name[:127]}",
-    )
+    names, then = tables.topic_names() if is_typed else (), f"create it with: shmq topic create {name[:127]}"
+    raise missing_topic(name, f'on broker "{broker_name}"', names, then)
 
 
 def create_by_send(

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from shmq.errors import ConsumeError, GroupNotFound, TopicNotFound
-from shmq.message import is_system_topic, nearest
+from shmq.message import is_system_topic, missing_group, missing_topic, nearest
 
 if TYPE_CHECKING:
     from shmq.client.administration.queue_change import TopicQueues
@@ -83,20 +83,12 @@ def being_read(group: str, readers: str) -> ConsumeError:
 
 def topic_not_found(name: str, broker: str, names: list[str]) -> TopicNotFound:
     """Return the error for a topic that does not exist, with what may have been meant."""
-    near = nearest(name, names, count_max=1)
-    return TopicNotFound(
-        f'topic "{name}" does not exist on broker "{broker}"',
-        hint=f'did you mean "{near[0]}"?' if near else "see: shmq topic list",
-    )
+    return missing_topic(name, f'on broker "{broker}"', names, "see: shmq topic list")
 
 
 def group_not_found(name: str, broker: str, names: list[str]) -> GroupNotFound:
     """Return the error for a group that does not exist, with what may have been meant."""
-    near = nearest(name, names, count_max=1)
-    return GroupNotFound(
-        f'group "{name}" does not exist on broker "{broker}"',
-        hint=f'did you mean "{near[0]}"?' if near else "see: shmq group list",
-    )
+    return missing_group(name, f'on broker "{broker}"', names, "see: shmq group list")
 
 
 def meant_topic(name: str, names: Iterable[str], *, slips_max: int = 3) -> str | None:

@@ -21,7 +21,7 @@ from shmq.message import (
     check_group,
     check_topic,
     dead_letter_topic,
-    nearest,
+    missing_topic,
     refuse_system_topic,
 )
 from shmq.shm.pickling import stays_here
@@ -95,9 +95,7 @@ class Topics(dict[str, TopicInfo]):
 
     def not_found(self, name: str) -> TopicNotFound:
         """Return the error for a name that no topic has; it says which may have been meant."""
-        near = nearest(name, self)
-        hint = f"did you mean {' or '.join(near)}?" if near else "see: list(mq.admin.topics)"
-        return TopicNotFound(f'topic "{name}" does not exist {self._place}', hint=hint)
+        return missing_topic(name, self._place, self, "see: list(mq.admin.topics)")
 
 
 class Figures(GroupFigures, Protocol):

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong
 from shmq.client.position import PositionLike, parse_position
-from shmq.errors import ConsumeError, GroupNotFound, UsageError
+from shmq.errors import ConsumeError, UsageError
 from shmq.figures.model import QueueLag
-from shmq.message import check_consumer_group, check_group, nearest
+from shmq.message import check_consumer_group, check_group, missing_group
 from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
@@ -204,9 +204,8 @@ class Groups(Mapping[str, Group]):
         if not isinstance(name, str):
             check_group(name)
         if not self._figures.has_group(name):
-            near = nearest(name, self._figures.group_names())
-            hint = f"did you mean {' or '.join(near)}?" if near else "see: list(mq.admin.groups)"
-            raise GroupNotFound(f'group "{name}" does not exist {self._figures.place}', hint=hint)
+            figures = self._figures
+            raise missing_group(name, figures.place, figures.group_names(), "see: list(mq.admin.groups)")
         return Group(self._figures, name)
 
     def __iter__(self) -> Iterator[str]:

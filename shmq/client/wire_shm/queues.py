@@ -14,7 +14,7 @@ from shmq.client.position import Position, start_offset
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ConnectError, DamagedMessage, TopicNotFound, UsageError
-from shmq.message import check_open_topic, check_topic, is_system_topic, nearest
+from shmq.message import check_open_topic, check_topic, is_system_topic, missing_topic
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import Message, Reader
 
@@ -94,12 +94,8 @@ class ShmQueues:
             may_be_made: whether to say how it is created: not to who wants to delete it, nor about a broker's own.
         """
         names = [str(entry["name"]) for entry in self._wire.store.topics()]
-        near = " or ".join(f'"{name}"' for name in nearest(topic, names))
-        meant = f"did you mean {near}? " if near else ""
         then = f"create it with: shmq topic create {topic}" if may_be_made else "see: shmq topic list -a"
-        return TopicNotFound(
-            f'topic "{topic}" does not exist on broker "{self._wire.place.broker_name}"', hint=f"{meant}{then}"
-        )
+        return missing_topic(topic, f'on broker "{self._wire.place.broker_name}"', names, then)
 
     # -- queues
     def write_queues(self, topic: str) -> Sequence[int]:

@@ -229,7 +229,7 @@ class NameService:
         self, topic: str, *, timeout: float, exists: bool = False, may_be_made: bool = True
     ) -> TopicNotFound:
         """Return the error for a topic that cannot be used, with the nearest names that exist."""
-        from shmq.message import nearest
+        from shmq.message import missing_topic
 
         servers = ",".join(map(str, self._servers))
         if exists:
@@ -238,10 +238,8 @@ class NameService:
             names = await self.topics(timeout=timeout)
         except ShmqError:
             names = []
-        near = " or ".join(f'"{name}"' for name in nearest(topic, names))
-        meant = f"did you mean {near}? " if near else ""
         then = f"create it with: shmq topic create {topic}" if may_be_made else "see: shmq topic list -a"
-        return TopicNotFound(f'topic "{topic}" does not exist at {servers}', hint=f"{meant}{then}")
+        return missing_topic(topic, f"at {servers}", names, then)
 
     async def topics(self, *, timeout: float) -> list[str]:
         """Return the names of all topics."""

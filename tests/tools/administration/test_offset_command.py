@@ -111,7 +111,7 @@ def test_a_group_that_is_being_read_is_not_moved(shell: Shell, group: str, topic
 def test_a_slip_in_the_name_of_a_group_makes_no_group(shell: Shell, group: str, topic: str) -> None:
     for words in (("reset", group + "x", topic, "--to", "begin"), ("skip", group + "x", topic)):
         error = shell.fails(1, "offset", *words, "--yes")
-        assert error["type"] == "GroupNotFound" and f'did you mean "{group}"?' in error["hint"]
+        assert error["type"] == "GroupNotFound" and error["hint"].startswith(f'did you mean "{group}"')
     shell.fails(1, "group", "show", group + "x")
 
 
