@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.crash.mutants.catalogue import MUTANTS
 from tests.tables.rows import every_row
 
 TESTS = Path(__file__).resolve().parent
@@ -66,3 +67,9 @@ def test_the_readme_has_one_test_command_and_ci_runs_it_as_it_stands() -> None:
     assert "gate) page=README.md tests='pytest -n 3'" in script and script.count("command=") == 1
     assert 'eval "${command% && *}"' in script and 'eval "${command##* && }"' in script
     assert "python -m tests.second_look" in script and "python -m tests.lint" in script and "--all" not in script
+
+
+def test_mutants_replace_what_is_there_and_name_tests_that_are() -> None:
+    """They run in the suite `faults`; that a change has left one behind is seen at once."""
+    missing = {name: [*mutant.missing_texts(), *mutant.missing_tests()] for name, mutant in MUTANTS.items()}
+    assert {name: found for name, found in missing.items() if found} == {}

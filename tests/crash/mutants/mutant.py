@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -49,6 +50,10 @@ class Mutant:
         """The texts to be replaced that do not stand in their file exactly once."""
         return [f"{edit.file}: {edit.old}" for edit in self.edits if _path(edit).read_text().count(edit.old) != 1]
 
+    def missing_tests(self) -> list[str]:
+        """The tests it names that are not there."""
+        return [name for name in self.noticed_by if not _is_there(*name.partition("[")[0].split("::"))]
+
     def run(self) -> Outcome:
         """Run the tests that are to notice it."""
         table: dict[str, list[tuple[str, str]]] = {}
@@ -75,6 +80,11 @@ def run_tests(names: Iterable[str], variables: dict[str, str] | None = None) -> 
     )
     assert done.returncode in (0, 1), f"status {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
     return Outcome(done.returncode == 0, done.stdout)
+
+
+def _is_there(file: str, *names: str) -> bool:
+    path = ROOT / file
+    return path.is_dir() or (path.is_file() and all(re.search(rf"(def|class) {n}\b", path.read_text()) for n in names))
 
 
 def _path(edit: Edit) -> Path:
