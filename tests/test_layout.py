@@ -179,6 +179,8 @@ class Source(NamedTuple):
     """Line and absolute module."""
     functions: list[tuple[str, int]]
     """Name and lines without the docstring."""
+    positional_reads: list[int]
+    """Lines where a row of the core's tables is read by position."""
 
 
 @functools.cache
@@ -189,8 +191,26 @@ def sources() -> tuple[Source, ...]:
         tree = ast.parse(path.read_text())
         nodes = list(ast.walk(tree))
         described = bool(ast.get_docstring(tree))
-        found.append(Source(path, module, described, list(imports_in(nodes)), list(functions_in(nodes))))
+        read = list(positional_reads_in(nodes))
+        found.append(Source(path, module, described, list(imports_in(nodes)), list(functions_in(nodes)), read))
     return tuple(found)
+
+
+def positional_reads_in(nodes: Iterable[ast.AST]) -> Iterator[int]:
+    for node in nodes:
+        if isinstance(node, ast.Subscript) and _is_call(node.value, "queue"):
+            yield node.lineno
+        target: ast.expr | None = None
+        if isinstance(node, ast.Assign) and _is_call(node.value, "queue"):
+            target = node.targets[0]
+        elif isinstance(node, ast.For | ast.comprehension) and _is_call(node.iter, "offsets", "clients", "assigned"):
+            target = node.target
+        if isinstance(target, ast.Tuple):
+            yield target.lineno
+
+
+def _is_call(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
 
 
 def functions_in(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
@@ -422,3 +442,9 @@ def test_the_architecture_page_is_short_and_names_files_that_exist() -> None:
     wrong += [f"only {len(named)} files are named"] * (len(named) <= 30)
     wrong += [f"{len(text.encode())} bytes are too many"] * (len(text.encode()) > 16 << 10)
     assert not wrong, "\n".join(wrong)
+
+
+def test_rows_of_the_cores_tables_are_read_by_name() -> None:
+    """A field that is added to a queue, an offset slot or a client changes no reader of the others."""
+    found = [f"{source.path.relative_to(ROOT)}:{line}" for source in sources() for line in source.positional_reads]
+    assert found == []

@@ -114,7 +114,7 @@ class Consumption:
             return {}
         found = {}
         for queue_id, queue in enumerate(queues):
-            first, end = self._store.queue(queue)[:2]
+            first, end = self._bounds(queue)
             known = offsets.get(queue, {})
             offset, group = min(((known.get(each, -1), names[each]) for each in groups), default=(-1, ""))
             if first < end and offset < end:
@@ -139,14 +139,18 @@ class Consumption:
         found: dict[str, dict[int, _Needed]] = {}
         for key, unsettled in open_pops.items():
             if unsettled and key.queue_id < len(queues.get(key.topic, ())):
-                first, end = self._store.queue(queues[key.topic][key.queue_id])[:2]
+                first, end = self._bounds(queues[key.topic][key.queue_id])
                 needed, of_topic = _Needed(max(first, min(unsettled)), key.group), found.setdefault(key.topic, {})
                 if needed.queue_offset < end:
                     of_topic[key.queue_id] = min(needed, of_topic.get(key.queue_id, needed))
         return found
 
+    def _bounds(self, queue: int) -> tuple[int, int]:
+        row = self._store.queue(queue)
+        return row.offset_min, row.offset_max
+
     def _read_pops(self, queue: int, begin: int, open_pops: dict[PopKey, set[int]]) -> None:
-        first, end = self._store.queue(queue)[:2]
+        first, end = self._bounds(queue)
         at = max(first, begin)
         for message in self._messages(queue, at, min(end, at + _POP_RECORDS_MAX)):
             record = decode_record(message.tag or "", message.body)
@@ -170,7 +174,7 @@ class Consumption:
     def _timers(self, topic: dict[str, Any], names: dict[int, str], offsets: _Offsets) -> dict[int, _Needed]:
         """The first timed message that is not delivered; below it all are, which is not asked again."""
         queue = topic["queues"][0]
-        first, end = self._store.queue(queue)[:2]
+        first, end = self._bounds(queue)
         if self._timers_born != topic["born_position"]:
             self._timers_born, self._timers_done = topic["born_position"], 0
         read, due, at = (

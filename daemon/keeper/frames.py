@@ -37,7 +37,7 @@ class FrameKeeper:
         self.used = 0
         for topic in store.topics():
             for queue in topic["queues"]:
-                offset_max = store.queue(queue)[1]
+                offset_max = store.queue(queue).offset_max
                 if offset_max:
                     self._note(queue, self._first_held(queue, offset_max), -(-offset_max // FRAME_UNITS))
 
@@ -97,7 +97,7 @@ class FrameKeeper:
         while wanted > 0 and longest:
             _, queue = longest.pop()
             begin, end = self._held[queue]
-            full = self._store.queue(queue)[2] // FRAME_UNITS
+            full = self._store.queue(queue).persisted // FRAME_UNITS
             reached = self._give_back(queue, begin, min(full, end - 1), wanted)
             wanted -= reached - begin
             self._note(queue, reached, end)

@@ -53,16 +53,18 @@ class Losses:
             index = self._store.topic_find(topic)
             if index < 0 or (queue := self._store.queue_index(index, queue_id)) < 0:
                 continue
-            offset_min = self._store.queue(queue)[0]
+            offset_min = self._store.queue(queue).offset_min
             if offset_min:
                 self.count(queue, files.offsets_within((topic, queue_id), begin, begin)[0], offset_min)
 
     def count(self, queue: int, offset_min: int, moved_to: int) -> None:
         """Count what the groups of a queue lose when its minimum moves."""
-        topic, queue_id = self._store.queue(queue)[3:5]
+        row = self._store.queue(queue)
         for slot, group in self._slots.get(queue, ()):
             lost = moved_to - max(offset_min, self._store.offset_get(slot))
-            if lost > 0 and (topic, group) in self._readers:
+            if lost > 0 and (row.topic, group) in self._readers:
                 self._keeper_store.offset_lose(slot, lost)
-                name = self._store.topic(topic)["name"]
-                self._log("group.lost", group=group, topic=name, queue_id=queue_id, messages=lost, next_offset=moved_to)
+                name = self._store.topic(row.topic)["name"]
+                self._log(
+                    "group.lost", group=group, topic=name, queue_id=row.queue_id, messages=lost, next_offset=moved_to
+                )

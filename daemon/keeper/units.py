@@ -91,15 +91,15 @@ class UnitWriter:
             queue = self.queue_of(index)
             if queue is None:
                 continue
-            offset_min, _, persisted, _, _, _ = self._store.queue(index)
+            row = self._store.queue(index)
             found = self._files.bisect(
                 queue,
                 lambda position, size: size == 0 or is_pre_blank(position, size) or position < self._log_begin,
-                high=persisted,
+                high=row.persisted,
             )
-            if found > offset_min:
-                self._losses.count(index, offset_min, min(found, persisted))
-                self._keeper_store.set_offset_min(index, min(found, persisted))
+            if found > row.offset_min:
+                self._losses.count(index, row.offset_min, min(found, row.persisted))
+                self._keeper_store.set_offset_min(index, min(found, row.persisted))
                 self._files.remove_below(queue, found)
         del self._behind[:_MINIMUMS_PER_ROUND]
 
@@ -133,7 +133,8 @@ class UnitWriter:
         for topic in self._store.topics():
             for index in topic["queues"]:
                 queue = self.queue_of(index)
-                offset_min, _, persisted, _, _, _ = self._store.queue(index)
+                row = self._store.queue(index)
+                offset_min, persisted = row.offset_min, row.persisted
                 if queue is None or not persisted:
                     continue
                 known = self._files.sums.end(queue)
@@ -159,7 +160,7 @@ class UnitWriter:
         if queue[1] >= len(queues):
             return 0
         first, end = self._files.reopen(queue, first, first + count)
-        end = min(end, self._store.queue(queues[queue[1]])[2])
+        end = min(end, self._store.queue(queues[queue[1]]).persisted)
         return self._repair(queue[0]).run([UnitFault(queue, first, end)]) if first < end else 0
 
     def mend(self, index: int, first: int) -> tuple[int, list[Damage]]:
@@ -169,7 +170,8 @@ class UnitWriter:
         CoreError.
         """
         queue = self.queue_of(index)
-        offset_min, offset_max, persisted, _, _, _ = self._store.queue(index)
+        row = self._store.queue(index)
+        offset_min, offset_max, persisted = row.offset_min, row.offset_max, row.persisted
         if queue is None or not offset_min <= first < offset_max:
             return 0, []
         repair, end = self._repair(queue[0]), first + 1
@@ -188,7 +190,7 @@ class UnitWriter:
     def _rewrite(self, lost: UnitRange) -> None:
         topic = self._store.topic_find(lost.queue[0])
         index = self._store.queue_index(topic, lost.queue[1])
-        persisted = self._store.queue(index)[2]
+        persisted = self._store.queue(index).persisted
         at, parts = lost.first, list[bytes]()
         while at < min(lost.end, persisted):
             units = self._keeper_store.units_read(index, at, min(_UNITS_PER_READ, lost.end - at))
@@ -233,10 +235,10 @@ class UnitWriter:
         return self._names[index]
 
     def _look_up(self, index: int) -> Queue | None:
-        _, _, _, topic_index, queue_id, _ = self._store.queue(index)
-        if topic_index == NO_TOPIC:
+        row = self._store.queue(index)
+        if row.topic == NO_TOPIC:
             return None
-        topic = self._store.topic(topic_index)
+        topic, queue_id = self._store.topic(row.topic), row.queue_id
         queues = topic["queues"]
         if topic["state"] != TOPIC_LIVE or queue_id >= len(queues) or queues[queue_id] != index:
             return None
@@ -245,7 +247,7 @@ class UnitWriter:
             if not self._close_dead():
                 raise OSError(errno.EBUSY, "the queues of the topic's former life cannot be closed now", name)
             # A keeper that was killed may have written units of this life before it saved the topic's birth.
-            if not any(self._store.queue(other)[2] for other in queues):
+            if not any(self._store.queue(other).persisted for other in queues):
                 self._files.remove_topic(name, born=born)
             self._files.sums.set_born(name, born)
             self._born[name] = born

@@ -122,7 +122,7 @@ class TopicPlan:
     def _part(self, store: Store, queue_id: int, queue_index: int) -> Part:
         from shmq.columns.queue_batches import QueueRange
 
-        wish, bounds = self.wish, (store.queue(queue_index)[0], store.queue_visible(queue_index))
+        wish, bounds = self.wish, (store.queue(queue_index).offset_min, store.queue_visible(queue_index))
         start = wish.start.get(queue_id, BEGIN) if isinstance(wish.start, dict) else wish.start
         end = wish.end.get(queue_id, END) if isinstance(wish.end, dict) else wish.end
         offsets = []

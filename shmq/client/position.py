@@ -164,5 +164,5 @@ def _ago(text: str, word: str, now_ms: int) -> int:
 
 def start_offset(store: Store, queue_index: int, position: Position) -> int:
     """Return the queue offset a position means in a queue now."""
-    offset_min, offset_max = store.queue(queue_index)[:2]
-    return position.resolve(offset_min, offset_max, lambda time_ms: store.search_time(queue_index, time_ms))
+    queue = store.queue(queue_index)
+    return position.resolve(queue.offset_min, queue.offset_max, lambda time_ms: store.search_time(queue_index, time_ms))

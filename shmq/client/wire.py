@@ -24,7 +24,7 @@ from shmq.protocol.failure import error_of
 
 if TYPE_CHECKING:
     from shmq.client.position import Position
-    from shmq.shm.core import Message, Receipt
+    from shmq.shm.core import Assignment, Message, Receipt
 
 _DOUBT_SECONDS = 0.02  # between two looks at what the broker may be mending
 _DOUBT_SECONDS_MAX = 15.0  # longer than a reader waits for that; only what is not on disk yet takes longer
@@ -290,8 +290,8 @@ class MessageReader(Protocol):
     def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = ..., /) -> None:
         """Read a queue from an offset."""
 
-    def assigned(self) -> Sequence[tuple[str, int, int, int, int]]:
-        """Return (topic, queue index, queue id, next offset, lowest offset not settled) of each queue."""
+    def assigned(self) -> Sequence[Assignment]:
+        """Return what is read of each queue; `committed` is the lowest offset not settled."""
 
     def seek(self, queue: int, offset: int, /) -> None:
         """Deliver a queue from another offset."""

@@ -70,9 +70,8 @@ def queue_batches(
 
 def _behind_loss(store: Store, wanted: QueueRange, at: int) -> int:
     """Where reading goes on after messages were lost, if it may."""
-    first = min(
-        max(store.queue(wanted.queue_index)[0], _first_kept(store, wanted.queue_index, at, wanted.end)), wanted.end
-    )
+    queue = wanted.queue_index
+    first = min(max(store.queue(queue).offset_min, _first_kept(store, queue, at, wanted.end)), wanted.end)
     return first if at < first else wanted.end
 
 

@@ -84,7 +84,7 @@ class GroupProgress:
             if committed > end:
                 continue  # nothing waits; most queues of most groups
             handed = taken & ~_IS_LOCAL if taken & _IS_LOCAL or name in self._attended else 0
-            backlog = Backlog(committed - 1, self._store.queue(queue)[0], end, handed=handed)
+            backlog = Backlog(committed - 1, self._store.queue(queue).offset_min, end, handed=handed)
             sums[0] += backlog.lag
             sums[1] += backlog.in_flight
             if backlog.lag:

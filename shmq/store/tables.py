@@ -48,7 +48,7 @@ def lower_offsets(store: Store) -> list[LoweredOffset]:
         is_time = group in NO_OFFSET_GROUPS and group not in _POSITION_GROUPS
         if entry.queue not in topics or is_time:
             continue
-        most = store.log_end if group in _POSITION_GROUPS else store.queue(entry.queue)[1]
+        most = store.log_end if group in _POSITION_GROUPS else store.queue(entry.queue).offset_max
         if entry.committed > most:
             store.offset_set(entry.slot, most)
             lowered.append(LoweredOffset(topics[entry.queue], group, entry.committed, most))
@@ -136,7 +136,7 @@ class LiveTables:
                 if queue_id in self.unplaced.get((topic, group), {}):
                     continue
                 queue = store.queue_index(index, queue_id)
-                offset_max = store.queue(queue)[1]
+                offset_max = store.queue(queue).offset_max
                 if group in _POSITION_GROUPS:
                     offset = min(offset, store.log_end)  # of copies that were lost, or cut off
                 if group in NO_OFFSET_GROUPS:
@@ -171,9 +171,9 @@ class LiveTables:
         groups, found = dict(store.groups()), LossTable()
         topics = {topic["index"]: str(topic["name"]) for topic in store.topics()}
         for group, queue, count, seconds in lost:
-            topic, queue_id = store.queue(queue)[3:5]
-            if group in groups and topic in topics:
-                found.setdefault((topics[topic], groups[group]), {})[queue_id] = count, seconds
+            row = store.queue(queue)
+            if group in groups and row.topic in topics:
+                found.setdefault((topics[row.topic], groups[group]), {})[row.queue_id] = count, seconds
         return found
 
     def _group(self, store: Store, broker_tables: BrokerTables, name: str) -> int:

@@ -79,7 +79,7 @@ class Attachment:
 
     def bounds(self, queue: Queue) -> tuple[int, int]:
         """Return the first offset a queue still has, and the first that is not visible yet."""
-        return self.store.queue(queue.index)[0], self.store.queue_visible(queue.index)
+        return self.store.queue(queue.index).offset_min, self.store.queue_visible(queue.index)
 
     def search_time(self, queue: Queue, time_ms: int) -> int:
         """Return the first offset of a queue stored at or after a time."""
@@ -88,7 +88,7 @@ class Attachment:
     def committed(self, group: str, queues: Sequence[Queue]) -> dict[Key, int]:
         """Return what a group has committed on queues."""
         number = self.store.group_find(group)
-        found = {entry[2]: entry[3] for entry in self.store.offsets() if entry[1] == number and entry[3] >= 0}
+        found = {row.queue: row.committed for row in self.store.offsets() if row.group == number and row.committed >= 0}
         return {
             (queue.topic, queue.queue_id): found[queue.index]
             for queue in queues

@@ -82,9 +82,9 @@ def _came_again(store: Store, group: Group) -> int:
 
 
 def _late_in(store: Store, queue: int, since_ms: float) -> int:
-    offset_min, offset_max, *_ = store.queue(queue)
-    first = max(offset_min, offset_max - NEWEST_UNITS)
-    units = store.units_stored(queue, first, offset_max - first)
+    row = store.queue(queue)
+    first = max(row.offset_min, row.offset_max - NEWEST_UNITS)
+    units = store.units_stored(queue, first, row.offset_max - first)
     count = 0
     for position, size, _ in units_of(units):
         try:

@@ -76,7 +76,7 @@ class _Cursor:
             if not self._ahead:
                 # Filtered out or deleted by retention: the reader knows how far it went. Without progress, what is
                 # left is not visible yet, and Following begins there.
-                reached = self._end if messages else min(self._end, self._reader.assigned()[0][3])
+                reached = self._end if messages else min(self._end, self._reader.assigned()[0].next_offset)
                 if reached <= self.offset:
                     return None
                 self.offset = reached

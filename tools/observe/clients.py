@@ -26,28 +26,28 @@ def collect_clients(figures: StoreFigures, roster: Roster | None) -> tuple[Clien
     told = {entry.slot: entry for entry in roster.connections if entry.slot >= 0} if roster else {}
     clients = []
     now_ns = time.monotonic_ns()
-    for slot, state, pid, start, role, received, sent, beat_ns, settled in figures.clients():
-        if not state:
+    for entry in figures.clients():
+        if not entry.state:
             continue
-        said = told.get(slot)
-        said = said if said is not None and said.pid == pid else None
+        said = told.get(entry.slot)
+        said = said if said is not None and said.pid == entry.pid else None
         clients.append(
             Client(
                 client_id=said.client_id if said else "",
-                slot=slot,
-                pid=pid,
-                start=start,
-                alive=is_alive(ProcessMark(pid, start)),
+                slot=entry.slot,
+                pid=entry.pid,
+                start=entry.start,
+                alive=is_alive(ProcessMark(entry.pid, entry.start)),
                 transport="shm",
                 address="",
                 language=said.language.lower() if said else "",
                 version=said.version if said else "",
-                role=_ROLES.get(role, f"role {role}"),
-                received=received,
-                sent=sent,
-                in_hand=max(0, received - settled),
-                idle=max(0, now_ns - beat_ns) / 1e9,
-                asleep=state == _ASLEEP,
+                role=_ROLES.get(entry.role, f"role {entry.role}"),
+                received=entry.received,
+                sent=entry.sent,
+                in_hand=max(0, entry.received - entry.settled),
+                idle=max(0, now_ns - entry.beat_ns) / 1e9,
+                asleep=entry.state == _ASLEEP,
                 consumer_groups=said.consumer_groups if said else (),
                 producer_groups=said.producer_groups if said else (),
             )

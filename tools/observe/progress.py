@@ -42,10 +42,10 @@ def collect_topics(store: Store) -> tuple[tuple[Topic, ...], dict[int, QueueOf]]
     for entry in store.topics():
         name, messages, stored, size = entry["name"], 0, 0, 0
         for index in entry["queues"]:
-            offset_min, offset_max, _, _, queue_id, size_bytes = store.queue(index)
-            messages += max(0, offset_max - offset_min)
-            stored, size = stored + offset_max, size + size_bytes
-            queues[index] = QueueOf(name, queue_id, index, offset_min, offset_max)
+            row = store.queue(index)
+            messages += max(0, row.offset_max - row.offset_min)
+            stored, size = stored + row.offset_max, size + row.bytes
+            queues[index] = QueueOf(name, row.queue_id, index, row.offset_min, row.offset_max)
         role = topic_role(name, entry["perm"], kind_name(entry["kind"]))
         topics.append(Topic(name, role, entry["perm"], len(entry["queues"]), messages, stored, size))
     return tuple(sorted(topics, key=lambda topic: topic.name)), queues
@@ -108,9 +108,10 @@ class _GroupCollector:
 
     def groups(self) -> tuple[Group, ...]:
         entries: dict[int, list[tuple[QueueOf, int, int, int]]] = {}
-        for _, group, queue, committed, owner, updated_ms in self._store.offsets():
-            if queue in self._queues:  # a deleted topic leaves offsets behind
-                entries.setdefault(group, []).append((self._queues[queue], committed, owner, updated_ms))
+        for row in self._store.offsets():
+            if row.queue in self._queues:  # a deleted topic leaves offsets behind
+                where = self._queues[row.queue]
+                entries.setdefault(row.group, []).append((where, row.committed, row.owner, row.updated_ms))
         found = [self._group(name, entries.get(index, ())) for index, name in self._store.groups()]
         return tuple(sorted(found, key=lambda group: group.name))
 
@@ -232,8 +233,8 @@ def newest_ms(store: Store, topic: str) -> int | None:
     index = store.topic_find(topic)
     times = []
     for queue in store.topic(index)["queues"] if index >= 0 else ():
-        offset_min, offset_max, *_ = store.queue(queue)
-        if offset_max > offset_min:
-            for position, size, _ in units_of(store.units_stored(queue, offset_max - 1, 1)):
+        row = store.queue(queue)
+        if row.offset_max > row.offset_min:
+            for position, size, _ in units_of(store.units_stored(queue, row.offset_max - 1, 1)):
                 times.append(store.message_at(position, size).store_ms)
     return max(times, default=None)

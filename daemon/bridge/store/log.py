@@ -222,7 +222,7 @@ class StoreLog:
     ) -> Ranged:
         count = max(0, min(queue_end - queue_offset, RANGE_UNITS_MAX))
         next_offset, _, body = self._pull(queue, queue_offset, count, bytes_max, tags, count, None, False)
-        first = self._store.queue(queue)[0]
+        first = self._store.queue(queue).offset_min
         if first <= queue_offset < next_offset:
             first = self._first_kept(queue, queue_offset, next_offset)
         return Ranged(next_offset, first, body) if first <= queue_offset else Ranged(first, first, b"")
@@ -241,7 +241,7 @@ class StoreLog:
 
     def range_units(self, queue: int, queue_offset: int, queue_end: int) -> bytes:
         end = min(queue_end, self._store.queue_visible(queue), queue_offset + RANGE_UNITS_MAX)
-        if not self._store.queue(queue)[0] <= queue_offset < end:
+        if not self._store.queue(queue).offset_min <= queue_offset < end:
             return b""
         return self._store.units_stored(queue, queue_offset, end - queue_offset)
 

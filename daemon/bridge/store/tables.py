@@ -193,13 +193,11 @@ class StoreTables:
         return self._store.offset_owner(slot) >= 0
 
     def received(self) -> Mapping[int, int]:
-        return {
-            slot: received for slot, state, _, _, _, received, *_ in self._figures.clients() if state != _CLIENT_FREE
-        }
+        return {client.slot: client.received for client in self._figures.clients() if client.state != _CLIENT_FREE}
 
     def queue_bounds(self, queue: int) -> QueueBounds:
-        offset_min, offset_max, *_ = self._store.queue(queue)
-        return QueueBounds(offset_min, offset_max)
+        row = self._store.queue(queue)
+        return QueueBounds(row.offset_min, row.offset_max)
 
     def born_position(self, name: str) -> int:
         index = self._store.topic_find(name) if _END not in name else -1
@@ -286,7 +284,8 @@ class StoreTables:
 
     def _clients(self) -> list[tuple[int, int, int]]:
         """(slot, pid, start) of every slot that is handed out."""
-        return [(slot, pid, start) for slot, state, pid, start, *_ in self._figures.clients() if state != _CLIENT_FREE]
+        clients = self._figures.clients()
+        return [(client.slot, client.pid, client.start) for client in clients if client.state != _CLIENT_FREE]
 
 
 def _topic(entry: dict[str, Any]) -> Topic:

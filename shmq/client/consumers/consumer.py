@@ -247,7 +247,7 @@ class Consumer:
             share, reader = self._share, self._reader
             if share is None or reader is None:
                 return {}
-            lowest = {entry[1]: entry[4] for entry in reader.assigned()}
+            lowest = {entry.queue: entry.committed for entry in reader.assigned()}
             return {share.name_of(slot): lowest[index] for index, slot in share.held.items() if index in lowest}
 
     def _leave(self) -> None:
@@ -387,7 +387,7 @@ def _cut_off(owner: ReaderOwner | None, reader: MessageReader | None) -> None:
         owner.cut_off()
     if reader is not None:
         for entry in reader.assigned():
-            reader.revoke(entry[1])
+            reader.revoke(entry.queue)
 
 
 class ReaderOwner:

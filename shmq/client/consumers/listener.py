@@ -83,7 +83,7 @@ class PushConsumer(Consumer):
         reader = self._reader
         if reader is None or isinstance(reader, PacingReader):
             return {}
-        return {entry[2]: max(0, entry[3] - 1 - entry[4]) for entry in reader.assigned()}
+        return {entry.queue_id: max(0, entry.next_offset - 1 - entry.committed) for entry in reader.assigned()}
 
 
 class Listener:

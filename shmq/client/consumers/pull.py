@@ -136,7 +136,7 @@ class PullConsumer:
     def positions(self) -> dict[int, int]:
         """Return {queue: offset of the next message}."""
         reader = self._live_reader()
-        return dict(sorted((entry[2], entry[3]) for entry in reader.assigned()))
+        return dict(sorted((entry.queue_id, entry.next_offset) for entry in reader.assigned()))
 
     def committed(self, group: str | None = None) -> dict[int, int]:
         """Return {queue: the group's committed offset}, without queues it never committed."""
@@ -175,8 +175,8 @@ class PullConsumer:
         reader = self._live_reader()
         queues = self._context.live().queues
         return {
-            queue_id: max(0, queues.bounds(self.topic, self._slot_of(queue_id))[1] - position)
-            for _, _, queue_id, position, _ in sorted(reader.assigned(), key=lambda entry: entry[2])
+            entry.queue_id: max(0, queues.bounds(self.topic, self._slot_of(entry.queue_id))[1] - entry.next_offset)
+            for entry in sorted(reader.assigned(), key=lambda entry: entry.queue_id)
         }
 
     def close(self) -> None:
@@ -298,7 +298,7 @@ class PullConsumer:
 
     def _remember(self) -> None:
         if self._reader is not None:
-            self._positions.update((entry[2], entry[3]) for entry in self._reader.assigned())
+            self._positions.update((entry.queue_id, entry.next_offset) for entry in self._reader.assigned())
         self._reader = None
 
     def _renew(self) -> None:

@@ -39,6 +39,7 @@ from shmq.shm.core import CoreError, Message, records_read
 if TYPE_CHECKING:
     from shmq.client.spec import ConsumerSpec
     from shmq.client.wire import Answer, ReaderOwner, Wire
+    from shmq.shm.core import Assignment
 
 HOLD_MAX: Final = 15.0
 ANSWER_MARGIN: Final = 0.5
@@ -293,7 +294,7 @@ class PopReader(WaitingReader):
     def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = -1, /) -> None:
         """Nothing: messages come from all queues."""
 
-    def assigned(self) -> list[tuple[str, int, int, int, int]]:
+    def assigned(self) -> list[Assignment]:
         """Return nothing: no queue is ours."""
         return []
 

@@ -198,7 +198,7 @@ class SharedReplies:
         self._reader.close()
 
     def _end(self) -> int:
-        return self._store.queue(self._queue)[1]
+        return self._store.queue(self._queue).offset_max
 
 
 def request_properties(correlation_id: str, timeout: float) -> dict[str, str]:

@@ -54,7 +54,7 @@ class ShmShare(QueueShare):
         """Return a name of a queue that means the same after a restart, and nothing once its topic was made again."""
         name = self._names.get(slot.queue_index)
         if name is None:
-            born = self._store.topic(self._store.queue(slot.queue_index)[3])["born_position"]
+            born = self._store.topic(self._store.queue(slot.queue_index).topic)["born_position"]
             name = self._names[slot.queue_index] = f"{slot.queue_id}@{born}"
         return name
 
@@ -81,7 +81,7 @@ class ShmShare(QueueShare):
 
     def retake(self) -> None:
         """After a reconnection: own the held queues again, if our client slot is not what it was, or give them up."""
-        positions = {entry[1]: entry[4] for entry in self._reader.assigned()}
+        positions = {entry.queue: entry.committed for entry in self._reader.assigned()}
         for index, slot in list(self.held.items()):
             if slot.offset_slot < 0 or self._store.offset_owner(slot.offset_slot) == self._store.client_slot:
                 continue
@@ -93,7 +93,9 @@ class ShmShare(QueueShare):
     def _leave(self, index: int) -> None:
         slot = self.held[index]
         if slot.offset_slot < 0:
-            self._offsets.update({entry[1]: entry[4] for entry in self._reader.assigned() if entry[1] == index})
+            self._offsets.update(
+                {entry.queue: entry.committed for entry in self._reader.assigned() if entry.queue == index}
+            )
         self._forget(index)
         if slot.offset_slot >= 0:
             self._store.offset_leave(slot.offset_slot)
@@ -110,9 +112,9 @@ class ShmShare(QueueShare):
             # Read again: until a moment ago the former owner could still move it.
             owned = self._store.offset_get(slot.offset_slot)
             offset = owned if owned >= 0 else committed
-        offset_min, offset_max = self._store.queue(slot.queue_index)[:2]
-        if offset > offset_max:
-            offset = offset_min
+        queue = self._store.queue(slot.queue_index)
+        if offset > queue.offset_max:
+            offset = queue.offset_min
         # An offset below the minimum stays what it is: the core says once how much cleaning took from the group.
         self._reader.assign(self.topic, slot.queue_index, slot.queue_id, offset, slot.offset_slot)
         self.held[slot.queue_index] = slot
@@ -143,7 +145,7 @@ class ShmShare(QueueShare):
             self._store.offset_set(slot.offset_slot, start_offset(self._store, slot.queue_index, self._start))
 
     def _in_flight(self) -> dict[int, int]:
-        return {index: next_offset - lowest for _, index, _, next_offset, lowest in self._reader.assigned()}
+        return {entry.queue: entry.next_offset - entry.committed for entry in self._reader.assigned()}
 
 
 class ShmGroups:

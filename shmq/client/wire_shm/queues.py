@@ -117,7 +117,8 @@ class ShmQueues:
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
         """Return the first offset stored in a queue, and the one behind the last."""
-        return self._wire.store.queue(queue.queue_index)[:2]
+        row = self._wire.store.queue(queue.queue_index)
+        return row.offset_min, row.offset_max
 
     def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
         """Return the offset a position means in a queue now."""

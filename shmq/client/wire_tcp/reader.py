@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.wire import Handed, ReaderOwner, WaitingReader
 from shmq.errors import UsageError
-from shmq.shm.core import Message, message_reopen, records_read
+from shmq.shm.core import Assignment, Message, message_reopen, records_read
 
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.wire import TcpWire
@@ -296,11 +296,11 @@ class TcpReader(WaitingReader):
                 self._turn.remove(queue)
                 queue.drop()
 
-    def assigned(self) -> list[tuple[str, int, int, int, int]]:
+    def assigned(self) -> list[Assignment]:
         """Return (topic, queue index, queue id, next offset, lowest offset not settled) of each queue."""
         with self._lock():
             return [
-                (queue.queue.topic, number, number, self._position(queue), queue.committed)
+                Assignment((queue.queue.topic, number, number, self._position(queue), queue.committed))
                 for number, queue in self._queues.items()
             ]
 
