@@ -129,9 +129,24 @@ class Load:
 
         eventually(
             lambda: not missing(),
-            lambda: f"{receiver.name} lacks {len(missing())} of {len(bodies)} bodies, first {missing()[:5]}",
+            lambda: (
+                f"{receiver.name} lacks {len(missing())} of {len(bodies)} bodies, first {self._traces(missing()[:5])}"
+            ),
             seconds,
         )
+
+    def _traces(self, bodies: list[bytes]) -> list[str]:
+        """What is known of lacking bodies: where they were stored, who has them, where the groups are there."""
+        rows = {row.body: row for sender in self.senders for row in sender.stored}
+        offsets: list[shmq.QueueLag] = []
+        with contextlib.suppress(shmq.ShmqError), self._tcp() as mq:
+            offsets = [lag for each in self.receivers for lag in mq.admin.groups[each.name].offsets]
+        found = []
+        for body in bodies:
+            row, having = rows.get(body), [each.name for each in self.receivers if body in each.received]
+            lags = [tuple(lag) for lag in offsets if row is not None and lag.queue_id == row.queue_id]
+            found.append(f"{row or body!r} received by {having}, groups {lags}")
+        return found
 
     # A member on the leader's host
 
