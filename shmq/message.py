@@ -25,6 +25,10 @@ CONNECTION_NAME_BYTES_MAX = 64  # a client id with it has less than 255, which i
 PROPERTIES_BYTES_MAX = 32767
 QUEUES_MAX = 1024  # of one topic; bounds what one administration request can make the tables hold
 
+PERM_READ, PERM_WRITE = 4, 2
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+PERM_INHERIT = 1  # others are made in its image: TBW102 has it, and the topics of a cluster's and a broker's name
+
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 CONSUMER_GROUP_BYTES_MAX = TOPIC_BYTES_MAX - len(RETRY_PREFIX)  # %RETRY%group is a topic
@@ -69,7 +73,6 @@ _SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
 _WAITING_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})
 _WAITING_TOPIC_PREFIXES = ("RMQ_SYS_TRANS_", "rmq_sys_")
 _REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
-_PERM_INHERIT = 1  # others are made in its image: TBW102 has it, and the topics of a cluster's and a broker's name
 
 # Property keys with a meaning of their own in RocketMQ; an application may not set them as free properties.
 RESERVED_PROPERTIES = frozenset(
@@ -268,7 +271,7 @@ def is_hidden_topic(name: str, perm: int) -> bool:
 
 def is_broker_topic(name: str, perm: int) -> bool:
     """Say whether a broker made a topic for itself; those named as a cluster or a broker are told by permission."""
-    return is_system_topic(name) or name.endswith(_REPLY_TOPIC_SUFFIX) or bool(perm & _PERM_INHERIT)
+    return is_system_topic(name) or name.endswith(_REPLY_TOPIC_SUFFIX) or bool(perm & PERM_INHERIT)
 
 
 def retry_topic(group: str) -> str:

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version"},
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.typed_json": set(),
-    "shmq.protocol": {"shmq.errors", "shmq.typed_json"},
+    "shmq.protocol": {"shmq.errors", "shmq.message", "shmq.typed_json"},
     "shmq.filter": {"shmq.errors", "shmq.shm"},
     "shmq.columns": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.metrics": {"shmq.errors", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},

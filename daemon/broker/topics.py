@@ -11,13 +11,21 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic, Topics
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
-from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic, missing_topic, pop_names
+from shmq.message import (
+    PERM_INHERIT,
+    PERM_READ_WRITE,
+    QUEUES_MAX,
+    RETRY_PREFIX,
+    SYSTEM_TOPICS,
+    TRACE_TOPIC,
+    check_topic,
+    missing_topic,
+    pop_names,
+)
 from shmq.protocol import transaction
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
 AUTO_CREATE_TOPIC = "TBW102"
-PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
-PERM_READ_WRITE = PERM_READ | PERM_WRITE
 _UNIT_FLAG, UNIT_RETRY_FLAG = 1, 2
 _RETRY_QUEUES = 1
 

@@ -27,11 +27,10 @@ from shmq.daemon.ha.election.registration import replaces
 from shmq.daemon.nameserver.registration import GONE, Claim, Identity, QueueEntry, Version
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import PermissionDenied, ShmqError
+from shmq.message import PERM_READ_WRITE, PERM_WRITE
 from shmq.protocol.route import MASTER_ID
 
 EMBEDDED = 0  # the connection of the broker in our own process; real ones count from 1
-PERM_WRITE = 2
-PERM_READ_WRITE = 6
 
 
 @dataclass(slots=True)

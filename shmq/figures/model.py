@@ -23,8 +23,6 @@ TOPIC_KINDS: Final = tuple(kind.name.lower() for kind in TopicKind)
 """Topic kinds by their number in shared memory."""
 TOPIC_FLUSHES: Final = tuple(flush.name.lower() for flush in TopicFlush)
 """When a message of a topic counts, by its number in shared memory."""
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
 
 
 class QueueInfo(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from shmq.errors import ProtocolError, UsageError
+from shmq.message import PERM_READ_WRITE
 from shmq.protocol.codes import TopicFlush, TopicKind
 from shmq.typed_json import convert_plain, decode_json
 
@@ -98,7 +99,7 @@ class TopicConfig(msgspec.Struct, omit_defaults=False):
     topicName: str
     readQueueNums: int = 16
     writeQueueNums: int = 16
-    perm: int = 6
+    perm: int = PERM_READ_WRITE
     topicFilterType: str = "SINGLE_TAG"
     topicSysFlag: int = 0
     order: bool = False

@@ -15,6 +15,7 @@ import json
 
 import msgspec
 
+from shmq.message import PERM_READ_WRITE
 from shmq.protocol.body import DataVersion, TopicConfig, decode_body, encode_body
 from shmq.protocol.command import Command
 
@@ -30,7 +31,7 @@ class QueueData(msgspec.Struct, omit_defaults=False):
     brokerName: str
     readQueueNums: int = 16
     writeQueueNums: int = 16
-    perm: int = 6
+    perm: int = PERM_READ_WRITE
     topicSysFlag: int = 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.message import PERM_READ_WRITE
 from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
 KIND_NAMES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
@@ -33,7 +34,7 @@ class TopicRecord:
     name: str
     read_queues: int
     write_queues: int
-    perm: int = 6
+    perm: int = PERM_READ_WRITE
     flags: int = 0
     kind: int = 0
     flush: int = 0  # 0 as the broker, 1 asynchronous, 2 synchronous

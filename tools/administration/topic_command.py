@@ -15,7 +15,7 @@ from shmq.client.administration.admin import refuse_unlike
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
 from shmq.errors import UsageError
 from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
-from shmq.message import QUEUES_MAX, check_topic, refuse_system_topic
+from shmq.message import PERM_READ, PERM_READ_WRITE, PERM_WRITE, QUEUES_MAX, check_topic, refuse_system_topic
 from shmq.tools.broker.access import control_of, deleted, is_on_every_broker, open_view, put_topic
 from shmq.tools.broker.view import BrokerView, on_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
@@ -25,7 +25,7 @@ from shmq.tools.terminal.quantity import age_text, count_text, iso_text, plural,
 
 topic = Group("topic", help="List, show, create, update, delete topics.")
 
-PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
+PERMISSIONS = {"r": PERM_READ, "w": PERM_WRITE, "rw": PERM_READ_WRITE}
 
 
 def topic_document(memory: BrokerView, view: TopicInfo, groups: dict[str, set[str]]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def topic_document(memory: BrokerView, view: TopicInfo, groups: dict[str, set[st
 
 def permission_text(perm: int) -> str:
     """Return RocketMQ's permission bits as letters."""
-    return ("r" if perm & 4 else "") + ("w" if perm & 2 else "") or "none"
+    return ("r" if perm & PERM_READ else "") + ("w" if perm & PERM_WRITE else "") or "none"
 
 
 def _groups_by_topic(memory: BrokerView) -> dict[str, set[str]]:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from shmq.errors import ShmqError
-from shmq.message import nearest
+from shmq.message import PERM_WRITE, nearest
 from shmq.tools.command import Call, Duration, Group, Size, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.health.broker_rules import broker_findings
@@ -170,7 +170,7 @@ def _topic(topic: Topic, quiet: float | None, given: dict[str, Any]) -> Iterator
         if verdict is not Verdict.OK:
             is_bad = True
             yield Finding("topic", verdict, f"{name}: {facts}", topic.name, *causes[name], measures)
-    if not topic.perm & 2:
+    if not topic.perm & PERM_WRITE:
         do = f"shmq topic update {topic.name} --permission rw"
         yield Finding(
             "topic", Verdict.WARNING, f"it takes no messages (perm {topic.perm})", topic.name, "its permission", do

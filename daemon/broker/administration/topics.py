@@ -22,10 +22,10 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic, Topics
-from shmq.daemon.broker.topics import PERM_READ_WRITE, delete_retries, ensure_topic, find_topic, system_topic_names
+from shmq.daemon.broker.topics import delete_retries, ensure_topic, find_topic, system_topic_names
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, UsageError
-from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic
+from shmq.message import PERM_READ_WRITE, QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic
 from shmq.protocol.admin_body import TopicConfigList, TopicList
 from shmq.protocol.body import (
     BORN_POSITIONS,

@@ -14,9 +14,9 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
-from shmq.daemon.broker.topics import PERM_READ_WRITE, UNIT_RETRY_FLAG
+from shmq.daemon.broker.topics import UNIT_RETRY_FLAG
 from shmq.errors import ProtocolError, RemoteError, SegmentFull, ShmqError, UsageError
-from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX, retry_topic
+from shmq.message import GROUP_BYTES_MAX, PERM_READ_WRITE, TOPIC_BYTES_MAX, retry_topic
 from shmq.protocol.body import (
     ClientConfig,
     ConsumerData,

@@ -21,9 +21,8 @@ from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
-from shmq.daemon.broker.topics import PERM_READ
 from shmq.errors import RemoteError
-from shmq.message import RETRY_PREFIX, check_group, check_popping
+from shmq.message import PERM_READ, RETRY_PREFIX, check_group, check_popping
 from shmq.protocol.allocation import allocate, allocate_in_circle
 from shmq.protocol.body import decode_body, encode_body
 from shmq.protocol.codes import Request, Response

@@ -13,9 +13,8 @@ from shmq.daemon.broker.fields import ADVICE, INT32_MAX, INT64_MAX, flag_of, num
 from shmq.daemon.broker.groups.selection import TAG
 from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.tables import Names, Topic
-from shmq.daemon.broker.topics import PERM_READ
 from shmq.errors import InvalidName, RemoteError
-from shmq.message import check_popping
+from shmq.message import PERM_READ, check_popping
 from shmq.protocol.codes import Response
 from shmq.protocol.pop import INVISIBLE_MS_MAX, POP_COUNT_MAX
 

@@ -42,10 +42,10 @@ from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, Topic
-from shmq.daemon.broker.topics import PERM_READ, ensure_topic
+from shmq.daemon.broker.topics import ensure_topic
 from shmq.daemon.broker.wave import Wave
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
-from shmq.message import retry_topic_of
+from shmq.message import PERM_READ, retry_topic_of
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.shared_reply import SharedReply

@@ -20,8 +20,8 @@ from shmq.daemon.broker.log import Log, Ranged
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Queues, Topic
-from shmq.daemon.broker.topics import PERM_READ
 from shmq.errors import ProtocolError, RemoteError
+from shmq.message import PERM_READ
 from shmq.protocol.codes import Request, Response
 from shmq.shm.core import UNIT_BYTES
 

@@ -38,10 +38,10 @@ from shmq.daemon.broker.rows.marks import BeginMark, CommitMark, DoneMark, DropM
 from shmq.daemon.broker.rows.state import AttemptKey, Pending, RowState, Unit, UnitKey
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
-from shmq.daemon.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, create_by_send
+from shmq.daemon.broker.topics import AUTO_CREATE_TOPIC, create_by_send
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, MessageTooLarge, ProtocolError, ShmqError, TopicNotFound, TransactionError
-from shmq.message import check_topic, is_system_topic, pop_names
+from shmq.message import PERM_WRITE, check_topic, is_system_topic, pop_names
 from shmq.protocol.batch_body import entries_of
 from shmq.protocol.codes import Request
 from shmq.protocol.staged_rows import (

@@ -36,10 +36,10 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.statistics import SENT_BACK, Statistics
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import Route, route_of, timed_route
-from shmq.daemon.broker.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_RETRY_FLAG
+from shmq.daemon.broker.topics import UNIT_RETRY_FLAG
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import InvalidName, ShmqError
-from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, retry_topic
+from shmq.message import DEAD_LETTER_REASON, PERM_READ_WRITE, PERM_WRITE, check_group, dead_letter_topic, retry_topic
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.message_id import message_id_text
 from shmq.timing import ASKED_BY, DELAY_MS, OUT_MS

@@ -15,9 +15,10 @@ from shmq.client.administration.queue_change import QueueChange, TopicQueues, ch
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError
-from shmq.figures.model import PERM_READ, PERM_WRITE, TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
+from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
 from shmq.message import (
     DEAD_LETTER_REASON,
+    PERM_READ_WRITE,
     check_group,
     check_topic,
     dead_letter_topic,
@@ -267,7 +268,7 @@ class Admin:
             return next(iter(figures.topics([name])))
         count = figures.default_queues if queues is None else queues
         change = change_queues(TopicQueues(count, count, {}), queues=count, read_queues=read_queues)
-        figures.create_topic(name, change, kind=kind or TOPIC_KINDS[0], perm=PERM_READ | PERM_WRITE, flush=flush)
+        figures.create_topic(name, change, kind=kind or TOPIC_KINDS[0], perm=PERM_READ_WRITE, flush=flush)
         return next(iter(figures.topics([name])))
 
     @edge

@@ -16,8 +16,8 @@ from shmq.client.administration.group import ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
-from shmq.figures.model import PERM_READ, PERM_WRITE, QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
-from shmq.message import RETRY_PREFIX
+from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
+from shmq.message import PERM_READ, PERM_WRITE, RETRY_PREFIX
 from shmq.protocol.body import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,

@@ -18,6 +18,7 @@ import msgspec
 from shmq.client.leader import Leader
 from shmq.client.wire_shm.control_channel import ControlChannel
 from shmq.errors import RemoteError, ShmqError, UsageError
+from shmq.message import PERM_READ_WRITE
 from shmq.protocol.body import (
     ConsumerData,
     ConsumerList,
@@ -155,7 +156,7 @@ class ControlClient(ControlChannel):
         *,
         queues: int,
         read_queues: int | None = None,
-        perm: int = 6,
+        perm: int = PERM_READ_WRITE,
         kind: str = "normal",
         flush: str | None = None,
         only_if_missing: bool = False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from shmq.client import options
 from shmq.client.edge import edge
@@ -14,12 +13,9 @@ from shmq.client.position import Position, start_offset
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ConnectError, DamagedMessage, TopicNotFound, UsageError
-from shmq.message import check_open_topic, check_topic, is_system_topic, missing_topic
+from shmq.message import PERM_READ_WRITE, PERM_WRITE, check_open_topic, check_topic, is_system_topic, missing_topic
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import Message, Reader
-
-PERM_READ_WRITE: Final = 6
-PERM_WRITE: Final = 2
 
 
 class ShmQueues:

@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 from shmq.client.place import Address, parse_address
 from shmq.errors import ProtocolError, UsageError
-from shmq.message import QUEUES_MAX, pop_names, retry_topic, retry_topic_of
+from shmq.message import PERM_READ, PERM_WRITE, QUEUES_MAX, pop_names, retry_topic, retry_topic_of
 from shmq.protocol import route as wire
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import MASTER_ID
 from shmq.shm.core import RETRY_QUEUE_BASE
 
-PERM_READ, PERM_WRITE = 4, 2
 DEFAULT_TOPIC_QUEUES = 4
 
 QUEUE_BITS = 16
