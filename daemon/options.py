@@ -29,7 +29,7 @@ from shmq.shm.place import (
     place_of,
 )
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
-from shmq.store.loss import parse_ranges
+from shmq.store.lineage.loss import parse_ranges
 from shmq.timing import MAX_DELAY_SECONDS
 
 _CHOICES = {

@@ -38,7 +38,7 @@ from shmq.store.damage import Damage, LogWalk
 from shmq.store.dispatch import WATCHED_TOPICS, Dispatch
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout
-from shmq.store.loss import Range, accept_missing
+from shmq.store.lineage.loss import Range, accept_missing
 from shmq.store.rebuild import QueueBounds, QueueRebuild
 from shmq.store.table_entries import Tables
 from shmq.store.tables import LiveTables, fill_tables

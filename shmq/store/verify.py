@@ -44,7 +44,7 @@ from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.consumequeue import FILE_BYTES
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout, file_fault, file_name, position_of
-from shmq.store.loss import is_shortened_elsewhere, missing_cure, missing_ranges, missing_text
+from shmq.store.lineage.loss import is_shortened_elsewhere, missing_cure, missing_ranges, missing_text
 
 ReadBytes = Callable[[int, int], bytes]  # log position, size
 

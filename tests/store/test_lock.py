@@ -126,21 +126,6 @@ def test_a_second_broker_is_refused_whatever_was_done_to_the_lock_file(
     StoreLock.acquire(layout).release()
 
 
-def test_the_directories_stay_locked_while_a_child_of_the_dead_owner_lives(
-    layout: StoreLayout, processes: list[subprocess.Popen[str]]
-) -> None:
-    owner = started(processes, OWNER, str(layout.root), "with-child")
-    child = int(line(owner))
-    assert line(owner) == "locked"
-    owner.kill()
-    owner.wait()
-    layout.lock.unlink()
-    with pytest.raises(StoreLocked, match="dead broker"):
-        StoreLock.acquire(layout)
-    os.kill(child, signal.SIGKILL)
-    StoreLock.acquire(layout, wait_seconds=30).release()
-
-
 def test_a_file_system_that_locks_no_directories_is_no_reason_not_to_start(
     layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,14 +151,17 @@ def test_a_stock_broker_is_kept_out(layout: StoreLayout, processes: list[subproc
     lock.release()
 
 
+@pytest.mark.parametrize("is_removed", [False, True], ids=["", "the lock file is removed"])
 def test_the_lock_stays_while_a_child_of_the_dead_owner_lives(
-    layout: StoreLayout, processes: list[subprocess.Popen[str]]
+    layout: StoreLayout, processes: list[subprocess.Popen[str]], is_removed: bool
 ) -> None:
     owner = started(processes, OWNER, str(layout.root), "with-child")
     child = int(line(owner))
     assert line(owner) == "locked"
     owner.kill()
     owner.wait()
+    if is_removed:
+        layout.lock.unlink()  # the directories stay locked
     with pytest.raises(StoreLocked, match="dead broker"):
         StoreLock.acquire(layout)
     ender = threading.Timer(0.1, os.kill, (child, signal.SIGKILL))

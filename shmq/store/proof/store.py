@@ -29,7 +29,7 @@ from shmq.store.durable import DurableMark, Mark
 from shmq.store.index.files import IndexFiles, IndexShape
 from shmq.store.index.mark import load_index_mark
 from shmq.store.layout import StoreLayout
-from shmq.store.loss import is_shortened_elsewhere, missing_cure, missing_ranges, missing_text
+from shmq.store.lineage.loss import is_shortened_elsewhere, missing_cure, missing_ranges, missing_text
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.index import IndexProof
 from shmq.store.proof.index_sums import prove_index_sums

@@ -296,10 +296,10 @@ NEVER: dict[str, Mutant] = {
         f"{_RETENTION}::test_the_mark_says_the_new_begin_before_a_file_goes_and_without_it_the_file_stays",
     ),
     "a log that lacks files starts without a word": _one(
-        "shmq/store/loss.py",
+        "shmq/store/lineage/loss.py",
         "    if missing != accepted:\n",
         "    if False:\n",
-        "tests/store/test_loss.py::test_what_is_missing_is_told_and_only_that_is_accepted_and_only_once",
+        "tests/store/lineage/test_loss.py::test_what_is_missing_is_told_and_only_that_is_accepted_and_only_once",
     ),
     "the mark is raised before the flush": _one(
         "daemon/keeper/marks.py",

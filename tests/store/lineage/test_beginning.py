@@ -14,7 +14,7 @@ from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import begin_as_wished, wish_beginning
-from shmq.store.loss import missing_ranges
+from shmq.store.lineage.loss import missing_ranges
 
 FILE_BYTES = 64 << 10
 
