@@ -34,6 +34,7 @@ from shmq.daemon.ha.stream import (
     pack_progress,
     pack_report,
     pack_reported_message,
+    pack_reported_refusal,
     read_refusal,
 )
 from shmq.errors import ProtocolError
@@ -95,8 +96,7 @@ class FollowerLink:
         self._is_greeting = greets
         # At once: RocketMQ waits 5 s, and a master is silent until then.
         self._out = pack_report(GREETING if greets else self._reported)
-        self._heard_ms = now_ms
-        self._spoke_ms = now_ms
+        self._begun_ms = self._heard_ms = self._spoke_ms = now_ms
 
     def take(self) -> bytes:
         """Return what is to be sent to the master, and forget it."""
@@ -123,6 +123,12 @@ class FollowerLink:
             self._report_progress(now_ms)
         except ProtocolError as error:
             self.closed, self.cure = str(error), error.hint
+            self.refuse(self.closed, self.cure)
+
+    def refuse(self, reason: str, cure: str) -> None:
+        """Tell a master of ours that was met why this slave ends the connection."""
+        if self.is_met and not self.is_stock:
+            self._out += pack_reported_refusal(reason, cure)
 
     def pending(self) -> tuple[int, memoryview]:
         """Return the log end and the bytes that belong behind it; the view is released before the next call."""
@@ -169,12 +175,18 @@ class FollowerLink:
             self._report(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Report again what was reported long ago; close the link to a master that is silent."""
+        """Report again what was reported long ago; close the link to a master that is silent or proves nothing."""
         if self.closed:
             return
         if now_ms - self._heard_ms > SILENCE_MS_MAX:
-            self.closed = f"the master was silent for {now_ms - self._heard_ms} ms, above {SILENCE_MS_MAX}"
+            self.closed = f"the master was silent for more than {SILENCE_MS_MAX} ms"
             self.cure = "look whether that host and the network between live; this slave connects again by itself"
+        elif self._received == self._last.log_position < self._me.end and now_ms - self._begun_ms > SILENCE_MS_MAX:
+            # So does a stock master whose log is shorter: it says that it lives, and never where its log ends.
+            self.closed = (
+                f"the master does not ship the record at {self._received}, this slave's last one: it has no such"
+            )
+            self.cure = f"find out which of the two has what was acknowledged; if it is the master: {START_AGAIN}"
         elif now_ms - self._spoke_ms >= HEARTBEAT_MS and not self._is_greeting:
             self._report(now_ms)
 

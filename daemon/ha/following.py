@@ -1,18 +1,19 @@
 """A slave's thread: the stream from its master into this host's log, and the master's tables into ours.
 
-    tables copied -> connected -> frames -> FollowerLink -> the core takes whole records -> reports
-         ^                            |                         |
-         |                            +---- an empty log, and the master's begins elsewhere: the segments are given up,
-         |                                  and the keeper makes new ones with a log that begins there
-         |                       +---- a log that parts from the master's: cut by the keeper, likewise
-         +---- every 10 s, offsets every second, and when a record is of a topic or queue that is not here
+    tables asked for -> connected -> met, of one log -> tables taken -> frames -> FollowerLink
+           ^                             |                                            |
+           |                             |             the core takes whole records -> reports
+           |                             +---- an empty log, and the master's begins elsewhere: the segments are given
+           |                             |     up, and the keeper makes new ones with a log that begins there
+           |                             +---- a log that parts from the master's: cut by the keeper, likewise
+           +---- every 10 s, offsets every second, and when a record is of a topic or queue that is not here
 
 Whatever fails, the connection is closed and made again a second later, and goes on at the log end. A reason is told
 once.
 
-Rules: (1) only this thread moves the log end of a slave; (2) a slave that cannot go on says why and changes nothing;
-(3) whatever is changed beside the log is changed while the master is followed (`MasterTables.changing`): its answer may
-come when this host leads.
+Rules: (1) only this thread moves the log end of a slave; (2) a slave that cannot go on says why and changes nothing:
+of a master with another log neither a record nor a table is taken; (3) whatever is changed beside the log is changed
+while the master is followed (`MasterTables.changing`): its answer may come when this host leads.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from shmq.daemon.ha.flush_news import FlushNews
 from shmq.daemon.ha.follower import FollowerLink
 from shmq.daemon.ha.handshake import Claim
 from shmq.daemon.ha.log_file import LogFile
-from shmq.daemon.ha.master_state import MasterState
-from shmq.daemon.ha.master_tables import MasterTables
+from shmq.daemon.ha.master_state import MasterState, cure_of, obstacle
+from shmq.daemon.ha.master_tables import ANSWER_SECONDS, MasterTables, TablesNotTold, Told
 from shmq.daemon.ha.meeting import START_AGAIN, LastRecord, Side, State
-from shmq.daemon.ha.proving import prove_to_master
+from shmq.daemon.ha.proving import prove_to_master, refuse_itself
 from shmq.daemon.ha.trust import NOBODY_PROVES, Trust
 from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, ProtocolError, ShmqError, StoreError
@@ -48,8 +49,6 @@ from shmq.shm.core import (
     NO_QUEUE,
     NO_TOPIC,
     OK,
-    READ_ONLY,
-    READ_ONLY_REASONS,
     KeeperStore,
     ReplicaStore,
     Store,
@@ -70,12 +69,11 @@ _LOOK_SECONDS = 0.2
 _WAIT_SECONDS = 0.005  # for a file that the keeper makes
 _LOCK_SECONDS = 1.0
 _TABLES_MS = 10_000
+_ASK_SECONDS = 2.0  # for tables now and then: nothing is followed meanwhile
+_PAUSES = 10  # after a question without an answer, as long as that took
+_UNTOLD_MS = 30_000
 _OFFSETS_MS = 1_000  # what was read since is read again where the master dies
 _READ_BYTES = 1 << 20
-_UNREACHABLE = (
-    "look whether the master runs and listens there, whether it names this host in --ha-allow, and whether a firewall"
-    " stands between; this slave tries again every second"
-)
 
 
 class Elected(NamedTuple):
@@ -104,6 +102,7 @@ class Following:
         me: who this slave is; of its log `store` says the rest.
         elected: where the master was elected.
         trust: whom this host follows.
+        own_port: where this slave ships its own log, 0: nowhere.
     """
 
     def __init__(
@@ -118,7 +117,9 @@ class Following:
         me: Side,
         elected: Elected | None = None,
         trust: Trust = NOBODY_PROVES,
+        own_port: int = 0,
     ) -> None:
+        self._own_port = own_port
         self._trust = trust
         self._elected = elected
         self._speaking = threading.Lock()
@@ -139,7 +140,7 @@ class Following:
         self._is_stock = False  # the master, as it has just said itself: it is not greeted again
         self._judged_end = 1  # below it each first record of a queue was looked at
         self._known_until = 0  # below it the tables say when each topic was made for the last time
-        self._tables_ms = self._offsets_ms = 0
+        self._tables_ms = self._offsets_ms = self._told_ms = 0
         self._complaint = ""
         self._is_joined = False
         self.state = MasterState(_text(master))
@@ -190,23 +191,21 @@ class Following:
     def _attempt(self) -> tuple[str, str]:
         """Follow over one connection; return why it is over, and what can be done about it."""
         try:
-            return self._follow()
+            reason, cure = self._follow()
+            return reason, cure or cure_of(ProtocolError(reason))
         except CorruptionError as error:
             return str(error), error.hint or START_AGAIN
-        except ShmqError as error:
-            return str(error), error.hint
-        except OSError as error:
-            return f"{_text(self._master)}: {error}", _UNREACHABLE
+        except (ShmqError, OSError, UnicodeError) as error:
+            where = "" if isinstance(error, ShmqError | TablesNotTold) else f"{_text(self._master)}: "
+            return f"{where}{error}", cure_of(error)
 
     def _follow(self) -> tuple[str, str]:
-        if not self._trust.secret:
-            self._copy_tables()
+        asked = None if self._trust.secret else self._tables.ask()
         with socket.create_connection(self._master, _CONNECT_SECONDS) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            proven = self._prove(connection)
-            if self._trust.secret:  # nothing of a master is believed before
-                self._copy_tables()
-            return self._follow_over(connection, proven)
+            refuse_itself(connection, self._own_port)
+            proven = self._prove(connection)  # where it has to, nothing is told to a master before
+            return self._follow_over(connection, proven, asked or self._tables.ask())
 
     def _prove(self, connection: socket.socket) -> Claim | None:
         """Have the master prove who it is, where it has to; raises ProtocolError."""
@@ -222,7 +221,7 @@ class Following:
             raise ProtocolError("the master is a stock RocketMQ broker; it is asked again, as its own slaves ask")
         return proven
 
-    def _follow_over(self, connection: socket.socket, proven: Claim | None) -> tuple[str, str]:
+    def _follow_over(self, connection: socket.socket, proven: Claim | None, asked: Told) -> tuple[str, str]:
         end = self._store.log_end
         link = FollowerLink(
             end,
@@ -240,8 +239,14 @@ class Following:
         with contextlib.closing(FlushNews(self._store)) as flushes:
             self._log("ha.master_connected", master=_text(self._master), log_end=end)
             with self._known(connection, flushes):
-                while not self.stopping.is_set() and not self._store.retired and not link.closed:
-                    self._turn(connection, flushes, link)
+                try:
+                    while not self.stopping.is_set() and not self._store.retired and not link.closed:
+                        self._turn(connection, flushes, link, asked)
+                except ShmqError as error:
+                    link.refuse(str(error), cure_of(error))
+                    with contextlib.suppress(OSError):
+                        self._send(connection, link)
+                    raise
                 with contextlib.suppress(OSError):  # a master that was replaced has to know it
                     self._send(connection, link)
         self._is_stock = link.is_stock and not link.is_met
@@ -350,9 +355,9 @@ class Following:
 
     def _join(self, master: Side | None) -> None:
         """Take over which log this is, and whose epochs; before a byte of it. A stock master says neither."""
-        if self._is_joined or master is None:
-            return
         self._is_joined = True
+        if master is None:
+            return
         log = master.log or self._me.log
         if (log, master.in_sync_min) != (self._me.log, self._me.in_sync_min):
             store_identity(self._layout, Identity(self._me.store, log, master.in_sync_min))
@@ -363,7 +368,7 @@ class Following:
         if self._elected is not None:
             self._elected.joined()
 
-    def _turn(self, connection: socket.socket, flushes: FlushNews, link: FollowerLink) -> None:
+    def _turn(self, connection: socket.socket, flushes: FlushNews, link: FollowerLink, asked: Told) -> None:
         self._speak(link)
         self._send(connection, link)
         if flushes.wait(None if link.is_full else connection):
@@ -372,8 +377,10 @@ class Following:
                 link.closed = "the master closed the connection"
             link.feed(data, _now_ms())
             self._complaint = "" if not link.closed else self._complaint
-            if link.is_met and not link.closed:
-                if link.is_proven:
+            if link.is_proven and not link.closed:
+                if not self._is_joined:
+                    self._tables.take(asked)
+                    self._tables_ms = self._offsets_ms = self._told_ms = _now_ms()
                     with self._tables.changing():
                         self._join(link.master)
                 self.state.heard(is_stock=link.is_stock, now_ms=_now_ms())
@@ -385,17 +392,24 @@ class Following:
             self._flush(flushes)
         link.flushed(self._store.durable_end, _now_ms())
         link.tick(_now_ms())
-        self.state.reached(self._store.log_end, link.master_end, _now_ms())
-        self._look_at_tables()
+        if self._is_joined:
+            self.state.reached(self._store.log_end, link.master_end, _now_ms())
+            self._look_at_tables()
 
     def _look_at_tables(self) -> None:
         """Copy what is due; a master whose broker ends or starts again just now goes on shipping, and may hand over."""
-        with contextlib.suppress(OSError):
-            if _now_ms() - self._tables_ms >= _TABLES_MS:
-                self._copy_tables()
-            elif _now_ms() - self._offsets_ms >= _OFFSETS_MS:
-                self._offsets_ms = _now_ms()
-                self._tables.copy_offsets()
+        asked_ms = _now_ms()
+        try:
+            if asked_ms - self._tables_ms >= _TABLES_MS:
+                self._copy_tables(_ASK_SECONDS)
+            elif asked_ms - self._offsets_ms >= _OFFSETS_MS:
+                self._tables.copy_offsets(_ASK_SECONDS)
+                self._offsets_ms = self._told_ms = asked_ms
+        except OSError as error:
+            self._offsets_ms = _now_ms() + _PAUSES * (_now_ms() - asked_ms)
+            self._tables_ms = max(self._tables_ms, self._offsets_ms + _OFFSETS_MS - _TABLES_MS)
+            if asked_ms - self._told_ms >= _UNTOLD_MS:
+                self.state.fails(f"its tables are not copied: {error}", cure_of(error), _now_ms())
 
     def _flush(self, flushes: FlushNews) -> None:
         """Have on the disk what was taken.
@@ -433,21 +447,9 @@ class Following:
             if stop in (NO_TOPIC, NO_QUEUE) and missing is not None:
                 self._make_known(*missing, log_end=end, received_end=position + received)
             elif stop != OK:
-                self.state.waits(*self._obstacle(stop), _now_ms())
+                self.state.waits(*obstacle(self._store, stop), _now_ms())
                 self.stopping.wait(_WAIT_SECONDS if stop == LOG_FULL else _LOOK_SECONDS)
                 return
-
-    def _obstacle(self, stop: int) -> tuple[str, str]:
-        """Why the core takes no more records just now, and what can be done about it."""
-        if stop == LOG_FULL:
-            return (
-                "the keeper makes no new log file: the disk is full, or it does not answer",
-                "make room on this slave's disk, and look at the broker's log; the slave then goes on by itself",
-            )
-        if stop == READ_ONLY:
-            why = READ_ONLY_REASONS.get(self._store.read_only, "")
-            return f"this slave's store takes nothing: {why}", "see what shmq health says of its store"
-        return "another process holds this slave's append lock", "see what shmq health says of the lock"
 
     def _make_known(self, topic: bytes, queue_id: int, *, log_end: int, received_end: int) -> None:
         """Make the queue of the record at the log end, or, where it is the first of a new life, the whole topic anew.
@@ -480,9 +482,10 @@ class Following:
             for unit in units_of(self._store.units_stored(queue, first, 1)):
                 yield unit.log_position
 
-    def _copy_tables(self) -> None:
+    def _copy_tables(self, seconds: float = ANSWER_SECONDS) -> None:
         self._tables_ms = self._offsets_ms = _now_ms()
-        self._tables.copy()
+        self._tables.copy(seconds)
+        self._told_ms = _now_ms()
 
 
 def _text(address: tuple[str, int]) -> str:

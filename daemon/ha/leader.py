@@ -29,6 +29,7 @@ from shmq.daemon.ha.stream import (
     pack_long_header,
     pack_message,
     pack_welcome,
+    read_refusal,
 )
 from shmq.errors import ProtocolError
 
@@ -107,6 +108,9 @@ class LeaderLink:
                     self._begin(report, span)
                 else:
                     self._acknowledge(report)
+            if self._reports.refusal is not None:
+                reason, cure = read_refusal(self._reports.refusal)
+                raise ProtocolError(f"the slave takes nothing of this master: {reason}", hint=cure)
         except ProtocolError as error:
             self._give_up(str(error), error.hint)
 
@@ -138,7 +142,7 @@ class LeaderLink:
         """Close the link of a slave that has been silent for too long."""
         if not self.closed and now_ms - self._heard_ms > SILENCE_MS_MAX:
             self._give_up(
-                f"the slave was silent for {now_ms - self._heard_ms} ms, above {SILENCE_MS_MAX}",
+                f"the slave was silent for more than {SILENCE_MS_MAX} ms",
                 "look whether that host and the network between live; a slave connects again by itself",
             )
 

@@ -1,4 +1,4 @@
-"""What a slave knows of its master, for people: whether it follows, since when, how far behind, and why not.
+"""What a slave knows of its master, for people: whether it follows, since when, how far behind, why not, and the cure.
 
     connecting ──heard──▶ catching up ⇄ up to date
         │                      │  ▲
@@ -12,11 +12,21 @@ Invariants:
 
 from __future__ import annotations
 
+import socket
+
 from shmq.daemon.ha.in_sync import CAUGHT_UP_MS
 from shmq.daemon.ha.lag import LagClock
+from shmq.errors import ProtocolError, RemoteError, ShmqError
+from shmq.shm.core import LOG_FULL, READ_ONLY, READ_ONLY_REASONS, Store
 from shmq.shm.links import CATCHING_UP, CONNECTING, LOST, STUCK, UP_TO_DATE, MasterLink
 
 STUCK_MS = 2_000  # the keeper makes a file in less
+_SILENT_MS = 5_000
+_AGAIN = "; this slave tries again every second"
+_UNREACHABLE = (
+    "look whether the master runs and listens there, whether it names this host in --ha-allow, and whether a firewall"
+    f" stands between{_AGAIN}"
+)
 
 
 class MasterState:
@@ -28,6 +38,7 @@ class MasterState:
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self._began_ms: int | None = None
         self._kind = ""
         self._since_ms: int | None = None
         self._heard_ms: int | None = None
@@ -68,6 +79,10 @@ class MasterState:
         elif self._is_stuck(now_ms):
             self._error, self._cure, self._error_ms = reason, cure, now_ms
 
+    def fails(self, reason: str, cure: str, now_ms: int) -> None:
+        """Something beside the log does not come, though the connection lasts."""
+        self._error, self._cure, self._error_ms = reason, cure, now_ms
+
     def lost(self, reason: str, cure: str, now_ms: int) -> None:
         """The connection is over, or there was none."""
         self._since_ms = self._stuck_since_ms = None
@@ -76,8 +91,13 @@ class MasterState:
     def row(self, now_ms: int) -> MasterLink:
         """Return what is to be told."""
         lag_ms = self._lag.lag_ms(self._end, now_ms) if self._heard_ms is not None else None
+        if self._began_ms is None:
+            self._began_ms = now_ms
+        error, cure = self._error, self._cure
+        if self._since_ms is None and not error and now_ms - self._began_ms >= _SILENT_MS:
+            error, cure = "nothing has answered there so far: this slave copies nothing", _UNREACHABLE
         if self._since_ms is None:
-            state = LOST if self._error else CONNECTING
+            state = LOST if error else CONNECTING
         elif self._is_stuck(now_ms):
             state = STUCK
         else:
@@ -90,10 +110,46 @@ class MasterState:
             self._heard_ms,
             max(0, self._lag.end - self._end) if self._heard_ms is not None else None,
             lag_ms,
-            self._error,
-            self._cure,
+            error,
+            cure,
             self._error_ms,
         )
 
     def _is_stuck(self, now_ms: int) -> bool:
         return self._stuck_since_ms is not None and now_ms - self._stuck_since_ms >= STUCK_MS
+
+
+def cure_of(error: Exception) -> str:
+    """What can be done where a master cannot be followed."""
+    if isinstance(error, ShmqError) and error.hint:
+        return error.hint
+    if isinstance(error, RemoteError):
+        return (
+            f"see the master's log; where it has accounts, $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY name one here{_AGAIN}"
+        )
+    if isinstance(error, ProtocolError):
+        return "look what listens there: --master-ha, or the port behind that of --master, is the master's --ha-listen"
+    cause = error.__cause__ or error
+    if isinstance(cause, socket.gaierror | UnicodeError):
+        return (
+            f"correct the name of the host in --master or --master-ha, or have it resolved (getent hosts NAME){_AGAIN}"
+        )
+    if isinstance(cause, ConnectionRefusedError):
+        return (
+            "nothing listens there: start the master, with --ha-listen; or correct --master, the HOST:PORT of its"
+            f" --listen, or --master-ha, that of its --ha-listen{_AGAIN}"
+        )
+    return _UNREACHABLE
+
+
+def obstacle(store: Store, stop: int) -> tuple[str, str]:
+    """Why the core takes no more records just now, and what can be done about it."""
+    if stop == LOG_FULL:
+        return (
+            "the keeper makes no new log file: the disk is full, or it does not answer",
+            "make room on this slave's disk, and look at the broker's log; the slave then goes on by itself",
+        )
+    if stop == READ_ONLY:
+        why = READ_ONLY_REASONS.get(store.read_only, "")
+        return f"this slave's store takes nothing: {why}", "see what shmq health says of its store"
+    return "another process holds this slave's append lock", "see what shmq health says of the lock"

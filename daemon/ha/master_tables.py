@@ -38,6 +38,7 @@ from shmq.protocol.acl import KeyPair, key_pair_of, sign
 from shmq.protocol.body import (
     BORN_POSITIONS,
     LOG_END,
+    SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
     TopicTable,
@@ -49,7 +50,7 @@ from shmq.protocol.codes import Request, Response, TopicFlush, TopicKind
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
 
-_ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 _READ_BYTES = 1 << 16
 _BODY_BYTES_MAX = 64 << 20
 _GROUP_SEPARATOR = "@"
@@ -63,6 +64,10 @@ class _DelayTable(msgspec.Struct):
     offsetTable: dict[int, int] = {}
 
 
+class TablesNotTold(ConnectionError):
+    """The master's broker cannot be reached, or does not answer; which one, its text says."""
+
+
 class _Held(NamedTuple):
     """Progress that tells of records which may not be here yet."""
 
@@ -72,12 +77,20 @@ class _Held(NamedTuple):
     asked_end: int  # of this log, before it was asked for
 
 
+class Told(NamedTuple):
+    """What a master said of its tables; whether it is ours has to be known before that is taken over."""
+
+    topics: TopicTable
+    groups: tuple[SubscriptionGroupConfig, ...]
+    held: _Held
+
+
 class MasterTables:
     """The tables of one master, and how they get into ours.
 
     Args:
         master: host and port of its broker.
-        tables: ours; only `copy` and `make_topic` change them.
+        tables: ours.
     """
 
     def __init__(self, master: tuple[str, int], tables: StoreTables) -> None:
@@ -113,35 +126,61 @@ class MasterTables:
                 raise UsageError("this host does not follow {}:{} any more".format(*self._master))
             yield
 
-    def copy(self) -> None:
-        """Ask for everything, and take it over.
+    def copy(self, seconds: float = ANSWER_SECONDS) -> None:
+        """Ask for everything, and take it over; raises what `ask` and `take` raise."""
+        self.take(self.ask(seconds))
+
+    def ask(self, seconds: float = ANSWER_SECONDS) -> Told:
+        """Ask for everything, and change nothing.
 
         Raises:
             OSError: the master cannot be reached.
-            ShmqError: it refuses, says what cannot be, or there is no room for it; or it is not followed any more.
+            ShmqError: it refuses, or says what cannot be.
         """
-        with socket.create_connection(self._master, _ANSWER_SECONDS) as connection:
+        with self._connected(seconds) as connection:
             ext = {BORN_POSITIONS: "true"}
             topics = decode_body(self._ask(connection, Request.GET_ALL_TOPIC_CONFIG, ext), TopicTable)
             body = self._ask(connection, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
             groups = decode_body(body, SubscriptionGroupTable).subscriptionGroupTable.values()
-            held = self._ask_offsets(connection)
+            return Told(topics, tuple(groups), self._ask_offsets(connection))
+
+    def take(self, told: Told) -> None:
+        """Take over what the master of this log said.
+
+        Raises:
+            ShmqError: it cannot be, or there is no room for it; or the master is not followed any more.
+        """
         with self.changing():
-            self._born = topics.bornPositions if isinstance(topics.bornPositions, dict) else None
-            for topic in topics.topicConfigTable.values():
+            born = told.topics.bornPositions
+            self._born = born if isinstance(born, dict) else None
+            for topic in told.topics.topicConfigTable.values():
                 self._put_topic(topic)
-            for group in groups:
+            for group in told.groups:
                 check_group(group.groupName)
                 self._groups.check(group)
                 self._groups.put(group)
-            self._hold(held)
+            self._hold(told.held)
 
-    def copy_offsets(self) -> None:
-        """Ask for what changes with every message that is read, and take it over; raises what `copy` raises."""
-        with socket.create_connection(self._master, _ANSWER_SECONDS) as connection:
+    def copy_offsets(self, seconds: float = ANSWER_SECONDS) -> None:
+        """Ask for what changes with every message that is read, and take it over; raises what `ask`, `take` raise."""
+        with self._connected(seconds) as connection:
             held = self._ask_offsets(connection)
         with self.changing():
             self._hold(held)
+
+    @contextlib.contextmanager
+    def _connected(self, seconds: float) -> Iterator[socket.socket]:
+        """Connect to the master's broker for some questions; each piece of an answer is waited for so long."""
+        try:
+            with socket.create_connection(self._master, seconds) as connection:
+                yield connection
+        except (OSError, UnicodeError) as error:
+            raise TablesNotTold("the broker at {}:{}: {}".format(*self._master, error)) from error
+        except ProtocolError as error:
+            raise ProtocolError(
+                "what answers at {}:{} is no RocketMQ broker: {}".format(*self._master, error),
+                hint="correct --master: it is the HOST:PORT of the master's --listen",
+            ) from error
 
     def _ask_offsets(self, connection: socket.socket) -> _Held:
         end = self._tables.facts().log_end

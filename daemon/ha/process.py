@@ -75,7 +75,10 @@ def run_replication(place: Place, switched: Switched, *, tether: Tether, log: Ev
             if switched.epoch and not store.retired:
                 finish_promotion(layout, store, switched.epoch, confirms=options.is_sync_master)  # mostly it was
             me = own_side(options, layout, store)
-            following = _Follower(options, instance, store, me, layout, log, trust) if options.is_slave else None
+            own_port = listener.address.port if listener is not None else 0
+            following = (
+                _Follower(options, instance, store, me, layout, log, trust, own_port) if options.is_slave else None
+            )
             if following is not None:
                 open_things.callback(following.end)
         except ShmqError as error:
@@ -145,13 +148,14 @@ class _Follower:
         layout: StoreLayout,
         log: EventLog,
         trust: Trust,
+        own_port: int,
     ) -> None:
         address, own = parse_address(options.master, name="master"), StoreTables(store, instance, access_rights())
         self._tables = MasterTables(address, own)
         self.last_tables = MasterTables(address, own)  # for when nobody follows any more
         levels = DelayLevels(options.delay_levels)
         self.following = Following(
-            options.master_ha_address, store, self._tables, levels, layout, log, me=me, trust=trust
+            options.master_ha_address, store, self._tables, levels, layout, log, me=me, trust=trust, own_port=own_port
         )
         self.thread = threading.Thread(target=self.following.run, name="following", daemon=True)
 

@@ -61,3 +61,19 @@ def prove_to_master(
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def refuse_itself(connection: socket.socket, own_port: int) -> None:
+    """Refuse a master that is this very broker.
+
+    Args:
+        own_port: where this broker ships its log, 0: nowhere.
+
+    Raises:
+        ProtocolError: it is.
+    """
+    if connection.getpeername()[:2] == (connection.getsockname()[0], own_port):
+        raise ProtocolError(
+            "what answers there is this broker itself: it would follow its own log, which never grows",
+            hint="correct --master and --master-ha: they name another broker",
+        )

@@ -18,6 +18,7 @@ Between two shmq brokers, on the same port:
     master -> slave    header   28    log position 8 | size 4 | epoch 8 | confirmed end 8, then `size` bytes of the log
     slave -> master    message  16    MESSAGE 8 | size 8, then what members of an election say to each other: JSON
     master -> slave    header   12    MESSAGE 8 | size 4, then the same
+    slave -> master    refusal  16    REFUSAL 8 | size 8, then why it takes nothing of this master, as below
     master -> slave    header   12    REFUSAL 8 | size 4, then why the connection ends, and behind a line feed what to
                                       do about it, in UTF-8
 
@@ -58,6 +59,7 @@ AUTHENTICATION = int.from_bytes(b"\xd3HMT\0\0\0\1", "big", signed=True)
 assert GREETING < REFUSAL < MESSAGE < AUTHENTICATION < 0
 REFUSAL_BYTES_MAX = 1024
 MESSAGE_BYTES_MAX = 1024
+assert REFUSAL_BYTES_MAX <= MESSAGE_BYTES_MAX
 # What we ship at once. A stock slave reads into 4 MiB and takes any frame that fits there with its header.
 SHIPPED_BYTES_MAX = 256 << 10
 # What a master may ship at once: haTransferBatchSize is a setting there, and the slave's buffer is its bound.
@@ -100,8 +102,14 @@ def pack_refusal(reason: str, cure: str) -> bytes:
     return _HEADER.pack(REFUSAL, len(text)) + text
 
 
+def pack_reported_refusal(reason: str, cure: str) -> bytes:
+    """Return what a slave of ours says before it ends the connection."""
+    text = f"{reason}\n{cure}".encode()[:REFUSAL_BYTES_MAX]
+    return _PROGRESS.pack(REFUSAL, len(text)) + text
+
+
 def read_refusal(data: bytes) -> tuple[str, str]:
-    """Return why the master ends the connection, and what to do; it is text of somebody else, so only what prints."""
+    """Return why the other end ends the connection, and what to do; the text is a stranger's, so only what prints."""
     lines = data.decode(errors="replace").split("\n", 1)
     reason, cure = ("".join(letter if letter.isprintable() else "?" for letter in line) for line in (*lines, "")[:2])
     return reason, cure
@@ -149,6 +157,7 @@ class ReportReader:
         self.is_greeted = False
         self.hello: bytes | None = None
         self.messages: list[bytes] = []  # whoever reads them takes them out
+        self.refusal: bytes | None = None  # why the slave ends the connection
         self._is_begun = False
         self._rest = b""
 
@@ -201,7 +210,7 @@ class ReportReader:
         reports, at = [], 0
         while len(data) - at >= PROGRESS_BYTES:
             end, flushed = _PROGRESS.unpack_from(data, at)
-            if end != MESSAGE:
+            if end not in (MESSAGE, REFUSAL):
                 reports.append(Report(end, flushed))
                 at += PROGRESS_BYTES
                 continue
@@ -209,7 +218,11 @@ class ReportReader:
                 raise ProtocolError(f"a slave says something in {flushed} bytes, 1 to {MESSAGE_BYTES_MAX} are possible")
             if len(data) - at < PROGRESS_BYTES + flushed:
                 break
-            self.messages.append(data[at + PROGRESS_BYTES : at + PROGRESS_BYTES + flushed])
+            said = data[at + PROGRESS_BYTES : at + PROGRESS_BYTES + flushed]
+            if end == REFUSAL:
+                self.refusal = said
+            else:
+                self.messages.append(said)
             at += PROGRESS_BYTES + flushed
         self._rest = data[at:]
         return [reports[0], reports[-1]] if len(reports) > 1 else reports

@@ -275,6 +275,23 @@ def test_both_ends_give_a_silent_peer_up() -> None:
         assert "silent" in end.closed
 
 
+def test_a_master_that_lives_and_never_ships_the_last_record_is_given_up() -> None:
+    last = LastRecord(300, bytes(200))
+    follower = FollowerLink(500, 0, last=last)  # of a stock master whose log is shorter
+    for at in range(0, SILENCE_MS_MAX + 1, HEARTBEAT_MS):
+        follower.feed(pack_header(300, 0), at)
+        follower.tick(at)
+    assert follower.is_met and not follower.is_proven and not follower.closed
+    follower.feed(pack_header(300, 0), SILENCE_MS_MAX + 1)
+    follower.tick(SILENCE_MS_MAX + 1)
+    assert "does not ship the record at 300" in follower.closed and follower.cure
+    slow = FollowerLink(500, 0, last=last)
+    for at in range(100):
+        slow.feed(pack_header(300 + at, 1) + bytes(1), at * HEARTBEAT_MS)
+        slow.tick(at * HEARTBEAT_MS)
+    assert not slow.closed, "a part of it has come"
+
+
 def test_a_slave_reports_again_after_a_while() -> None:
     follower = FollowerLink(70, 0)
     assert follower.take() == pack_report(70)
@@ -329,6 +346,24 @@ def test_the_last_record_is_held_against_the_masters_before_anything_is_taken() 
         follower.feed(pack_header(at, 1) + master.read(at, 1), 1)
     assert "another one on the master: these are two logs" in follower.closed and follower.cure
     assert follower.pending()[1].nbytes == 0 and not follower.is_proven
+    assert REFUSAL.to_bytes(8, "big", signed=True) not in follower.take(), "a stock master would read a log position"
+
+
+def test_why_a_slave_takes_nothing_is_told_to_its_master_with_the_cure() -> None:
+    master, slave = Log(), Log()
+    for log, body in ((master, b"one"), (slave, b"oNe")):
+        log.append(body)
+    last = LastRecord(0, slave.read(0, slave.end))
+    leader, follower = LeaderLink(0), FollowerLink(slave.end, 0, greets=True, last=last)
+    to_slave = b""
+    for now_ms in range(20):
+        leader.feed(follower.take(), master.span, now_ms)
+        to_slave += ship(leader, master, now_ms)
+        follower.feed(to_slave, now_ms)
+        to_slave = b""
+    assert "two logs" in follower.closed and leader.shipped is not None
+    assert leader.closed == f"the slave takes nothing of this master: {follower.closed}"
+    assert leader.cure == follower.cure != ""
 
 
 @given(bodies, bodies, st.integers(0, 1 << 32))

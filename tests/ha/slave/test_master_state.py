@@ -1,0 +1,29 @@
+"""What is told of a slave's master, second by second."""
+
+from __future__ import annotations
+
+from shmq.daemon.ha.master_state import STUCK_MS, MasterState
+from shmq.shm.links import CONNECTING, LOST, STUCK, UP_TO_DATE
+
+
+def test_a_master_that_has_never_answered_is_lost_after_some_seconds() -> None:
+    state = MasterState("10.0.0.4:10912")
+    assert [state.row(at).state for at in (0, 4_999, 5_000)] == [CONNECTING, CONNECTING, LOST]
+    row = state.row(6_000)
+    assert row.error and row.cure and row.lag_bytes is None
+    state.heard(is_stock=False, now_ms=6_100)
+    assert (state.row(6_200).state, state.row(6_200).error) == (UP_TO_DATE, "")
+
+
+def test_what_cannot_be_stored_is_stuck_and_the_reason_stays_until_another() -> None:
+    state = MasterState("10.0.0.4:10912")
+    state.heard(is_stock=False, now_ms=0)
+    for at in (0, STUCK_MS):
+        state.waits("the disk is full", "make room", at)
+    assert (state.row(STUCK_MS).state, state.row(STUCK_MS).error) == (STUCK, "the disk is full")
+    state.reached(100, 100, STUCK_MS + 1)
+    assert (state.row(STUCK_MS + 1).state, state.row(STUCK_MS + 1).error) == (UP_TO_DATE, "the disk is full")
+    state.fails("its tables are not copied", "look there", STUCK_MS + 2)
+    assert (state.row(STUCK_MS + 2).state, state.row(STUCK_MS + 2).cure) == (UP_TO_DATE, "look there")
+    state.lost("refused", "ask there", STUCK_MS + 3)
+    assert (state.row(STUCK_MS + 3).state, state.row(STUCK_MS + 3).error) == (LOST, "refused")
