@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.progress": set(),
     "shmq.timing": {"shmq.errors"},
     "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version"},
+    "shmq.changed_files": {"shmq.errors", "shmq.shm"},
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.typed_json": set(),
     "shmq.protocol": {"shmq.errors", "shmq.message", "shmq.typed_json"},
@@ -80,6 +81,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.version",
     },
     "shmq.daemon": {
+        "shmq.changed_files",
         "shmq.errors",
         "shmq.filter",
         "shmq.message",
@@ -97,6 +99,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "shmq.tools": {
         "shmq",
+        "shmq.changed_files",
         "shmq.errors",
         "shmq.figures",
         "shmq.filter",

@@ -19,6 +19,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 
+from shmq.changed_files import ChangedFile, read_changed_files
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.log import save_what_changed
 from shmq.daemon.keeper.losses import Losses
@@ -37,7 +38,7 @@ from shmq.shm.core import (
     Store,
 )
 from shmq.shm.instance import Instance, read_instance
-from shmq.shm.liveness import boot_id
+from shmq.shm.liveness import boot_id, is_alive
 from shmq.shm.presence import attach_presence, presence_count
 from shmq.shm.segment import SegmentSizes, create_segments, open_store, unlink_segments
 from shmq.shm.sweep import sweep
@@ -63,6 +64,7 @@ class Attached:
     files: OpenFiles
     tables: LiveTables
     report: RecoveryReport | None  # None: the segments were alive
+    changed: tuple[ChangedFile, ...] = ()  # by other programs, under the segments that were given up
 
 
 def attach(options: Options, log: EventLog, *, epoch: int = 0) -> Attached:
@@ -78,8 +80,9 @@ def attach(options: Options, log: EventLog, *, epoch: int = 0) -> Attached:
     layout.prepare()
     files = OpenFiles.of(layout, file_bytes=options.file_bytes, log=log)
     previous = _previous(options, log)
+    changed: tuple[ChangedFile, ...] = ()
     if previous is not None:
-        warm = _try_warm(previous, options, files, log)
+        warm, changed = _try_warm(previous, options, files, log)
         if warm is not None:
             for name in sweep(options.place, keep=previous):
                 log("segments.swept", name=name)
@@ -87,7 +90,9 @@ def attach(options: Options, log: EventLog, *, epoch: int = 0) -> Attached:
         _retire(previous, log)
     for name in sweep(options.place):
         log("segments.swept", name=name)
-    return _standing(_cold(options, files, log), options, epoch)
+    cold = _cold(options, files, log)
+    cold.changed = changed
+    return _standing(cold, options, epoch)
 
 
 def _standing(attached: Attached, options: Options, epoch: int) -> Attached:
@@ -149,19 +154,24 @@ def _previous(options: Options, log: EventLog) -> Instance | None:
     return instance
 
 
-def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: EventLog) -> Attached | None:
-    """Attach to living segments, or say in the log why that cannot be."""
+def _try_warm(
+    previous: Instance, options: Options, files: OpenFiles, log: EventLog
+) -> tuple[Attached | None, tuple[ChangedFile, ...]]:
+    """Attach to living segments, or say in the log why that cannot be; and which files others changed under them."""
+    # Of a broker that has ended this is over: it is told until the next start.
+    is_running = is_alive(previous.processes.get("supervisor"))
+    changed = read_changed_files(previous) if is_running else ()
     try:
         store = open_store(previous, writable=True)
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
-        return None
-    save_what_changed(store, files.layout, files.commitlog, log)
+        return None, changed
+    changed += save_what_changed(store, files.layout, files.commitlog, log)
     reason = _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)
         store.close()
-        return None
+        return None, changed
     attach_presence(previous)
     try:
         KeeperStore(store).repair(_LOCK_SECONDS)
@@ -170,7 +180,7 @@ def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: Event
     files.mark.load()
     tables = LiveTables(files.config.load())
     tables.find_unplaced(store)
-    return Attached(previous._replace(settings=_told_settings(options)), store, files, tables, None)
+    return Attached(previous._replace(settings=_told_settings(options)), store, files, tables, None), ()
 
 
 def _why_not(store: Store, options: Options) -> str:

@@ -98,6 +98,7 @@ class Keeper:
             store, keeper_store, files, self._units, self._index, counters, on_table_removed=save, log=log
         )
         news = FileNews(counters, log)
+        news.repeat(attached.changed)
         self._live_log = LiveLog(store, keeper_store, files.layout, files.commitlog, news)
         self._live_lock = LiveLock(files.layout, news, stop_sends=self._live_log.stop_sends)
         self._live_files = LiveFiles(files, self._units, self._marks, self._index, news)

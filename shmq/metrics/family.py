@@ -13,9 +13,6 @@ COUNTER, GAUGE, HISTOGRAM, INFO = "counter", "gauge", "histogram", "info"
 CLUSTER = "shmq_cluster"  # its label says the name
 DISPATCHED = "shmq_dispatched_position"  # units and keys below this log position are in their files
 
-# A file of the store that somebody else changed: its labels say which, its fate, what happened, what to type. 0: over.
-FILES_CHANGED = "shmq_files_changed"
-
 BEAT = "shmq_beat"  # monotonic time of a process' last sign of life, ns
 # What `event_log.py` counts in each process; the name with LATEST behind it says when it counted last, epoch ms.
 LOG_LINES_DROPPED, INTERNAL_ERRORS, LATEST = "shmq_log_lines_dropped", "shmq_internal_errors", "_latest"

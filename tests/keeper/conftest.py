@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from shmq.changed_files import FILES_CHANGED
 from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.options import Options
 from shmq.shm.core import BrokerTables, Producer, Receipt, Store
+from shmq.shm.counters import LooseCounters
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments, write_instance
 from tests.deadline import eventually
@@ -57,7 +59,8 @@ class Running:
         self.events = Events()
         self.attached: Attached = attach(options, self.events)  # type: ignore[arg-type]
         write_instance(options.place.instance_path, self.attached.instance, mode=0o600, gid=-1)
-        self.keeper = Keeper(self.attached, options, self.events)  # type: ignore[arg-type]
+        self.counters = LooseCounters()
+        self.keeper = Keeper(self.attached, options, self.events, self.counters)  # type: ignore[arg-type]
         self.keeper.start()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self.keeper.run, args=(self._stopping,))
@@ -72,6 +75,10 @@ class Running:
     @property
     def root(self) -> Path:
         return self.options.store_path
+
+    def tells(self, file: Path, fate: str, what: str, do: str = "") -> bool:
+        """Whether health has this of a file of the store."""
+        return self.counters.counter(FILES_CHANGED, file=str(file), fate=fate, what=what, do=do).value == 1
 
     def topic(self, name: str) -> int:
         """Index of a topic, which is made when there is none."""

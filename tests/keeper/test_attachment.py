@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
+from shmq.changed_files import SAVED
+from shmq.daemon.keeper.live.held_files import FileNews
 from shmq.errors import SegmentError, ShmqError
+from shmq.shm.access import access_rights
 from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FLUSH_FAILED, KeeperStore, Producer
+from shmq.shm.counters import KEEPER, create_counters, open_counter_writer, remove_counters
+from shmq.shm.instance import write_instance
+from shmq.shm.liveness import own_mark
 from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 
@@ -121,6 +127,7 @@ def test_a_log_file_that_went_while_no_keeper_ran_is_saved_from_a_client_that_ha
     KeeperStore(client).set_read_only(reason)  # as its last keeper left it
     second = start_keeper()
     assert second.events.named("file.saved") and second.attached.report is not None
+    assert second.tells(first.root / "commitlog" / ("0" * 20), "saved", "was removed"), "until the broker's next start"
     assert second.store.queue(second.queue_index("orders"))[1] == 3
     with pytest.raises(ShmqError):
         producer.send("orders", b"late", queue_id=0)
@@ -139,7 +146,32 @@ def test_a_log_file_that_was_truncated_while_no_keeper_ran_is_stepped_over_where
     second = start_keeper()
     [lost] = second.events.named("file.lost")
     assert f"log positions {end} to" in lost["what"] and second.attached.report is not None
+    assert second.tells(first.root / "commitlog" / ("0" * 20), "lost", lost["what"], lost["do"])
     assert second.store.message_at(0).body == b"kept" and second.store.read_only == 0
+
+
+def test_what_a_keeper_told_of_changed_files_is_told_by_the_next_one_of_the_same_broker(
+    start_keeper: StartKeeper,
+) -> None:
+    for is_running in (True, False):
+        first = start_keeper()
+        create_counters(first.attached.instance, access_rights(), bridges=1)
+        writer = open_counter_writer(first.attached.instance, KEEPER)
+        path = first.root / "commitlog" / ("0" * 20)
+        FileNews(writer, first.events).tell(path, SAVED, "was removed")
+        writer.close()
+        KeeperStore(first.store).set_read_only(READ_ONLY_FILES_LOST)
+        first.abandon()
+        told = first.attached.instance
+        if is_running:
+            told = told._replace(processes={"supervisor": own_mark()})
+        write_instance(first.options.place.instance_path, told, mode=0o600, gid=-1)
+        second = start_keeper()
+        remove_counters(told)
+        assert second.attached.report is not None
+        assert second.tells(path, SAVED, "was removed") is is_running, "a start of the broker ends it"
+        assert not second.events.named("file.saved"), "the event log has it"
+        second.end()
 
 
 def test_segments_that_cannot_be_opened_are_not_replaced_while_somebody_may_append(

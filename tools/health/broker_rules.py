@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shmq.changed_files import ChangedFile, faults_of_files
 from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Broker, ChangedFile, Claim, Counted, Lock, Process, Snapshot
+from shmq.tools.observe.snapshot import Broker, Claim, Counted, Lock, Process, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
@@ -20,7 +21,6 @@ _WITHOUT = {
     "bridge": "no client can connect, join a group or use TCP; who is connected goes on sending and reading",
 }
 _LINES_TOLD_SECONDS = 3600.0
-_FILES_NAMED = 5
 _FAULTS_TOLD_SECONDS = 86400.0
 _READ_ONLY = {
     1: (
@@ -57,7 +57,7 @@ def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Find
         yield from _changed(snapshot.counted.files, snapshot.broker.store_path)
     yield from _store(snapshot)
     yield from _replicas(snapshot)
-    if snapshot.replication is not None:
+    if snapshot.replication is not None or snapshot.broker.read_only == READ_ONLY_FOLLOWER:
         from shmq.tools.health.replication_rules import replication_findings  # most brokers have no other host
 
         yield from replication_findings(snapshot, thresholds)
@@ -145,19 +145,10 @@ def _counted(counted: Counted) -> Iterator[Finding]:
 
 def _changed(files: tuple[ChangedFile, ...], root: str) -> Iterator[Finding]:
     """Files of the store that a program changed under the running broker; told until the next start."""
-    mended = [file for file in files if file.fate in ("saved", "restored")]
-    for file in [file for file in files if file not in mended][:_FILES_NAMED]:
-        verdict = Verdict.WARNING if file.fate == "access" else Verdict.CRITICAL
-        why = "programs that open it anew cannot" if file.fate == "access" else "a program changed it under the broker"
-        name = file.file.removeprefix(f"{root}/")
-        yield Finding("store", verdict, f"{name} {file.what}", name, why, file.do or "shmq doctor")
-    if mended:
-        named = ", ".join(f"{file.file.removeprefix(f'{root}/')} {file.what}" for file in mended[:_FILES_NAMED])
-        what = f"{plural(len(mended), 'file')} of the store changed under the broker, which wrote them again: {named}"
-        why = "a cleaner, a copy or an rsync that deletes works in the store: the next time it may be the log"
-        do = f"keep it away from {root}; what it put there lies in {root}/quarantine"
-        measures = {"files_changed": Measure(len(mended), "c")}
-        yield Finding("store", Verdict.WARNING, what, "files", why, do, measures)
+    for fault in faults_of_files(files, root):
+        verdict = Verdict.CRITICAL if fault.is_critical else Verdict.WARNING
+        measures = {"files_changed": Measure(fault.mended, "c")} if fault.mended else {}
+        yield Finding("store", verdict, fault.what, fault.name, fault.why, fault.do, measures)
 
 
 def _finding_dead(snapshot: Snapshot, what: str) -> Finding:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
+from shmq.changed_files import changed_files
 from shmq.errors import SegmentError
-from shmq.metrics.family import FILES_CHANGED, INTERNAL_ERRORS, LATEST, LOG_LINES_DROPPED
+from shmq.metrics.family import INTERNAL_ERRORS, LATEST, LOG_LINES_DROPPED
 from shmq.shm.counter_reader import open_counters
 from shmq.shm.instance import Instance
-from shmq.tools.observe.snapshot import ChangedFile, Counted
+from shmq.tools.observe.snapshot import Counted
 
 
 def collect_counted(instance: Instance) -> Counted | None:
@@ -29,8 +30,7 @@ def collect_counted(instance: Instance) -> Counted | None:
         latest_ms = max(words(family + LATEST), default=0)
         return max(0.0, time.time() - latest_ms / 1000) if latest_ms else None
 
-    told = (dict(entry.labels) for entry in entries if entry.family == FILES_CHANGED and entry.words[0])
-    files = tuple(ChangedFile(**{name: labels.get(name, "") for name in ChangedFile._fields}) for labels in told)
+    files = changed_files(entries)
     return Counted(
         sum(words(LOG_LINES_DROPPED)), age(LOG_LINES_DROPPED), sum(words(INTERNAL_ERRORS)), age(INTERNAL_ERRORS), files
     )

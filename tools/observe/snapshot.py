@@ -28,6 +28,8 @@ Rules: (1) `None` is "cannot be known from here", never zero; (2) sizes in bytes
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from shmq.changed_files import ChangedFile
+
 
 class Fault(NamedTuple):
     """Something that could not be read; `kind` is the error's class name."""
@@ -318,15 +320,6 @@ class Scrub(NamedTuple):
     units_rebuilt: int
     tables_rewritten: int
     indexes_rebuilt: int = 0
-
-
-class ChangedFile(NamedTuple):
-    """A file of the store that somebody else changed under the running broker."""
-
-    file: str
-    fate: str  # lost; saved or restored; access: it may not be opened
-    what: str
-    do: str
 
 
 class Counted(NamedTuple):

@@ -21,11 +21,9 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from shmq.changed_files import ACCESS, LOST, RESTORED
 from shmq.daemon.keeper.index import IndexKeeper
 from shmq.daemon.keeper.live.held_files import (
-    ACCESS,
-    LOST,
-    RESTORED,
     Access,
     FileNews,
     access_fault,

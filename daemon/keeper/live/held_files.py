@@ -17,16 +17,15 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from shmq.changed_files import ACCESS, FILES_CHANGED, LOST, ChangedFile
 from shmq.daemon.event_log import EventLog
-from shmq.metrics.family import FILES_CHANGED
 from shmq.shm.counters import Counters
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, position_of
 
-LOST, SAVED, RESTORED, ACCESS = "lost", "saved", "restored", "access"
 _NEWS_MAX = 100  # of a store that went, thousands of files may have to be told of
 _HEAD_BYTES = 8  # size and magic of the first record
 _DELETED = " (deleted)"
@@ -51,6 +50,18 @@ class FileNews:
             self._told[path, fate] = what, do
             self._count(path, fate, what, do, 1)
         self._log(f"file.{fate}", file=str(path), what=what, **({"do": do} if do else {}))
+
+    def repeat(self, told: Iterable[ChangedFile]) -> None:
+        """Say in the words that health reads what was said elsewhere; the event log has it."""
+        for file in told:
+            if len(self._told) < _NEWS_MAX:
+                self._told[Path(file.file), file.fate] = file.what, file.do
+                self._count(Path(file.file), file.fate, file.what, file.do, 1)
+
+    @property
+    def told(self) -> tuple[ChangedFile, ...]:
+        """What is said now."""
+        return tuple(ChangedFile(str(path), fate, *words) for (path, fate), words in self._told.items())
 
     def withdraw(self, path: Path, fate: str) -> None:
         """Say no longer what was said: it is over."""

@@ -21,11 +21,9 @@ import os
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 
+from shmq.changed_files import ACCESS, LOST, SAVED, ChangedFile
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.held_files import (
-    ACCESS,
-    LOST,
-    SAVED,
     FileNews,
     HeldDirectory,
     HeldFile,
@@ -220,7 +218,8 @@ class LiveLog:
             # It went between its creation and now.
             self.stop_sends()
             self._unheld.add(position)
-            self._waiting[position] = "cannot be opened"
+            is_there = os.path.lexists(self._files.path(position))
+            self._waiting[position] = "cannot be opened" if is_there else "was removed"
 
     def _save(self, position: int) -> bool:
         """Give the path of a file its bytes again; False when that has to be tried again."""
@@ -310,15 +309,20 @@ class LiveLog:
         return True
 
 
-def save_what_changed(store: Store, layout: StoreLayout, files: CommitLogFiles, log: EventLog) -> None:
+def save_what_changed(
+    store: Store, layout: StoreLayout, files: CommitLogFiles, log: EventLog
+) -> tuple[ChangedFile, ...]:
     """Before a keeper attaches to living segments: put right what happened to log files while no keeper ran.
 
     A file that is gone is copied from a process that has it open. One that was truncated gets its size again: the look
     behind its end that killed the last keeper would kill the next one. The segments are given up then.
+
+    Returns:
+        What became of which file, for whoever tells it of the next segments.
     """
     head = store.head
     if (head["store_path"], head["file_bytes"]) != (str(layout.root), files.file_bytes) or store.retired:
-        return
+        return ()
     begin = store.log_begin - store.log_begin % files.file_bytes
     changed = []
     for position in range(begin, store.allocated_end, files.file_bytes):
@@ -327,7 +331,7 @@ def save_what_changed(store: Store, layout: StoreLayout, files: CommitLogFiles, 
                 continue
         changed.append(position)
     if not changed:
-        return
+        return ()
     keeper_store = KeeperStore(store)
     keeper_store.set_read_only(READ_ONLY_FILES_LOST)
     with contextlib.suppress(CoreError):
@@ -337,3 +341,4 @@ def save_what_changed(store: Store, layout: StoreLayout, files: CommitLogFiles, 
     for position in changed:
         live.save_alone(position)
     live.close()
+    return news.told

@@ -1,0 +1,87 @@
+"""Files of a store that another program changed under its running broker: how they are told, and what each means.
+
+The keeper counts them (`keeper/live/held_files.py`), in words that stay when it dies; `shmq health` and
+`mq.admin.health()` read them. They are told until the next start of the broker.
+
+    fate                  what became of the file                                          verdict
+    saved, restored       the keeper wrote it again                                        WARNING, all of them together
+    access                it is there, and who opens it anew may not                       WARNING
+    lost                  it could not be written again, or what was stored in it is gone  CRITICAL
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from shmq.errors import SegmentError
+from shmq.shm.counter_reader import Entry, open_counters
+from shmq.shm.instance import Instance
+
+FILES_CHANGED = "shmq_files_changed"
+"""The counter's family; its labels are the fields of ChangedFile. 0: it is over."""
+LOST, SAVED, RESTORED, ACCESS = "lost", "saved", "restored", "access"
+_NAMED = 5
+
+
+class ChangedFile(NamedTuple):
+    """A file of the store that another program changed while the broker ran.
+
+    Attributes:
+        fate: "lost", "saved" (of the log), "restored" (of another file) or "access" (it may not be opened any more).
+        do: the command that mends it, "" where there is none.
+    """
+
+    file: str
+    fate: str
+    what: str
+    do: str
+
+
+class FileFault(NamedTuple):
+    """What is to be told of a changed file, or of all that were written again.
+
+    Attributes:
+        name: of the file inside the store; "files" of those that were written again, which are `mended`.
+    """
+
+    is_critical: bool
+    name: str
+    what: str
+    why: str
+    do: str
+    mended: int = 0
+
+
+def changed_files(entries: Iterable[Entry]) -> tuple[ChangedFile, ...]:
+    """Return the files that counters tell of."""
+    told = (dict(entry.labels) for entry in entries if entry.family == FILES_CHANGED and entry.words[0])
+    return tuple(ChangedFile(**{name: labels.get(name, "") for name in ChangedFile._fields}) for labels in told)
+
+
+def read_changed_files(instance: Instance) -> tuple[ChangedFile, ...]:
+    """Return the files that a broker's keeper tells of; none where its counters are gone or may not be read."""
+    try:
+        reader = open_counters(instance)
+    except SegmentError:
+        return ()
+    try:
+        return changed_files(entry for block in reader.blocks() for entry in block.entries)
+    finally:
+        reader.close()
+
+
+def faults_of_files(files: Iterable[ChangedFile], root: str) -> Iterator[FileFault]:
+    """Judge changed files of the store at `root`."""
+    files = tuple(files)
+    mended = [file for file in files if file.fate in (SAVED, RESTORED)]
+    for file in [file for file in files if file not in mended][:_NAMED]:
+        is_open_to_fewer = file.fate == ACCESS
+        why = "programs that open it anew cannot" if is_open_to_fewer else "a program changed it under the broker"
+        name = file.file.removeprefix(f"{root}/")
+        yield FileFault(not is_open_to_fewer, name, f"{name} {file.what}", why, file.do or "shmq doctor")
+    if mended:
+        named = ", ".join(f"{file.file.removeprefix(f'{root}/')} {file.what}" for file in mended[:_NAMED])
+        count = len(mended)
+        what = f"{count} file{'s' * (count > 1)} of the store changed under the broker, which wrote them again: {named}"
+        why = "a cleaner, a copy or an rsync that deletes works in the store: the next time it may be the log"
+        do = f"keep it away from {root}; what it put there lies in {root}/quarantine"
+        yield FileFault(False, "files", what, why, do, count)
