@@ -15,7 +15,8 @@ from shmq.version import __version__
 
 TYPE_CHECKING = False  # type checkers know the name; importing it from typing is most of what this import cost
 if TYPE_CHECKING:
-    from shmq.client.administration.admin import Admin, Check, DeadLetter, Health
+    from shmq.checks import Check, Health
+    from shmq.client.administration.admin import Admin, DeadLetter
     from shmq.client.administration.group import Group, GroupLag, ResetStep
     from shmq.client.connection import Connection, connect
     from shmq.client.consumers.consumer import Subscription
@@ -70,7 +71,8 @@ if TYPE_CHECKING:
     from shmq.shm.core import Message, Receipt, Slot
 
 _HOMES = {
-    "shmq.client.administration.admin": ("Admin", "Check", "DeadLetter", "Health"),
+    "shmq.checks": ("Check", "Health"),
+    "shmq.client.administration.admin": ("Admin", "DeadLetter"),
     "shmq.client.connection": ("Connection", "connect"),
     "shmq.client.administration.group": ("Group", "GroupLag", "ResetStep"),
     "shmq.client.redelivery.redelivery": ("Action",),

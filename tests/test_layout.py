@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.timing": {"shmq.errors"},
     "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version"},
     "shmq.changed_files": {"shmq.errors", "shmq.shm"},
+    "shmq.checks": {"shmq.changed_files", "shmq.shm"},
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.typed_json": set(),
     "shmq.protocol": {"shmq.errors", "shmq.message", "shmq.typed_json"},
@@ -53,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "shmq.figures": {"shmq.errors", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
     "shmq.client": {
+        "shmq.checks",
         "shmq.columns",
         "shmq.errors",
         "shmq.figures",
@@ -72,6 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.compat": {"shmq", "shmq.errors", "shmq.functions"},
     "shmq.contrib": {"shmq", "shmq.errors", "shmq.message", "shmq.version", "shmq.words"},
     "shmq": {
+        "shmq.checks",
         "shmq.errors",
         "shmq.figures",
         "shmq.functions",
@@ -82,6 +85,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "shmq.daemon": {
         "shmq.changed_files",
+        "shmq.checks",
         "shmq.errors",
         "shmq.filter",
         "shmq.message",

@@ -234,6 +234,9 @@ class StoreState(Clock, Protocol):
     def disk(self) -> DiskRoom:
         """Return how much room the store's disk has."""
 
+    def troubles(self) -> list[tuple[str, str, str]]:
+        """Return the checks that fail: name, WARNING or CRITICAL, text."""
+
     def check_savable(self) -> None:
         """Raise a StoreError where the disk takes no change of the tables."""
 

@@ -142,6 +142,14 @@ _OWN = (
         ("replica",),
     ),
     Family(
+        "shmq_replica_lost_seconds",
+        GAUGE,
+        "Since a slave's connection ended, or it was refused for the last time, with the reason, until it comes again.",
+        "links.json; `shmq health`",
+        ("replica", "state", "reason"),
+        unit="seconds",
+    ),
+    Family(
         "shmq_leads",
         GAUGE,
         "1 while a broker that may have a second host takes messages as the master, 0 while it follows or is fenced.",
@@ -183,6 +191,21 @@ _OWN = (
         GAUGE,
         "1 while a slave follows its master, 0 while it does not; of a slave.",
         "links.json; `shmq cluster status`",
+    ),
+    Family(
+        "shmq_master_state",
+        GAUGE,
+        "1 for the state that a slave's link to its master is in, 0 for the other states.",
+        "links.json; `shmq cluster status`",
+        ("state",),
+    ),
+    Family(
+        "shmq_master_error_seconds",
+        GAUGE,
+        "Since a slave was refused by its master, or could not reach it, for the last time, with the reason.",
+        "links.json; `shmq health`",
+        ("reason",),
+        unit="seconds",
     ),
     Family(
         "shmq_master_lag_bytes",

@@ -12,13 +12,17 @@ from shmq.shm.links import (
     CONNECTING,
     IN_SYNC,
     LEADS,
+    LOST,
     SILENT_MS_MAX,
+    STUCK,
+    UP_TO_DATE,
     ElectionState,
     read_links,
 )
 
 _PARTS = ("waiting", "following", "campaigning", "leading", "finished")
 _STATES = (CONNECTING, CATCHING_UP, ASYNCHRONOUS, IN_SYNC)
+_MASTER_STATES = (CONNECTING, CATCHING_UP, UP_TO_DATE, STUCK, LOST)
 
 
 def read_replication(path: Path, samples: Samples) -> None:
@@ -42,7 +46,16 @@ def read_replication(path: Path, samples: Samples) -> None:
         labels = label_text((("replica", row.address.rpartition(":")[0]),))
         for name, value in (("shmq_replica_lag_bytes", row.lag_bytes), ("shmq_replica_lag_seconds", row.lag_ms / 1000)):
             samples.put(name, max(value, samples.value(name, labels)), labels)
+    for state, rows in (("gone", links.gone), ("refused", links.refused)):
+        for lost in rows:
+            who = (("replica", lost.address.rpartition(":")[0]), ("state", state), ("reason", lost.reason))
+            samples.put("shmq_replica_lost_seconds", max(0, links.at_ms - lost.at_ms) / 1000, label_text(who))
     if links.master is not None:
+        for state in _MASTER_STATES:
+            samples.put("shmq_master_state", int(links.master.state == state), label_text((("state", state),)))
+        if links.master.error_ms is not None:
+            age_ms, why = links.at_ms - links.master.error_ms, label_text((("reason", links.master.error),))
+            samples.put("shmq_master_error_seconds", max(0, age_ms) / 1000, why)
         samples.put("shmq_master_connected", int(links.master.since_ms is not None))
         samples.put("shmq_master_lag_bytes", links.master.lag_bytes or 0)
         samples.put("shmq_master_lag_seconds", (links.master.lag_ms or 0) / 1000)

@@ -107,6 +107,9 @@ class TopicConfig(msgspec.Struct, omit_defaults=False):
 
 
 LOG_END = "logEnd"  # asked for with code 43: how far the log reached when its answer was made
+CHECKS = (
+    "shmqChecks"  # of the runtime table, which checks of `mq.admin.health()` fail: [[name, verdict, text], …] as JSON
+)
 BORN_POSITIONS = "bornPositions"  # the header field with which a slave of ours asks for them
 
 

@@ -37,6 +37,7 @@ class MemoryTables:
         self.queue_bytes: dict[int, int] = {}
         self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0)
         self.unsavable = ""  # why nothing can be saved
+        self.failing: list[tuple[str, str, str]] = []  # checks
         self.queue_count = 0
         self.freed: list[int] = []
         self.taken: dict[int, int] = {}
@@ -214,6 +215,9 @@ class MemoryTables:
 
     def disk(self) -> DiskRoom:
         return DiskRoom(1 << 30, 1 << 28, 3 << 28)
+
+    def troubles(self) -> list[tuple[str, str, str]]:
+        return self.failing
 
     def check_savable(self) -> None:
         if self.unsavable:

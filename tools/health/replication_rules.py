@@ -1,11 +1,13 @@
 """Rules about other hosts: each slave of a master, and the master of a slave.
 
-a slave that is gone, and has not come again        WARNING   for GONE_SECONDS_MAX
-a slave that is refused                             WARNING   for REFUSED_SECONDS_MAX after its last try
-a slave that is connected and says nothing          WARNING   after ANSWER_SECONDS
-a master that is not there, or refuses              CRITICAL
+a slave that is gone, and has not come again        WARNING   for a day
+a slave that is refused                             WARNING   for ten minutes after its last try
+a slave that is connected and says nothing          WARNING
+a master that is not there, refuses, says nothing   CRITICAL
 a slave that cannot store what it is sent           CRITICAL
 a slave behind by --behind-warn, --behind-crit      WARNING, CRITICAL   on both hosts
+a link that lags, or stands and says nothing        WARNING             on both hosts (`shmq.shm.links`)
+a slave of whose master nothing is known            UNKNOWN
 a leader whose lease was not renewed in time        WARNING
 a broker that neither leads nor follows anybody     CRITICAL            its name has no master, as far as it sees
 """
@@ -14,24 +16,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shmq.shm.links import CONNECTING, FOLLOWS, LEADS, LOST, SILENT_MS_MAX, STUCK
+from shmq.shm.links import (
+    CONNECTING,
+    FOLLOWS,
+    LEADS,
+    LOST,
+    SILENT_MS_MAX,
+    SLOW,
+    STUCK,
+    LinkFault,
+    fault_of_lost,
+    fault_of_master,
+    fault_of_replica,
+)
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.snapshot import Election, LostReplica, Master, Replica, Replication, Snapshot
+from shmq.tools.observe.snapshot import Election, Master, Replica, Replication, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
 
-GONE_SECONDS_MAX = 24 * 3600.0
-REFUSED_SECONDS_MAX = 600.0
-ANSWER_SECONDS = 5.0
 LEASE_SECONDS_WARN = 3.0  # it is renewed each second
-_SLOW = "the network, or the slower of the two disks, takes less than the master stores"
-_FASTER = "look at both disks and the network between; what is stored on the master alone is lost with it"
 
 
 def replication_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
     """Judge the links to other hosts."""
     told = snapshot.replication
-    if told is None or not snapshot.broker.served:
+    if not snapshot.broker.served:
+        return
+    if told is None:
+        what = "nothing is known of this slave's master"
+        why = "its replication process has told nothing, or its runtime directory takes no file"
+        yield Finding(
+            "master", Verdict.UNKNOWN, what, why=why, do="look for ha.failed and ha.not_told in the broker's log"
+        )
         return
     if told.age * 1000 > SILENT_MS_MAX:
         what = f"the replication process has said nothing of other hosts for {age_text(told.age)}"
@@ -81,57 +97,62 @@ def _election(election: Election) -> Finding:
 
 
 def _replica(replica: Replica, thresholds: Thresholds) -> Finding:
+    lag_seconds = (replica.lag_ms or 0) / 1000
+    fault = fault_of_replica(replica.state, age=replica.age, lag_seconds=lag_seconds)
     if replica.state == CONNECTING:
         what = f"connected for {age_text(replica.age)}, and has not said where its log ends"
-        is_late = replica.age >= ANSWER_SECONDS
-        why = "it is no slave, or it is stopped; nothing is shipped to it, and after 20 s it is given up" * is_late
-        do = "look at that host" * is_late
-        return Finding("replica", Verdict.WARNING if is_late else Verdict.OK, what, replica.address, why, do)
-    behind = f"{size_text(replica.lag_bytes or 0)} and {age_text((replica.lag_ms or 0) / 1000)} behind"
-    what = (
-        f"a {replica.kind} slave, {replica.state}, has the log up to {count_text(replica.acknowledged or 0)}, {behind}"
-    )
-    return _behind("replica", replica, what, replica.address, thresholds)
+    else:
+        behind = f"{size_text(replica.lag_bytes or 0)} and {age_text(lag_seconds)} behind"
+        end = count_text(replica.acknowledged or 0)
+        what = f"a {replica.kind} slave, {replica.state}, has the log up to {end}, {behind}"
+    return _judged("replica", replica, what, fault, thresholds)
 
 
-def _behind(check: str, link: Replica | Master, what: str, subject: str, thresholds: Thresholds) -> Finding:
+def _judged(check: str, link: Replica | Master, what: str, fault: LinkFault | None, thresholds: Thresholds) -> Finding:
+    """A link with its fault, or what its lag in bytes alone means."""
     lag_bytes, lag_ms = link.lag_bytes or 0, link.lag_ms or 0
     verdict = judge(lag_bytes, thresholds.behind_warn, thresholds.behind_crit)
-    measures = {
-        "lag": Measure(lag_bytes, "B", thresholds.behind_warn, thresholds.behind_crit),
-        "lag_seconds": Measure(lag_ms / 1000, "s"),
-    }
+    measures = {}
+    if link.lag_bytes is not None:
+        measures["lag"] = Measure(lag_bytes, "B", thresholds.behind_warn, thresholds.behind_crit)
+        measures["lag_seconds"] = Measure(lag_ms / 1000, "s")
+    if fault is not None:
+        worse = Verdict.CRITICAL if fault.is_critical else Verdict.WARNING
+        return Finding(check, max(verdict, worse), what, link.address, fault.why, fault.do, measures)
     bad = verdict is not Verdict.OK
-    return Finding(check, verdict, what, subject, _SLOW * bad, _FASTER * bad, measures)
+    return Finding(check, verdict, what, link.address, SLOW.why * bad, SLOW.do * bad, measures)
 
 
 def _lost(told: Replication) -> Iterator[Finding]:
-    for lost in told.gone:
-        if lost.age <= GONE_SECONDS_MAX:
-            what = f"this slave is gone for {age_text(lost.age)}"
-            yield _finding_lost(lost, what, "look at the slave's log for ha.master_lost; it connects again by itself")
-    for lost in told.refused:
-        if lost.age <= REFUSED_SECONDS_MAX:
+    for lost, is_refused in [(row, False) for row in told.gone] + [(row, True) for row in told.refused]:
+        fault = fault_of_lost(is_refused=is_refused, age=lost.age, reason=lost.reason, cure=lost.cure)
+        if fault is None:
+            continue
+        what = f"this slave is gone for {age_text(lost.age)}"
+        if is_refused:
             what = f"refused {count_text(lost.times)} times, {age_text(lost.age)} ago for the last time"
-            yield _finding_lost(lost, what, "look at that host")
-
-
-def _finding_lost(lost: LostReplica, what: str, do: str) -> Finding:
-    return Finding("replica", Verdict.WARNING, what, lost.address, lost.reason, lost.cure or do)
+        yield Finding("replica", Verdict.WARNING, what, lost.address, fault.why, fault.do)
 
 
 def _master(master: Master, thresholds: Thresholds) -> Finding:
     heard = "it was never heard of" if master.heard_age is None else f"heard of {age_text(master.heard_age)} ago"
-    if master.state == CONNECTING:
-        return Finding("master", Verdict.OK, f"connecting to {master.address}", master.address)
-    if master.state == LOST:
-        what = f"this slave does not follow its master {master.address}: {heard}"
-        do = master.cure or "look for ha.master_lost in this broker's log"
-        return Finding("master", Verdict.CRITICAL, what, master.address, master.error, do)
-    if master.state == STUCK:
-        what = f"this slave cannot store what its master {master.address} ships"
-        return Finding("master", Verdict.CRITICAL, what, master.address, master.error, master.cure)
     behind = f"{size_text(master.lag_bytes or 0)} and {age_text((master.lag_ms or 0) / 1000)} behind"
-    since = age_text(master.age) if master.age is not None else "a moment"
-    what = f"follows {master.address}, a {master.kind} broker, for {since}: {master.state}, {behind}"
-    return _behind("master", master, what, master.address, thresholds)
+    if master.state == CONNECTING:
+        what = f"connecting to {master.address}"
+    elif master.state == LOST:
+        what = f"this slave does not follow its master {master.address}: {heard}"
+    elif master.state == STUCK:
+        what = f"this slave cannot store what its master {master.address} ships"
+    else:
+        since = age_text(master.age) if master.age is not None else "a moment"
+        what = f"follows {master.address}, a {master.kind} broker, for {since}: {master.state}, {behind}"
+    fault = fault_of_master(
+        master.state,
+        age=master.age,
+        heard_age=master.heard_age,
+        lag_seconds=(master.lag_ms or 0) / 1000,
+        error=master.error,
+        cure=master.cure,
+        error_age=master.error_age,
+    )
+    return _judged("master", master, what, fault, thresholds)

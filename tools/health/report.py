@@ -87,7 +87,8 @@ class Report:
         """Return one line of text and performance data."""
         bad = [finding for finding in by_severity(self.findings) if finding.verdict is not Verdict.OK]
         shown = [
-            f"{f'{finding.check} {finding.subject}'.rstrip()}: {finding.what}" for finding in bad[:_NAGIOS_SHOWN_MAX]
+            f"{f'{finding.check} {finding.subject}'.rstrip()}: {finding.what}{f' ({finding.why})' * bool(finding.why)}"
+            for finding in bad[:_NAGIOS_SHOWN_MAX]
         ]
         if len(bad) > _NAGIOS_SHOWN_MAX:
             shown.append(f"and {len(bad) - _NAGIOS_SHOWN_MAX} more")

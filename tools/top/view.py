@@ -17,6 +17,7 @@ from shmq.message import is_system_group
 from shmq.shm.links import CATCHING_UP, CONNECTING, LOST, STUCK
 from shmq.tools.health.broker_rules import broker_findings
 from shmq.tools.health.finding import Verdict, by_severity
+from shmq.tools.health.replication_rules import replication_findings
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.election_text import election_text
 from shmq.tools.observe.processes import STOPPED
@@ -164,7 +165,7 @@ _LINK_STYLES = {CONNECTING: "yellow", CATCHING_UP: "yellow", STUCK: _BAD, LOST: 
 
 
 def _hosts(snapshot: Snapshot) -> list[Text]:
-    """The election, and each slave or master on another host, a line each; what is wrong is among the troubles."""
+    """The election, and each slave or master on another host, a line each; and why one is not well, with the cure."""
     told = snapshot.replication
     if told is None:
         return []
@@ -178,7 +179,8 @@ def _hosts(snapshot: Snapshot) -> list[Text]:
         if row.lag_bytes is not None and row.lag_ms is not None:
             text.append(f"   {size_text(row.lag_bytes)}, {age_text(row.lag_ms / 1000)} behind")
         lines.append(text)
-    return lines
+    wrong = [each for each in replication_findings(snapshot, _THRESHOLDS) if each.verdict is not Verdict.OK]
+    return lines + [Text(f"{each.check} {each.subject}: {each.why}; {each.do}", "dim") for each in wrong]
 
 
 def _table(picture: Picture, choice: Choice, pane: str) -> tuple[Sequence[Column], list[Row]]:

@@ -11,8 +11,10 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from shmq.checks import broker_checks
 from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import SegmentFull, ShmqError, StoreError
@@ -31,10 +33,15 @@ _END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
 class StoreTables:
-    """`shmq.daemon.broker.tables.Tables` over one generation of segments."""
+    """`shmq.daemon.broker.tables.Tables` over one generation of segments.
 
-    def __init__(self, store: Store, instance: Instance, access: Access) -> None:
+    Args:
+        links_path: of links.json, where the broker may be asked how it is.
+    """
+
+    def __init__(self, store: Store, instance: Instance, access: Access, links_path: Path = Path()) -> None:
         self._store = store
+        self._links_path = links_path
         self._figures = figures = StoreFigures(store)
         self._tables = tables = BrokerTables(store)
         self._instance = instance
@@ -238,6 +245,10 @@ class StoreTables:
             refused=stats["busy"],
             epoch=store.epoch,
         )
+
+    def troubles(self) -> list[tuple[str, str, str]]:
+        found = broker_checks(self._store, self._instance, self._links_path)
+        return [check[:3] for check in found if check.verdict != "OK"]
 
     def disk(self) -> DiskRoom:
         try:

@@ -9,6 +9,8 @@ and so is how long appends took: local programs append without asking, and the b
 
 from collections.abc import Sequence
 
+import msgspec
+
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
@@ -17,7 +19,7 @@ from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import DiskRoom, StoreFacts, StoreState
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import KeyValueTable
-from shmq.protocol.body import encode_body
+from shmq.protocol.body import CHECKS, encode_body
 from shmq.protocol.codes import PROTOCOL_VERSION, PROTOCOL_VERSION_NAME, Request, Response
 
 _SPANS = (
@@ -80,6 +82,7 @@ class RuntimeRequests(Part):
             **_log(facts),
             **_disk(self._tables.disk()),
             **self._rates(),
+            CHECKS: msgspec.json.encode(self._tables.troubles()).decode(),
         }
         return Answer(body=encode_body(KeyValueTable(table)))
 

@@ -6,10 +6,11 @@ shared memory (local_figures.py) or asked of the brokers of a cluster (remote_fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from shmq.checks import Health
 from shmq.client.administration.group import Group, GroupFigures, Groups
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues, queue_count
 from shmq.client.edge import edge
@@ -34,36 +35,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["normal", "fifo", "delay", "transaction"]
 Flush = Literal["broker", "async", "sync"]
-Verdict = Literal["OK", "WARNING", "CRITICAL"]
-_ORDER: tuple[Verdict, ...] = ("OK", "WARNING", "CRITICAL")
 DEAD_LETTERS_MAX = 10_000
 READ_PATIENCE = 1.0
 """Seconds to wait for dead letters that are there."""
-
-
-class Check(NamedTuple):
-    """One thing looked at; `figures` are raw numbers."""
-
-    name: str
-    verdict: Verdict
-    text: str
-    figures: dict[str, int]
-
-
-class Health(NamedTuple):
-    """All checks, and the worst verdict."""
-
-    verdict: Verdict
-    checks: tuple[Check, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the same as plain dicts and lists."""
-        return {"verdict": self.verdict, "checks": [check._asdict() for check in self.checks]}
-
-
-def health_of(checks: Sequence[Check]) -> Health:
-    """Return checks with their worst verdict."""
-    return Health(max((check.verdict for check in checks), key=_ORDER.index), tuple(checks))
 
 
 def refuse_unlike(name: str, have: Mapping[str, object], wanted: Mapping[str, object]) -> None:

@@ -6,19 +6,16 @@ reset takes each queue as a member would, writes the offset, and leaves it: whoe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.administration.admin import Check, Health, Verdict, health_of
+from shmq.checks import Check, Health, broker_checks, health_of
 from shmq.client.administration.group import ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.errors import ConsumeError
 from shmq.figures.mapped import MappedFigures
 from shmq.figures.model import QueueLag, TopicInfo
 from shmq.protocol.roster import popped_messages
-from shmq.shm.core import READ_ONLY_FOLLOWER, READ_ONLY_REASONS
-from shmq.shm.liveness import KEEPER_BEAT_CRITICAL_SECONDS, KEEPER_BEAT_WARNING_SECONDS
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.queues import ShmQueues
@@ -158,8 +155,10 @@ class LocalFigures:
 
     def health(self) -> Health:
         """Look whether the broker is well."""
-        wire = self._wire()
-        return store_health(wire.store, alive=wire.control.alive)
+        wire, alive = self._wire(), self._wire().control.alive
+        plane = "the control plane answers" if alive else "the control plane is gone; sending and receiving go on"
+        control = Check("control", "OK" if alive else "CRITICAL", plane, {"alive": int(alive)})
+        return health_of([control, *broker_checks(wire.store, wire.instance, wire.place.links_path)])
 
 
 def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: Callable[[int], ConsumeError]) -> None:
@@ -187,42 +186,3 @@ def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: C
 
 def _reader(store: Store, owner: int) -> str:
     return "a consumer of this process" if owner == store.client_slot else f"client slot {owner}"
-
-
-# ---- health: a short look; thresholds of users, processes and disks are for `shmq health` ----------------------------
-
-
-def store_health(store: Store, *, alive: bool) -> Health:
-    """Look at the store of this host's broker, and whether its control plane answers."""
-    plane = "the control plane answers" if alive else "the control plane is gone; sending and receiving go on"
-    control = Check("control", "OK" if alive else "CRITICAL", plane, {"alive": int(alive)})
-    return health_of([control, _keeper(store), _store(store), _space(store)])
-
-
-def _keeper(store: Store) -> Check:
-    age_ms = max(0, time.monotonic_ns() - store.keeper_beat_ns) // 1_000_000
-    verdict: Verdict = "OK"
-    if age_ms >= KEEPER_BEAT_WARNING_SECONDS * 1000:
-        verdict = "WARNING" if age_ms < KEEPER_BEAT_CRITICAL_SECONDS * 1000 else "CRITICAL"
-    return Check("keeper", verdict, f"the store keeper's last round was {age_ms} ms ago", {"beat_age_ms": age_ms})
-
-
-def _store(store: Store) -> Check:
-    reason = store.read_only
-    if reason and reason != READ_ONLY_FOLLOWER:
-        words = READ_ONLY_REASONS.get(reason, f"reason {reason}")
-        return Check("store", "CRITICAL", f"the store is read-only: {words}", {"read_only": reason})
-    if store.retired:
-        return Check("store", "CRITICAL", "this generation of segments was given up", {"retired": 1})
-    behind = max(0, store.log_end - store.durable_end)
-    kind = "a slave" if reason else "writable"
-    return Check("store", "OK", f"{kind}, {behind} bytes not flushed yet", {"flush_behind_bytes": behind})
-
-
-def _space(store: Store) -> Check:
-    free = max(0, store.allocated_end - store.log_end)
-    file_bytes = int(store.head["file_bytes"]) if "file_bytes" in store.head else int(store.head["sizes"]["file_bytes"])
-    figures = {"allocated_free_bytes": free, "file_bytes": file_bytes}
-    # Less than a tenth of a file left means that the keeper has not made the next one, as it does long before.
-    verdict: Verdict = "OK" if free * 10 >= file_bytes else "WARNING" if free else "CRITICAL"
-    return Check("space", verdict, f"{free} bytes of the log are allocated ahead", figures)

@@ -8,10 +8,10 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.administration.admin import Check, Health, Verdict, health_of
+from shmq.checks import Check, Health, Verdict, health_of
 from shmq.client.administration.group import ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.client.wire import Question, ask_each, reply_of
@@ -19,6 +19,7 @@ from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
 from shmq.message import PERM_READ, PERM_WRITE, RETRY_PREFIX
 from shmq.protocol.body import (
+    CHECKS,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
@@ -33,6 +34,7 @@ from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, loads
 from shmq.protocol.route import DEFAULT_TOPIC, KVTable
+from shmq.typed_json import decode_json
 
 if TYPE_CHECKING:
     from shmq.client.wire import Queues
@@ -364,7 +366,19 @@ class RemoteFigures:
 def cluster_health(brokers: Mapping[str, Mapping[str, str]]) -> Health:
     """Look at what the brokers of a cluster say about themselves, by name."""
     checks = [Check("brokers", "OK", f"{len(brokers)} brokers answer", {"alive": len(brokers)})]
-    return health_of(checks + [_disk(name, table) for name, table in sorted(brokers.items())])
+    for name, table in sorted(brokers.items()):
+        checks += [_disk(name, table), *_told(name, table)]
+    return health_of(checks)
+
+
+def _told(name: str, table: Mapping[str, str]) -> Iterator[Check]:
+    """What a broker of ours finds wrong with itself; others do not say."""
+    try:
+        rows = decode_json(table.get(CHECKS, "[]").encode(), list[tuple[str, Verdict, str]])
+    except ValueError:
+        return
+    for check, verdict, text in rows:
+        yield Check(f"{check} of {name}", verdict, text, {})
 
 
 def _disk(name: str, table: Mapping[str, str]) -> Check:

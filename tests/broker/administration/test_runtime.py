@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from shmq.client.administration.remote_figures import cluster_health
 from shmq.daemon.broker.administration.config import TUNABLES
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds, StoreFacts
 from shmq.errors import PermissionDenied, UsageError
+from shmq.protocol.body import CHECKS
 from shmq.protocol.codes import Request
 from tests.broker.admin_client import Admin, RemoteAdmin
 from tests.broker.memory_log import MemoryLog
@@ -70,6 +72,19 @@ def test_figures_have_the_form_that_exporters_cut_up(admin: RemoteAdmin) -> None
             assert [float(rate) for rate in table[name].split()] == [0.0] * 3, name
     assert re.fullmatch(r"Total : \d+\.\d GiB, Free : \d+\.\d GiB\.", table["commitLogDirCapacity"])
     assert re.fullmatch(r"\d+ B", table["remainHowManyDataToFlush"])
+
+
+def test_what_is_wrong_is_told_to_who_asks_for_the_health_over_tcp(admin: RemoteAdmin, tables: Any) -> None:
+    assert cluster_health({"b": runtime(admin)}).verdict == "OK"
+    tables.failing = [
+        ("files files", "WARNING", "1 file changed"),
+        ("master 10.0.0.4:10912", "CRITICAL", "lost: why; do"),
+    ]
+    health = cluster_health({"b": runtime(admin), "stock": {}, "hostile": {CHECKS: '[["store", "FINE", 7]]'}})
+    assert health.verdict == "CRITICAL"
+    told = [check for check in health.checks if check.verdict != "OK"]
+    assert [check.name for check in told] == ["files files of b", "master 10.0.0.4:10912 of b"]
+    assert told[1].text == "lost: why; do"
 
 
 def test_the_figures_are_those_of_the_store(admin: RemoteAdmin, tables: Any) -> None:

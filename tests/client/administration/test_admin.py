@@ -225,6 +225,10 @@ def test_a_living_broker_is_well(mq: shmq.Connection) -> None:
 
 def test_a_broker_without_its_daemon_or_without_a_writable_store_is_not(eventually: Eventually) -> None:
     with Broker() as broker, broker.connect() as mq:
+        (broker.store / "checkpoint").unlink()
+        eventually(
+            lambda: [check.verdict for check in mq.admin.health().checks if "files" in check.name] == ["WARNING"]
+        )
         KeeperStore(mq._live().wire.store).set_read_only(5)
         store = next(check for check in mq.admin.health().checks if check.name == "store")
         assert (store.verdict, store.figures) == ("CRITICAL", {"read_only": 5})

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from shmq.client.administration.local_figures import store_health
+from shmq.changed_files import ChangedFile
+from shmq.checks import health_of, store_checks
 from shmq.shm.core import READ_ONLY_FOLLOWER, READ_ONLY_REASONS
 from shmq.tools.health.broker_rules import broker_findings
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge, worst
@@ -16,7 +17,6 @@ from shmq.tools.health.security_rules import security_findings
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.snapshot import (
     Broker,
-    ChangedFile,
     Claim,
     Client,
     Counted,
@@ -33,6 +33,7 @@ from shmq.tools.observe.snapshot import (
     QueueProgress,
     Recovery,
     Refusal,
+    Replication,
     Security,
     Segment,
     Snapshot,
@@ -70,6 +71,7 @@ PROCESSES = tuple(
     Process(n, n * 10, role, "sleeping", True) for n, role in enumerate(("supervisor", "keeper", "bridge"), 1)
 )
 SNAPSHOT = Snapshot(1.0, BROKER, PROCESSES, Presence(3, 3), (), MEMORY, LOG, None, None, DISK, (), (), (), None, ())
+FOLLOWING = Replication("slave", 0.1, (), (), (), None, standing="follows")
 CLIENT = Client("c", 5, 50, 500, True, "shm", "", "python", "1.0", "both", 4, 0, 0, 9.0, False, ("g",), ())
 QUEUE = QueueProgress("t", 0, 0, 10, 2, 8, 8, 50, 9.0)
 GROUP = Group(
@@ -202,14 +204,14 @@ def test_the_client_judges_a_broker_as_the_command_does(
     beat: float, reason: int, retired: bool, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ns = 10**12
-    monkeypatch.setattr("shmq.client.administration.local_figures.time.monotonic_ns", lambda: now_ns)
+    monkeypatch.setattr("shmq.checks.time.monotonic_ns", lambda: now_ns)
     store: Any = SimpleNamespace(
         keeper_beat_ns=now_ns - round(beat * 1e9), read_only=reason, retired=retired, log_end=1000, durable_end=1000,
         allocated_end=1000 + ahead, head={"file_bytes": GIB},
     )  # fmt: skip
     broker = BROKER._replace(keeper_beat_age=beat, read_only=reason, retired=retired)
-    theirs = worst(judged(broker=broker, log=LOG._replace(allocated_end=1000 + ahead)))
-    assert store_health(store, alive=True).verdict == theirs.name
+    theirs = worst(judged(broker=broker, log=LOG._replace(allocated_end=1000 + ahead), replication=FOLLOWING))
+    assert health_of(store_checks(store)).verdict == theirs.name
 
 
 def test_lost_lines_are_told_for_an_hour_and_faults_for_a_day() -> None:
@@ -244,7 +246,7 @@ def test_every_reason_to_take_no_messages_has_a_cause_and_a_cure(reason: int) ->
 
 
 def test_a_slave_that_takes_no_messages_of_its_own_is_well() -> None:
-    assert judged(broker=BROKER._replace(read_only=READ_ONLY_FOLLOWER, read_only_text="r")) == []
+    assert judged(broker=BROKER._replace(read_only=READ_ONLY_FOLLOWER, read_only_text="r"), replication=FOLLOWING) == []
 
 
 def test_segments_that_were_given_up_are_critical() -> None:
@@ -376,7 +378,7 @@ def test_a_line_for_nagios_holds_no_bar_in_its_text_and_every_measure_once() -> 
         Finding("disk", OK, "d", measures={"disk_used": Measure(50, "%", None, 90)}),
     ]
     line = Report(SNAPSHOT, findings).nagios()
-    assert line == "WARNING group g 1: a / b | lag.g_1=7;5;9 disk_used=50%;;90"
+    assert line == "WARNING group g 1: a / b (w) | lag.g_1=7;5;9 disk_used=50%;;90"
 
 
 def test_labels_of_prometheus_are_escaped() -> None:
