@@ -92,6 +92,28 @@ def test_a_slave_of_another_log_takes_nothing(master: Broker, grows: int) -> Non
         start_over(slave, other)
 
 
+@pytest.mark.parametrize("keeps_its_name", [False, True], ids=["as-new", "its-identity-stays"])
+def test_a_master_that_comes_again_with_an_emptied_store_is_refused(master: Broker, keeps_its_name: bool) -> None:
+    with slave_of(master) as slave:
+        settled_end(master, slave)
+        before = files_of(slave.store)
+        end_in_order(master)
+        master.kill_daemon()
+        identity = (master.store / "shmq.identity").read_bytes()
+        shutil.rmtree(master.store)
+        if keeps_its_name:
+            master.store.mkdir()
+            (master.store / "shmq.identity").write_bytes(identity)
+        master.start()
+        send(master, range(50))  # of the same length, at the same places
+        send(master, range(1), topic="of-the-new-life")
+        refused_on_both_hosts(slave, master, "two logs", START_AGAIN)
+        assert files_of(slave.store) == before
+        with Looking(slave) as store:
+            assert store.topic_find("of-the-new-life") < 0
+        start_over(slave, master)
+
+
 def test_a_slave_of_another_broker_takes_nothing(master: Broker) -> None:
     with slave_of(master, "another") as slave:
         refused_on_both_hosts(slave, master, "the slave is of the broker another", "--name")
