@@ -24,6 +24,7 @@ from shmq.store.config import Log
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage
 from shmq.store.dispatch import Dispatch
+from shmq.store.loss import Range
 
 _BUFFERED_BYTES = 16 << 20  # of units that are not written yet: thousands of queues take one write a queue, not many
 
@@ -80,6 +81,7 @@ class QueueRebuild:
         self._runs: dict[Queue, _Run] = {}
         self._buffered_bytes = 0
         self._damages: list[Damage] = []
+        self._lost: list[Range] = []
         self._reached: dict[Queue, int] = {}  # log position of the last record of a queue
         self.records = 0
         self.store_ms_last = 0
@@ -110,6 +112,10 @@ class QueueRebuild:
         if queue_offset == expected:
             self._place(queue, queue_offset, pack_unit(damage.position, size, 0))
             self._write_run(queue)
+
+    def add_lost(self, lost: list[Range]) -> None:
+        """Take ranges of the log that were on disk once, and are not there any more."""
+        self._lost += lost
 
     def is_plausible(self, record: ScannedRecord) -> bool:
         """Say whether a whole record behind damage can be of this log: its queue has not passed its offset."""
@@ -155,18 +161,19 @@ class QueueRebuild:
         return self._files.bisect(queue, is_gone, high=offset_max) if self._files.files(queue) else offset_max
 
     def _keep_damaged(self, queue: Queue, offset_max: int) -> int:
-        """Keep units that point into damage, with their sums, or the next recovery would not see why they are there."""
+        """Keep units that point into what cannot be read, with their sums, or the next start would not see why."""
         behind = self._behind_damaged(queue, offset_max)
         if behind > offset_max:
             self._files.write(queue, offset_max, self._files.read(queue, offset_max, behind - offset_max))
         return behind
 
     def _behind_damaged(self, queue: Queue, offset_max: int) -> int:
-        """Behind units of the files that point into damage: no record says it, but these offsets were given out."""
-        while self._damages:
+        """Behind units that point into damage, or into what is lost: no record says it, but these were given out."""
+        ranges = [(damage.position, damage.end) for damage in self._damages] + self._lost
+        while ranges:
             unit = self._files.read(queue, offset_max, 1)
             position, size, _ = unpack_unit(unit) if len(unit) == UNIT_BYTES else (0, 0, 0)
-            if size <= 0 or not any(damage.position <= position < damage.end for damage in self._damages):
+            if size <= 0 or not any(begin <= position < end for begin, end in ranges):
                 break
             offset_max += 1
         return offset_max

@@ -209,6 +209,8 @@ def _recover_files(
         log=log,
     )
 
+    rebuild.add_lost(report.lost)
+
     def on_damage(damage: Damage) -> None:
         _tell_damage(files.consumequeue, damage, report, log)
         rebuild.add_damage(damage)

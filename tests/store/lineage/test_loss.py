@@ -110,6 +110,26 @@ def test_what_is_missing_is_told_and_only_that_is_accepted_and_only_once(
             assert session.store.message_at(at, positions[1] - positions[0]).body == bytes(4000)
 
 
+def test_offsets_of_a_log_that_is_lost_before_its_units_were_marked_are_not_given_again(
+    open_session: OpenSession, root: Path
+) -> None:
+    layout, session = StoreLayout(root, Access(-1)), open_session()
+    first = {path: path.read_bytes() for path in (layout.durable_mark, layout.unit_sums)}
+    for _ in range(COUNT):
+        session.send("orders", bytes(4000), queue_id=0)
+    session.save()
+    end = durable_end(root)
+    for path, content in first.items():
+        path.write_bytes(content)
+    mark = DurableMark(layout)
+    mark.load()
+    mark.advance(durable_end=end)  # and no more: the next mark, with the units, is written a second later
+    mark.close()
+    shutil.rmtree(layout.commitlog)
+    session = open_session(accept_loss=f"0-{end}")
+    assert session.send("orders", b"next", queue_id=0).offset == COUNT
+
+
 def test_a_store_whose_mark_does_not_say_where_it_begins_begins_with_its_first_file_from_then_on(
     open_session: OpenSession, root: Path, positions: list[int]
 ) -> None:
