@@ -64,7 +64,7 @@ class Attached:
     files: OpenFiles
     tables: LiveTables
     report: RecoveryReport | None  # None: the segments were alive
-    changed: tuple[ChangedFile, ...] = ()  # by other programs, under the segments that were given up
+    changed: tuple[ChangedFile, ...] = ()  # by other programs while no keeper ran, or under segments given up
 
 
 def attach(options: Options, log: EventLog, *, epoch: int = 0) -> Attached:
@@ -166,12 +166,12 @@ def _try_warm(
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None, changed
-    changed += save_what_changed(store, files.layout, files.commitlog, log)
+    found = save_what_changed(store, files.layout, files.commitlog, log)
     reason = _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)
         store.close()
-        return None, changed
+        return None, changed + found
     attach_presence(previous)
     try:
         KeeperStore(store).repair(_LOCK_SECONDS)
@@ -180,7 +180,7 @@ def _try_warm(
     files.mark.load()
     tables = LiveTables(files.config.load())
     tables.find_unplaced(store)
-    return Attached(previous._replace(settings=_told_settings(options)), store, files, tables, None), ()
+    return Attached(previous._replace(settings=_told_settings(options)), store, files, tables, None, found), ()
 
 
 def _why_not(store: Store, options: Options) -> str:

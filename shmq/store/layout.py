@@ -117,6 +117,12 @@ class StoreLayout:
                 yield fault
         yield from _unit_faults(str(self.consumequeue), 2, writable=writable)
 
+    def strangers(self) -> Iterator[FileFault]:
+        """Find what has the name of a file and is none; not among units, which may be a hundred thousand."""
+        for path in self._files():
+            if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode) and (fault := file_fault(path)):
+                yield fault
+
     def _files(self) -> Iterator[Path]:
         """Every file but those of units."""
         for name in vars(self).values():

@@ -1,9 +1,11 @@
 """Warm or cold: living segments are attached to again; what cannot be trusted is retired before there are new ones."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,9 +114,25 @@ def test_a_producer_of_retired_segments_cannot_append_any_more(start_keeper: Sta
     assert second.store.log_end == end
 
 
-@pytest.mark.parametrize("reason", [0, READ_ONLY_FLUSH_FAILED, READ_ONLY_FILES_LOST])
+def put_a_copy(path: Path) -> None:
+    os.replace(shutil.copy(path, path.parent.parent / "copy"), path)
+
+
+def put_a_link(path: Path) -> None:
+    path.symlink_to(path.rename(path.parent.parent / "elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        (0, Path.unlink),
+        (READ_ONLY_FLUSH_FAILED, Path.unlink),
+        (READ_ONLY_FILES_LOST, put_a_link),
+        (0, put_a_copy),
+    ],
+)
 def test_a_log_file_that_went_while_no_keeper_ran_is_saved_from_a_client_that_has_it_open(
-    start_keeper: StartKeeper, reason: int
+    start_keeper: StartKeeper, reason: int, change: Callable[[Path], object]
 ) -> None:
     first = start_keeper()
     client = open_store(first.attached.instance, writable=True)
@@ -122,16 +140,59 @@ def test_a_log_file_that_went_while_no_keeper_ran_is_saved_from_a_client_that_ha
     first.send("orders", b"x")
     producer.send("orders", b"x", queue_id=0)
     first.abandon()
+    change(first.root / "commitlog" / ("0" * 20))
     producer.send("orders", b"x", queue_id=0)
-    (first.root / "commitlog" / ("0" * 20)).unlink()
     KeeperStore(client).set_read_only(reason)  # as its last keeper left it
     second = start_keeper()
-    assert second.events.named("file.saved") and second.attached.report is not None
-    assert second.tells(first.root / "commitlog" / ("0" * 20), "saved", "was removed"), "until the broker's next start"
+    [saved] = second.events.named("file.saved")
+    assert second.attached.report is not None
+    assert second.tells(first.root / "commitlog" / ("0" * 20), "saved", saved["what"]), "until the broker's next start"
     assert second.store.queue(second.queue_index("orders"))[1] == 3
     with pytest.raises(ShmqError):
         producer.send("orders", b"late", queue_id=0)
     client.close()
+
+
+def test_a_log_file_that_a_link_took_the_place_of_while_no_keeper_ran_is_read_where_the_link_leads(
+    start_keeper: StartKeeper,
+) -> None:
+    first = start_keeper()
+    first.send("orders", b"kept")
+    first.abandon()
+    put_a_link(first.root / "commitlog" / ("0" * 20))
+    second = start_keeper()
+    assert second.store.message_at(0).body == b"kept" and not second.events.named("file.lost")
+
+
+def put_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def put_a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def test_what_took_the_name_of_a_file_while_no_keeper_ran_is_put_aside_and_the_file_written_again(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper()
+    running.send("orders", b"kept", key="k")
+    eventually(lambda: running.attached.files.mark.current.dispatched == running.store.log_end)
+    names = ["shmq.durable", "shmq.units", "checkpoint", "config/topics.json", "config/shmq.json"]
+    for number, name in enumerate(names):
+        path = running.root / name
+        running.abandon()
+        eventually(path.exists)
+        (put_a_fifo, put_a_link, put_a_directory)[number % 3](path)
+        running = start_keeper()
+        [told] = running.events.named("file.restored")
+        assert told["file"] == str(path) and running.tells(path, "restored", told["what"], "")
+        (running.root / "elsewhere").unlink(missing_ok=True)
+    assert running.stop()
+    again = start_keeper()
+    assert again.store.message_at(0).body == b"kept" and again.attached.report.clean
 
 
 def test_a_log_file_that_was_truncated_while_no_keeper_ran_is_stepped_over_where_it_is_lost(

@@ -6,7 +6,7 @@ closed. So what is held can be put back.
     HeldFile        one file: its device and inode, its size, who may open it; and its bytes, while it is held
     HeldDirectory   one directory, and where it is now
     FileNews        says what became of a file: in the event log, and in words that `shmq health` reads
-    find_deleted    log files without a name that some process of this host still has open
+    find_open       log files that lost their name and that some process of this host still has open
 
 Rules: (1) what lies at a path in place of our file is moved to `quarantine/`, never removed;
 (2) what was mended is said each time; what lasts is said once, until it is over.
@@ -227,24 +227,39 @@ def is_in_use(directory: Path) -> bool:
     return False
 
 
-def find_deleted(layout: StoreLayout) -> dict[int, str]:
-    """Return log files that have no name any more and are open somewhere: position -> a path under which one opens."""
+def find_open(layout: StoreLayout) -> dict[int, str]:
+    """Return log files that lost their name and are open somewhere: position -> a path under which one opens.
+
+    A file that was replaced counts only in a process that has mapped what this one has: what was renewed has the same
+    name. One that was moved has another one, and cannot be told from that of another broker.
+    """
     found: dict[int, str] = {}
-    for link in _links():
-        with contextlib.suppress(OSError):
+    directory, mapped = os.path.realpath(layout.commitlog), _shared_with("self")
+    for pid, link in _links():
+        with contextlib.suppress(OSError, ValueError):
             name = os.readlink(link)
-            position = position_of(os.path.basename(name.removesuffix(_DELETED)))
-            if name.endswith(_DELETED) and os.path.dirname(name) == str(layout.commitlog) and position is not None:
+            path = name.removesuffix(_DELETED)
+            position = position_of(os.path.basename(path))
+            if path == name or os.path.dirname(path) != directory or position is None:
+                continue
+            if not os.path.lexists(path) or mapped & _shared_with(pid):
                 found.setdefault(position, link)
     return found
 
 
-def _links() -> Iterator[str]:
-    """Links to all that is open in processes that we may look into."""
+def _links() -> Iterator[tuple[str, str]]:
+    """Processes that we may look into, and links to all that is open in each."""
     for pid in os.listdir("/proc"):
         if pid.isdigit():
             with contextlib.suppress(OSError):
-                yield from (f"/proc/{pid}/fd/{number}" for number in os.listdir(f"/proc/{pid}/fd"))
+                yield from ((pid, f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd"))
+
+
+def _shared_with(pid: str) -> set[tuple[str, str]]:
+    """Device and inode of the shared memory that a process has mapped. Raises OSError."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    fields = (line.split(maxsplit=5) for line in lines if "/dev/shm/" in line or "/SYSV" in line)
+    return {(device, inode) for _, _, _, device, inode, _ in fields}
 
 
 def access_of(status: os.stat_result) -> Access:

@@ -21,20 +21,20 @@ import os
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 
-from shmq.changed_files import ACCESS, LOST, SAVED, ChangedFile
+from shmq.changed_files import ACCESS, LOST, RESTORED, SAVED, ChangedFile
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.held_files import (
     FileNews,
     HeldDirectory,
     HeldFile,
-    find_deleted,
+    find_open,
     is_in_use,
     put_aside,
 )
 from shmq.errors import ShmqError
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
 from shmq.shm.counters import LooseCounters
-from shmq.store.atomic import sync_directory
+from shmq.store.atomic import forget, sync_directory
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.merging import take_missing
@@ -144,10 +144,17 @@ class LiveLog:
             except CoreError:
                 return  # the watchdog deals with a stopped holder
 
-    def save_alone(self, position: int) -> None:
-        """Save one file that nobody has looked at yet; no append may be under way."""
+    def save_alone(self, position: int, *, is_elsewhere: bool) -> None:
+        """Save one file that nobody has looked at yet; no append may be under way.
+
+        Args:
+            is_elsewhere: another process has it open, and it is not the one at its path.
+        """
         self._is_quiet = True
-        self._hold(position)
+        if is_elsewhere:
+            self._waiting[position] = "was removed or replaced while no keeper ran"
+        else:
+            self._hold(position)
         if position in self._held:
             self._look_at(position)
         if position in self._waiting:
@@ -245,13 +252,16 @@ class LiveLog:
         return True
 
     def _put(self, position: int, held: HeldFile | None) -> None:
-        """Copy what we hold, or else what another process has open, to the path of a file."""
+        """Copy what we hold, or else what another process has open, or where a link leads, to the path of a file."""
+        path = self._files.path(position)
         if held is not None and held.descriptor >= 0:
             descriptor = os.dup(held.descriptor)
         else:
-            descriptor = os.open(find_deleted(self._layout).get(position, ""), os.O_RDONLY | os.O_CLOEXEC)
+            found = find_open(self._layout)
+            is_linked = held is None and path.is_symlink() and path.is_file()
+            is_linked = is_linked and path.stat().st_size == self._files.file_bytes
+            descriptor = os.open(found.get(position, str(path) if is_linked else ""), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            path = self._files.path(position)
             aside = put_aside(self._layout, path)
             self._files.put(position, descriptor, until=position + self._files.file_bytes)
         finally:
@@ -312,33 +322,44 @@ class LiveLog:
 def save_what_changed(
     store: Store, layout: StoreLayout, files: CommitLogFiles, log: EventLog
 ) -> tuple[ChangedFile, ...]:
-    """Before a keeper attaches to living segments: put right what happened to log files while no keeper ran.
+    """Before a keeper attaches to living segments: put right what happened to files while no keeper ran.
 
-    A file that is gone is copied from a process that has it open. One that was truncated gets its size again: the look
-    behind its end that killed the last keeper would kill the next one. The segments are given up then.
+    What is no file and has the name of one goes first: a keeper that opens a FIFO waits for good. A log file that is
+    gone is copied from a process that has it open. One that was truncated gets its size again: the look behind its end
+    that killed the last keeper would kill the next one. The segments are given up then.
 
     Returns:
-        What became of which file, for whoever tells it of the next segments.
+        What became of which file, for whoever tells it of these segments or the next ones.
     """
     head = store.head
     if (head["store_path"], head["file_bytes"]) != (str(layout.root), files.file_bytes) or store.retired:
         return ()
+    news = FileNews(LooseCounters(), log)
+    for fault in list(layout.strangers()):
+        if fault.path.is_symlink() and fault.path.parent == layout.commitlog:
+            continue  # its bytes may lie where it leads
+        forget(fault.path)
+        put_aside(layout, fault.path)
+        news.tell(fault.path, RESTORED, fault.reason)
     begin = store.log_begin - store.log_begin % files.file_bytes
     changed = []
+    elsewhere = {} if layout.follows.exists() else find_open(layout)  # what was renewed is elsewhere, rightly
     for position in range(begin, store.allocated_end, files.file_bytes):
+        if position in elsewhere:
+            changed.append(position)
+            continue
         with contextlib.suppress(OSError):
             if os.lstat(files.path(position)).st_size >= files.file_bytes:
                 continue
         changed.append(position)
     if not changed:
-        return ()
+        return news.told
     keeper_store = KeeperStore(store)
     keeper_store.set_read_only(READ_ONLY_FILES_LOST)
     with contextlib.suppress(CoreError):
         keeper_store.repair(_LOCK_SECONDS)
-    news = FileNews(LooseCounters(), log)
     live = LiveLog(store, keeper_store, layout, files, news)
     for position in changed:
-        live.save_alone(position)
+        live.save_alone(position, is_elsewhere=position in elsewhere)
     live.close()
     return news.told
