@@ -9,12 +9,16 @@ The keeper counts them (`keeper/live/held_files.py`), in words that stay when it
     lost                  it could not be written again, or what was stored in it is gone  CRITICAL
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.errors import SegmentError
-from shmq.shm.counter_reader import Entry, open_counters
-from shmq.shm.instance import Instance
+
+if TYPE_CHECKING:
+    from shmq.shm.counter_reader import Entry
+    from shmq.shm.instance import Instance
 
 FILES_CHANGED = "shmq_files_changed"
 """The counter's family; its labels are the fields of ChangedFile. 0: it is over."""
@@ -59,6 +63,8 @@ def changed_files(entries: Iterable[Entry]) -> tuple[ChangedFile, ...]:
 
 def read_changed_files(instance: Instance) -> tuple[ChangedFile, ...]:
     """Return the files that a broker's keeper tells of; none where its counters are gone or may not be read."""
+    from shmq.shm.counter_reader import open_counters  # a fast health check judges files and reads no counters
+
     try:
         reader = open_counters(instance)
     except SegmentError:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from shmq.changed_files import ChangedFile, faults_of_files
 from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
 from shmq.tools.observe.snapshot import Broker, Claim, Counted, Lock, Process, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
+
+if TYPE_CHECKING:
+    from shmq.changed_files import ChangedFile
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
 _WITHOUT = {
@@ -145,6 +148,10 @@ def _counted(counted: Counted) -> Iterator[Finding]:
 
 def _changed(files: tuple[ChangedFile, ...], root: str) -> Iterator[Finding]:
     """Files of the store that a program changed under the running broker; told until the next start."""
+    if not files:
+        return
+    from shmq.changed_files import faults_of_files  # hardly ever needed
+
     for fault in faults_of_files(files, root):
         verdict = Verdict.CRITICAL if fault.is_critical else Verdict.WARNING
         measures = {"files_changed": Measure(fault.mended, "c")} if fault.mended else {}

@@ -26,9 +26,10 @@ Rules: (1) `None` is "cannot be known from here", never zero; (2) sizes in bytes
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq.changed_files import ChangedFile
+if TYPE_CHECKING:
+    from shmq.changed_files import ChangedFile
 
 
 class Fault(NamedTuple):
@@ -329,7 +330,7 @@ class Counted(NamedTuple):
     log_lines_dropped_age: float | None
     internal_errors: int
     internal_errors_age: float | None
-    files: tuple[ChangedFile, ...] = ()
+    files: "tuple[ChangedFile, ...]" = ()
 
 
 class Replica(NamedTuple):
