@@ -74,7 +74,7 @@ def test_what_was_acknowledged_just_before_the_master_died_does_not_come_again(p
             for message in consumer.receive(2, 10.0):
                 acknowledged.add(bytes(message.body))
                 message.ack()
-        new = switch(pair)
+    new = switch(pair)  # acknowledgements leave soon, together; its end has waited for the last ones
     found: Counter[bytes] = Counter()
     with new.connect() as mq, mq.simple_consumer("orders", group="poppers", invisible=60.0) as consumer:
         for _ in attempts(60.0):
