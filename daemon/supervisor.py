@@ -171,6 +171,8 @@ class Supervisor:
     # -- children ----------------------------------------------------------------------------------------------------
     def _spawn(self, role: str) -> None:
         assert self._guard is not None
+        if role == "keeper":
+            self._guard.put_back(self._log)
         child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptors=self._guard.descriptors)
         child.generation = self._instance.generation if self._instance is not None else 0
         self._children[role] = child

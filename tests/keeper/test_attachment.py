@@ -180,7 +180,7 @@ def test_what_took_the_name_of_a_file_while_no_keeper_ran_is_put_aside_and_the_f
     running = start_keeper()
     running.send("orders", b"kept", key="k")
     eventually(lambda: running.attached.files.mark.current.dispatched == running.store.log_end)
-    names = ["shmq.durable", "shmq.units", "checkpoint", "config/topics.json", "config/shmq.json"]
+    names = ["shmq.durable", "shmq.units", "config/shmq.json"]
     for number, name in enumerate(names):
         path = running.root / name
         running.abandon()

@@ -1,5 +1,7 @@
-"""A log file that is removed under a real broker costs no acknowledged message."""
+"""A log file that is removed under a real broker, or a store that is moved, costs no acknowledged message."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,4 +45,28 @@ def test_no_acknowledged_message_goes_with_the_log_file_in_use(serve: Serve, att
     again = serve()
     client = attach(again)
     assert client.sent == acknowledged and client.send(b"x") == acknowledged
+    client.leave()
+
+
+def test_a_store_that_is_moved_while_no_keeper_runs_comes_back_with_what_was_stored_meanwhile(
+    serve: Serve, attach: Attach
+) -> None:
+    served = serve()
+    client = attach(served)
+    acknowledged = sum(client.send(b"before") >= 0 for _ in range(10))
+    os.kill(served.mark("supervisor").pid, signal.SIGSTOP)
+    served.kill("keeper")
+    beat = client.store.keeper_beat_ns
+    for directory in (served.store_path / "commitlog", served.store_path):
+        directory.rename(directory.with_name("moved"))
+        directory.mkdir()
+    acknowledged += sum(client.send(b"meanwhile") >= 0 for _ in range(10))
+    os.kill(served.mark("supervisor").pid, signal.SIGCONT)
+    eventually(lambda: client.store.keeper_beat_ns != beat)
+    acknowledged += sum(client.send(b"after") >= 0 for _ in range(10))
+    client.leave()
+    assert served.stop() == 0, served.text()
+    again = serve()
+    client = attach(again)
+    assert client.sent == acknowledged
     client.leave()

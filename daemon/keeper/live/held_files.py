@@ -227,6 +227,29 @@ def is_in_use(directory: Path) -> bool:
     return False
 
 
+def put_back_directories(layout: StoreLayout, descriptors: tuple[int, ...], log: EventLog) -> None:
+    """Before a keeper is started again: give the store's locked directories the paths that they had.
+
+    A keeper would make empty ones there, and clients would go on in those that were moved away.
+
+    Args:
+        descriptors: of the store and of its commitlog/.
+    """
+    for path, descriptor in zip((layout.root, layout.commitlog), descriptors, strict=False):
+        try:
+            where, status = os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)
+            is_there = os.path.exists(path) and os.path.samestat(os.stat(path), status)
+            if is_there or where.endswith(_DELETED) or where == str(path) or is_in_use(path):
+                continue
+            put_aside(layout, path)
+            os.rename(where, path)
+            sync_directory(path.parent)
+        except OSError as error:
+            log("file.lost", file=str(path), what=f"was moved away and cannot be put back: {error}", do="shmq doctor")
+        else:
+            log("file.saved", file=str(path), what=f"was moved to {where} while no keeper ran")
+
+
 def find_open(layout: StoreLayout) -> dict[int, str]:
     """Return log files that lost their name and are open somewhere: position -> a path under which one opens.
 
