@@ -192,8 +192,12 @@ class HeldDirectory:
             self._descriptor = -1
 
 
-def put_aside(layout: StoreLayout, path: Path) -> Path | None:
-    """Move what lies at a path to `quarantine/`; returns where it is then, None where nothing was. Raises OSError."""
+def put_aside(layout: StoreLayout, path: Path, *, stays: bool = False) -> Path | None:
+    """Move what lies at a path to `quarantine/`; returns where it is then, None where nothing was. Raises OSError.
+
+    Args:
+        stays: it keeps this name, too, until another takes that; a directory cannot.
+    """
     if not os.path.lexists(path):
         return None
     if path == layout.root:
@@ -205,7 +209,10 @@ def put_aside(layout: StoreLayout, path: Path) -> Path | None:
     while os.path.lexists(directory / f"{name}.{number}"):
         number += 1
     aside = directory / f"{name}.{number}"
-    os.rename(path, aside)
+    if stays and (path.is_symlink() or not path.is_dir()):
+        os.link(path, aside, follow_symlinks=False)
+    else:
+        os.rename(path, aside)
     sync_directory(directory)
     return aside
 

@@ -261,9 +261,15 @@ class LiveLog:
             is_linked = held is None and path.is_symlink() and path.is_file()
             is_linked = is_linked and path.stat().st_size == self._files.file_bytes
             descriptor = os.open(found.get(position, str(path) if is_linked else ""), os.O_RDONLY | os.O_CLOEXEC)
+        aside = None
         try:
-            aside = put_aside(self._layout, path)
+            # A keeper that is killed now leaves what was there: nothing else may have the bytes.
+            aside = put_aside(self._layout, path, stays=True)
             self._files.put(position, descriptor, until=position + self._files.file_bytes)
+        except OSError:
+            if aside is not None and os.path.lexists(path):
+                aside.unlink()
+            raise
         finally:
             os.close(descriptor)
         if aside is not None and aside.is_file() and not aside.is_symlink():

@@ -266,6 +266,26 @@ def test_a_file_that_cannot_be_saved_is_said_to_be_lost_and_tried_again(
     assert log.content() == log.before and log.told == ["file.lost", "file.saved"]
 
 
+@every_row("change", ["grown", "replaced by a copy", "replaced by a link"])
+def test_what_lies_at_the_path_stays_there_until_the_copy_takes_its_name(
+    change: str, new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = new_log()
+    CHANGES[change](log.path(OLDER))
+    found = log.path(OLDER).read_bytes()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        assert log.path(OLDER).read_bytes() == found  # as a killed keeper would leave it
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLogFiles, "put", refuse)
+        log.live.round(1.0)
+    assert log.path(OLDER).read_bytes() == found and not list(log.layout.quarantine.glob("*"))
+    log.live.round(3.0)
+    assert log.content() == log.before and len(list(log.layout.quarantine.glob("*"))) == 1
+
+
 def test_what_another_process_has_open_is_saved_where_the_keeper_holds_too_many_files(
     new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
