@@ -75,6 +75,8 @@ class LiveFiles:
         except ShmqError as error:
             self._news.tell(self._layout.root, LOST, str(error), error.hint)
             return
+        for directory in (self._layout.config, self._layout.consumequeue, self._layout.index):
+            self._look_at_access(directory)
         self._look_at_tables()
         self._look_in_place()
         self._look_at_sums()

@@ -136,12 +136,12 @@ def test_what_the_keeper_writes_and_removes_itself_is_no_alarm(scene: Scene) -> 
     assert scene.told() == []
 
 
-@every_row("name", ["config/topics.json", "checkpoint", "shmq.durable", UNITS])
-def test_a_file_that_may_not_be_read_any_more_is_said_with_the_command(name: str, scene: Scene) -> None:
+@every_row("name", ["config/topics.json", "checkpoint", "shmq.durable", UNITS, "config", "consumequeue", "index"])
+def test_what_may_not_be_read_any_more_is_said_with_the_command(name: str, scene: Scene) -> None:
     scene.rounds(1)
     path = scene.path(name)
     mode = path.stat().st_mode & 0o777
-    path.chmod(0)
+    path.chmod(mode & 0o400 | (mode & 0o100) * path.is_dir())
     scene.running.events.lines.clear()
     scene.rounds(2)
     [values] = scene.running.events.named("file.access")
