@@ -246,10 +246,12 @@ def put_back_directories(layout: StoreLayout, descriptors: tuple[int, ...], log:
         try:
             where, status = os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)
             is_there = os.path.exists(path) and os.path.samestat(os.stat(path), status)
-            if is_there or where.endswith(_DELETED) or where == str(path) or is_in_use(path):
+            is_hidden = where in (str(path), os.path.realpath(path))  # another file system was mounted there
+            if is_there or is_hidden or where.endswith(_DELETED) or is_in_use(path):
                 continue
+            was_link = path.is_symlink()
             put_aside(layout, path)
-            os.rename(where, path)
+            (os.symlink if was_link else os.rename)(where, path)
             sync_directory(path.parent)
         except OSError as error:
             log("file.lost", file=str(path), what=f"was moved away and cannot be put back: {error}", do="shmq doctor")

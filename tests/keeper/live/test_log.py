@@ -14,7 +14,7 @@ import pytest
 
 from shmq.changed_files import FILES_CHANGED
 from shmq.daemon.keeper.live import log as live_log
-from shmq.daemon.keeper.live.held_files import FileNews
+from shmq.daemon.keeper.live.held_files import FileNews, put_back_directories
 from shmq.daemon.keeper.live.log import LiveLog
 from shmq.shm.access import Access
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, record_encode
@@ -187,6 +187,30 @@ def test_a_directory_that_is_not_at_its_path_comes_back_with_the_log(
     assert log.content() == log.before and "file.lost" not in log.told
     is_the_same = [log.path(position).stat().st_ino for position in log.files.positions] == inodes
     assert is_the_same == (change in (move_away, swap))  # what still has a name is renamed, not copied
+
+
+@every_row("is_link", [False, True])
+def test_before_a_keeper_starts_locked_directories_are_at_their_paths_again(is_link: bool, tmp_path: Path) -> None:
+    place = tmp_path / f"at-{is_link}"
+    layout = StoreLayout(place / "store", Access(-1))
+    layout.prepare()
+    if is_link:
+        put_a_link(layout.commitlog)
+    descriptors = [os.open(path, os.O_RDONLY) for path in (layout.root, layout.commitlog)]
+    before = [os.stat(path) for path in (layout.root, layout.commitlog)]
+    if is_link:
+        os.rename(place / "elsewhere", place / "further")
+    else:
+        move_away(layout.commitlog)
+    move_away(layout.root)
+    layout.prepare()
+    events = Events()
+    put_back_directories(layout, tuple(descriptors), events)  # type: ignore[arg-type]
+    for path, status, descriptor in zip((layout.root, layout.commitlog), before, descriptors, strict=True):
+        assert os.path.samestat(os.stat(path), status)
+        os.close(descriptor)
+    assert layout.commitlog.is_symlink() == is_link
+    assert [name for name, _ in events.lines] == ["file.saved"] * 2
 
 
 def test_a_directory_in_which_another_broker_works_is_left_alone(new_log: Callable[[], Log]) -> None:

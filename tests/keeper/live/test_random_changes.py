@@ -14,7 +14,7 @@ from tests.keeper.live.changes import changes
 from tests.keeper.live.rounds import KILLS, Round
 from tests.seed import SEED
 
-SECONDS = float(os.environ.get("SHMQ_CHANGES_SECONDS", "60"))
+SECONDS = float(os.environ.get("SHMQ_CHANGES_SECONDS", "55"))
 
 
 @pytest.mark.slow
