@@ -147,13 +147,14 @@ static inline uint8_t *shmq_unit_place(const struct shmq_store *store, uint32_t 
 }
 /* commit.c, commit.h */
 struct shmq_commit {           /* what one commit holds: the same number of records for each queue, back to back */
-    const uint32_t *queues;
+    const uint32_t *queues;    /* SHMQ_NONE: a replica's record that belongs to no queue */
     uint32_t queue_count;
     uint32_t count;            /* records of each queue; with several queues one */
     uint32_t units;            /* units of each queue: `count`, or 0 for a record that belongs to no queue */
     uint32_t bytes;            /* of all records */
     const uint8_t *data;       /* the encoded records, or NULL when they lie in their place already */
-    const struct shmq_patch *patches;
+    const struct shmq_patch *patches; /* NULL: one finished record, whose queue offset is the next of its queue */
+    bool described;            /* of a finished record: it has properties */
     const int64_t *tag_hashes;
     uint64_t now_ms;
     struct shmq_mapping *mapping; /* the place: set by shmq_room_enter */

@@ -99,6 +99,16 @@ def test_the_hot_path_makes_no_system_call(crash_plan: Any) -> None:
 # ---- mutants: what the enumeration must notice, and the shapes that show it ----------------------------------------
 KEPT_INTENT = "the intent is not invalidated before its fields change"
 
+PUBLISHED_EARLY = (
+    Edit(
+        "commit.h",
+        "    if (!complete || at != commit.bytes",
+        "    atomic_store_explicit(&store->queues[commit.queues[0]].offset_max,\n"
+        "                          out[0].queue_offset + commit.units, memory_order_release);\n"
+        "    if (!complete || at != commit.bytes",
+    ),
+)
+
 
 class Mutant(NamedTuple):
     edits: tuple[Edit, ...]
@@ -124,18 +134,7 @@ MUTANTS: dict[str, Mutant] = {
         "append-100",
         ("--ignore", 1 << 9),
     ),
-    "offset_max is raised before the commit": Mutant(
-        (
-            Edit(
-                "commit.h",
-                "    if (!complete || at != commit.bytes",
-                "    atomic_store_explicit(&store->queues[commit.queues[0]].offset_max,\n"
-                "                          out[0].queue_offset + commit.units, memory_order_release);\n"
-                "    if (!complete || at != commit.bytes",
-            ),
-        ),
-        "append-100",
-    ),
+    "offset_max is raised before the commit": Mutant(PUBLISHED_EARLY, "append-100"),
     "the log end is moved before the copy": Mutant(
         END_BEFORE_COPY,
         "append-100",
@@ -272,47 +271,21 @@ MUTANTS: dict[str, Mutant] = {
     "a replicated record has no intent": Mutant(
         (
             Edit(
-                "replicate.c",
-                "    shmq_intent_set(intent, SHMQ_INTENT_APPEND);\n",
-                "",
+                "commit.h",
+                "    shmq_intent_set(intent, queue_count == 1 ? SHMQ_INTENT_APPEND : SHMQ_INTENT_TOGETHER);\n",
+                "    if (queue_count != 1) shmq_intent_set(intent, SHMQ_INTENT_TOGETHER);\n",
             ),
         ),
         "replicate-100",
     ),
-    "a replicated record is published before its commit": Mutant(
-        (
-            Edit(
-                "replicate.c",
-                "    const bool complete = !is_queued",
-                "    if (is_queued) atomic_store_explicit(&shmq_queue_place(store, arrival->queue)->offset_max,\n"
-                "                                         view->queue_offset + 1, memory_order_release);\n"
-                "    const bool complete = !is_queued",
-            ),
-        ),
-        "replicate-100",
-    ),
-    "a replicated record is committed before its copy": Mutant(
-        (
-            Edit(
-                "replicate.c",
-                "    record_copy(mapping->data + (position - mapping->base), arrival);\n",
-                "",
-            ),
-            Edit(
-                "replicate.c",
-                "    if (is_queued) {\n        struct shmq_queue *queue = shmq_queue_place",
-                "    record_copy(mapping->data + (position - mapping->base), arrival);\n"
-                "    if (is_queued) {\n        struct shmq_queue *queue = shmq_queue_place",
-            ),
-        ),
-        "replicate-100",
-    ),
+    "a replicated record is published before its commit": Mutant(PUBLISHED_EARLY, "replicate-100"),
+    "a replicated record is committed before its copy": Mutant(END_BEFORE_COPY, "replicate-100"),
     "replicated properties are not described": Mutant(
-        (Edit("replicate.c", "    if (has_properties(view)) {", "    if (false && has_properties(view)) {"),),
+        (Edit("replicate.c", ".described = has_properties(view)", ".described = false && has_properties(view)"),),
         "replicate-256-tags",
     ),
     "a replicated store time does not count": Mutant(
-        (Edit("replicate.c", "    shmq_store_time(store, view->store_ms);\n", ""),),
+        (Edit("replicate.c", ".now_ms = view->store_ms", ".now_ms = 0"),),
         "replicate-100",
     ),
     "durable_end rises before the sync": Mutant(

@@ -60,7 +60,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     unit_prefetch(store, index);
     enum shmq_status status = shmq_room_enter(store, &commit, deadline_ns);
     if (status == SHMQ_OK) {
-        status = shmq_commit_inline(store, commit, 1, 1, out);
+        status = shmq_commit_inline(store, commit, 1, 1, false, out);
         shmq_unlock(store);
         status = status != SHMQ_OK ? status : shmq_receipt(store);
     }

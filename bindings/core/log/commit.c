@@ -8,5 +8,5 @@ bool shmq_end_move(struct shmq_store *store, const struct shmq_mapping *mapping,
 
 enum shmq_status shmq_commit(struct shmq_store *store, const struct shmq_commit *commit, struct shmq_appended *out)
 {
-    return shmq_commit_inline(store, *commit, commit->queue_count, commit->count, out);
+    return shmq_commit_inline(store, *commit, commit->queue_count, commit->count, commit->patches == NULL, out);
 }

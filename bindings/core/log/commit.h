@@ -2,6 +2,7 @@
  *
  *   check the place · intent
  *   copy · patch queueOffset, physicalOffset, storeTimestamp and CRC of each record · write its unit
+ *                                a replica's record comes with all four: one record, patches NULL
  *   zero 8 bytes behind          a scan after a power cut stops at a size of zero
  *   end = position + bytes       the commit point of all records, one release store
  *   offset_max of each queue     consumers see it from here; of several queues one may be raised before the other
@@ -42,6 +43,15 @@ static inline int64_t shmq_unit_code(int64_t tag_hash, uint64_t store_ms)
                : tag_hash;
 }
 
+/* A record that belongs to no queue may come without the number of one: then there is no entry to look at. */
+static inline __attribute__((always_inline)) uint64_t
+shmq_queue_next(const struct shmq_store *store, const struct shmq_commit commit, const uint32_t queue)
+{
+    return commit.units != 0
+               ? atomic_load_explicit(&shmq_queue_place(store, queue)->offset_max, memory_order_relaxed)
+               : 0;
+}
+
 static inline __attribute__((always_inline)) void
 shmq_intend(struct shmq_store *store, const struct shmq_commit commit, const uint32_t queue_count)
 {
@@ -49,15 +59,14 @@ shmq_intend(struct shmq_store *store, const struct shmq_commit commit, const uin
     if (queue_count == 1) {
         const uint32_t queue = commit.queues[0];
         intent->queue = queue;
-        intent->queue_offset = atomic_load_explicit(&shmq_queue_place(store, queue)->offset_max, memory_order_relaxed);
+        intent->queue_offset = shmq_queue_next(store, commit, queue);
         intent->count = commit.units;
     } else {
         intent->count = queue_count;
         for (uint32_t q = 0; q < queue_count; q++) {
             const uint32_t queue = commit.queues[q];
             intent->each[q].queue = queue;
-            intent->each[q].queue_offset =
-                atomic_load_explicit(&shmq_queue_place(store, queue)->offset_max, memory_order_relaxed);
+            intent->each[q].queue_offset = shmq_queue_next(store, commit, queue);
         }
     }
     intent->log_position = commit.log_position;
@@ -82,7 +91,7 @@ static inline bool shmq_end_move_inline(struct shmq_log *log, const struct shmq_
 
 static inline __attribute__((always_inline)) enum shmq_status
 shmq_commit_inline(struct shmq_store *store, const struct shmq_commit commit, const uint32_t queue_count,
-                   const uint32_t count, struct shmq_appended *out)
+                   const uint32_t count, const bool is_finished, struct shmq_appended *out)
 {
     struct shmq_log *log = store->log;
     const struct shmq_mapping *mapping = commit.mapping;
@@ -96,23 +105,25 @@ shmq_commit_inline(struct shmq_store *store, const struct shmq_commit commit, co
         /* Patched in place: a copy's wide loads would wait for the narrow stores of a patch just before it. */
         memcpy(records, commit.data, commit.bytes);
     }
-    bool complete = true, described = false;
+    bool complete = true, described = is_finished && commit.described;
     uint32_t at = 0;
     const struct shmq_patch *patch = commit.patches;
     const int64_t *tag_hash = commit.tag_hashes;
     for (uint32_t q = 0; q < queue_count; q++) {
         const uint32_t queue = commit.queues[q];
-        const uint64_t next = atomic_load_explicit(&shmq_queue_place(store, queue)->offset_max, memory_order_relaxed);
-        const uint64_t first = commit.units != 0 ? next : 0;
+        const uint64_t first = shmq_queue_next(store, commit, queue);
         out[q].queue_offset = first;
         out[q].log_position = position + at;
         out[q].store_ms = store_ms;
-        for (uint32_t i = 0; i < count; i++, patch++, tag_hash++) {
-            const struct shmq_unit unit = {.log_position = position + at,
-                                           .record_bytes = patch->record_bytes,
-                                           .tag_hash = shmq_unit_code(*tag_hash, store_ms)};
-            shmq_record_patch(records + at, patch, first + i, unit.log_position, store_ms);
-            described |= patch->described;
+        for (uint32_t i = 0; i < count; i++, tag_hash++) {
+            struct shmq_unit unit = {.log_position = position + at, .record_bytes = commit.bytes, .tag_hash = *tag_hash};
+            if (!is_finished) {
+                unit.record_bytes = patch->record_bytes;
+                unit.tag_hash = shmq_unit_code(*tag_hash, store_ms);
+                shmq_record_patch(records + at, patch, first + i, unit.log_position, store_ms);
+                described |= patch->described;
+                patch++;
+            }
             at += unit.record_bytes;
             complete &= commit.units == 0 || shmq_unit_write(store, queue, first + i, &unit);
         }
@@ -133,7 +144,9 @@ shmq_commit_inline(struct shmq_store *store, const struct shmq_commit commit, co
             atomic_store_explicit(&queue->offset_max, out[q].queue_offset + commit.units, memory_order_release);
         }
         SHMQ_POINT("append.published");
-        queue->bytes += out[q].end - out[q].log_position;
+        if (commit.units != 0 || commit.queues[q] != SHMQ_NONE) {
+            queue->bytes += out[q].end - out[q].log_position;
+        }
     }
     log->deaths_in_a_row = 0;
     log->appended += (uint64_t)commit.units * queue_count;

@@ -2,7 +2,7 @@
  *
  *   judge the record: lengths, its own position, both CRCs · find its queue                       no lock
  *   lock · still a follower, still at this log end · the queue's next offset is the record's · a frame for the unit
- *   intent · copy · unit · end · offset_max · unlock · wake                                        as an append (commit.h)
+ *   commit (commit.c) · unlock · wake                                                              as an append
  *
  * A record is taken whole or not at all, so the log end is a record border or the beginning of a file, and what is killed
  * anywhere in it is finished, or never happened, by the same repair. Nothing is patched: the bytes are the master's, and so
@@ -18,8 +18,10 @@
  * A hole (claim.c) may have been shipped while its evicted owner still wrote into the body, which nobody reads. Where its
  * CRCs do not hold it is laid out again as it was before, with a body of zeros.
  */
+#include <string.h>
+
 #include "core/bytes.h"
-#include "core/log/commit.h"
+#include "core/internal.h"
 #include "core/read/scan.h"
 
 #define SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX" /* its units say due times */
@@ -111,17 +113,18 @@ static bool hole_spec(const struct shmq_view *view, struct shmq_spec *hole)
     return shmq_record_bytes(hole) == view->record_bytes;
 }
 
-static void record_copy(uint8_t *record, const struct arrival *arrival)
+/* The bytes that the commit copies; NULL: a hole whose body may change yet was laid in its place already. */
+static const uint8_t *record_bytes(uint8_t *record, const struct arrival *arrival)
 {
     struct shmq_spec hole;
     struct shmq_patch patch;
-    if (arrival->is_open_hole && hole_spec(&arrival->view, &hole)) {
-        shmq_record_encode(record, &hole, &patch);
-        memset(record + shmq_record_body_at(&hole), 0, hole.body_bytes);
-        shmq_record_patch(record, &patch, 0, arrival->view.log_position, arrival->view.store_ms);
-        return;
+    if (!arrival->is_open_hole || !hole_spec(&arrival->view, &hole)) {
+        return arrival->data;
     }
-    memcpy(record, arrival->data, arrival->view.record_bytes);
+    shmq_record_encode(record, &hole, &patch);
+    memset(record + shmq_record_body_at(&hole), 0, hole.body_bytes);
+    shmq_record_patch(record, &patch, 0, arrival->view.log_position, arrival->view.store_ms);
+    return NULL;
 }
 
 static bool has_properties(const struct shmq_view *view)
@@ -153,44 +156,24 @@ static enum shmq_status queue_ready(struct shmq_store *store, const struct arriv
     return shmq_frames_ensure(store, arrival->queue, offset, 1);
 }
 
-/* Lock held, frame there. */
-static enum shmq_status record_commit(struct shmq_store *store, const struct shmq_mapping *mapping,
+/* Lock held, frame there, and the log ends where the record begins. */
+static enum shmq_status record_commit(struct shmq_store *store, struct shmq_mapping *mapping,
                                       const struct arrival *arrival)
 {
-    struct shmq_log *log = store->log;
     const struct shmq_view *view = &arrival->view;
-    const uint64_t position = view->log_position, end = position + view->record_bytes;
-    const bool is_queued = arrival->queue != SHMQ_NONE;
-    struct shmq_intent *intent = shmq_intent_open(store);
-    intent->queue = arrival->queue;
-    intent->queue_offset = view->queue_offset;
-    intent->count = is_queued;
-    intent->log_position = position;
-    intent->record_bytes = view->record_bytes;
-    shmq_intent_set(intent, SHMQ_INTENT_APPEND);
-    SHMQ_POINT("replicate.intent");
-    record_copy(mapping->data + (position - mapping->base), arrival);
-    const struct shmq_unit unit = {position, view->record_bytes, arrival->code};
-    const bool complete = !is_queued || shmq_unit_write(store, arrival->queue, view->queue_offset, &unit);
-    shmq_store_time(store, view->store_ms);
-    if (has_properties(view)) {
-        atomic_store_explicit(&log->described_end, end, memory_order_relaxed);
-    }
-    if (!complete || !shmq_end_move_inline(log, mapping, end)) {
-        shmq_intent_clear(store);
-        return SHMQ_CORRUPT;
-    }
-    if (is_queued) {
-        struct shmq_queue *queue = shmq_queue_place(store, arrival->queue);
-        atomic_store_explicit(&queue->offset_max, view->queue_offset + 1, memory_order_release);
-        SHMQ_POINT("replicate.published");
-        queue->bytes += view->record_bytes;
-    }
-    log->deaths_in_a_row = 0;
-    log->appended += is_queued;
-    log->appended_bytes += view->record_bytes;
-    shmq_intent_clear(store);
-    return SHMQ_OK;
+    const struct shmq_commit commit = {.queues = &arrival->queue,
+                                       .queue_count = 1,
+                                       .count = 1,
+                                       .units = arrival->queue != SHMQ_NONE,
+                                       .bytes = view->record_bytes,
+                                       .data = record_bytes(mapping->data + (view->log_position - mapping->base), arrival),
+                                       .described = has_properties(view),
+                                       .tag_hashes = &arrival->code,
+                                       .now_ms = view->store_ms,
+                                       .mapping = mapping,
+                                       .log_position = view->log_position};
+    struct shmq_appended out;
+    return shmq_commit(store, &commit, &out);
 }
 
 static enum shmq_status record_apply(struct shmq_store *store, const struct arrival *arrival, uint64_t epoch,
