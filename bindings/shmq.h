@@ -278,7 +278,7 @@ struct shmq_topic {
 static_assert(sizeof(struct shmq_topic) == 208, "topic entry");
 
 /* A queue is known by its number, which no other queue of these segments ever gets: low bits say its entry, high bits how
- * many queues the entry had before. queues.c has the life of an entry. */
+ * many queues the entry had before. queue.c has the life of an entry. */
 struct shmq_queue {
     _Atomic uint64_t offset_max;   /* next queue offset; the word consumers bound themselves by */
     _Atomic uint64_t offset_min;   /* first queue offset whose record still exists */
@@ -910,7 +910,7 @@ SHMQ_API enum shmq_status shmq_topic_free(struct shmq_store *store, uint32_t top
 SHMQ_API uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes);
 /* Queue index or SHMQ_NONE. */
 SHMQ_API uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32_t queue_id);
-/* queues.c: end the lives of queues that no topic has. Writes down up to `count_max` of those that are leaving, these and
+/* queue.c: end the lives of queues that no topic has. Writes down up to `count_max` of those that are leaving, these and
  * those of before; when their frames are given back, shmq_queue_free lets others have their entries. */
 struct shmq_leaving { uint32_t queue; uint64_t offset_max; };
 SHMQ_API enum shmq_status shmq_queues_close(struct shmq_store *store, uint64_t deadline_ns, uint32_t count_max,

@@ -5,7 +5,7 @@
           12   tag code       8   hash of the tag; in the schedule and timer queues the due time in ms
 
 All fields are big-endian and signed, as in RocketMQ. The same bytes lie in the unit frames in shared memory, in the
-files below `consumequeue/`, and in the body of a READ_RANGE reply that asked for units. `bindings/core/log/frame.c`
+files below `consumequeue/`, and in the body of a READ_RANGE reply that asked for units. `bindings/shmq.h`
 packs and unpacks them in C; `tests/shm/test_unit.py` holds both sides together.
 
 A queue that begins in the middle of a file has RocketMQ's pre-blank (0, 0x7FFFFFFF, 0) before its first unit.

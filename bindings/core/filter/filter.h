@@ -85,7 +85,7 @@ static inline uint32_t shmq_filter_bucket(const uint8_t *name, size_t bytes)
     return (uint32_t)(name[0] * 7u + name[bytes - 1] * 3u + bytes) % SHMQ_FILTER_BUCKETS;
 }
 
-/* ---- filter_number.c: text as Java reads it. False: no such number (Java throws NumberFormatException) ---- */
+/* ---- number.c: text as Java reads it. False: no such number (Java throws NumberFormatException) ---- */
 bool shmq_text_integer(const uint8_t *text, size_t bytes, int64_t least, int64_t most, int64_t *out);
 bool shmq_text_double(const uint8_t *text, size_t bytes, double *out);
 
