@@ -11,12 +11,14 @@ local members do for themselves: metrics then need not ask anybody.
     offset below the first one           21   the first one                     OFFSET_TOO_SMALL
     offset = the next one                19   unchanged; may be held            OFFSET_OVERFLOW_ONE
     offset beyond it                     21   the next one; a member's: (1)     OFFSET_OVERFLOW_BADLY
+    the same, of a slave (2)             19   unchanged; may be held            OFFSET_OVERFLOW_BADLY
     offset of the topic's former life    21   the first one: (1)                OFFSET_OVERFLOW_BADLY
     messages, none is selected           20   behind what was looked at         NO_MATCHED_MESSAGE
     messages                              0   behind the last one               FOUND
 
 (1) A topic that was made again counts anew (`groups/lives.py`). There, and beyond the end, a member begins where its
 group is in the queue, else at the first message. At RocketMQ it begins at the end, and misses what was sent before.
+(2) What lies there at the master is not here yet; sent back, a group would get again all that it has read there.
 
 A pull that may wait is held instead of answered with 19, and read again when its queue has news or is gone.
 """
@@ -127,7 +129,8 @@ class Pulls(Part):
         if self.lives.is_former(call.connection.connection_id, name, queue, header.queue_offset, first):
             return self._restarted(call, header, queue, first)
         wanted = self._wanted(header)
-        if header.queue_offset > self._tables.queue_bounds(queue).offset_max and self._is_member(header):
+        is_beyond = header.queue_offset > self._tables.queue_bounds(queue).offset_max
+        if is_beyond and not self._settings.is_slave and self._is_member(header):
             return self._restarted(call, header, queue, first)
         answer, next_offset = self._read(queue, header.queue_offset, header.count_max, wanted)
         if header.commits:
@@ -259,7 +262,9 @@ class Pulls(Part):
         """The answer for what a queue has at an offset, and where to go on."""
         bounds = self._tables.queue_bounds(queue)
         low, high = bounds
-        if high == 0:
+        if offset > high and self._settings.is_slave:
+            code, status, following = Response.PULL_NOT_FOUND, "OFFSET_OVERFLOW_BADLY", offset
+        elif high == 0:
             code = Response.PULL_OFFSET_MOVED if offset else Response.PULL_NOT_FOUND
             status, following = "NO_MESSAGE_IN_QUEUE", 0
         elif offset < low:

@@ -285,6 +285,23 @@ def test_many_pulls_are_answered_in_turns_and_the_sender_before_all_of_them(cons
     assert consumer.broker.wanted.is_nothing
 
 
+@pytest.mark.parametrize("stored", [0, 2])
+def test_a_slave_sends_nobody_back_from_messages_that_it_has_not_yet(
+    tables: Any, log: Any, settings: BrokerSettings, stored: int
+) -> None:
+    consumer = Consumer(tables, log, replace(settings, is_slave=True))
+    consumer.beat()  # members would be sent to where their group is, which is behind the message here
+    consumer.put(*[b"x"] * stored)
+    reply = consumer.pull(3)
+    assert (reply.code, reply.ext["nextBeginOffset"], reply.ext["maxOffset"]) == (19, "3", str(stored))
+    assert replies(consumer.effects(3, HELD)) == []
+    consumer.put(*[b"x"] * (3 - stored))
+    assert replies(consumer.broker.arrived([consumer.queue], 1)) == []
+    consumer.put(b"new")
+    [(_, code, body)] = replies(consumer.broker.arrived([consumer.queue], 2))
+    assert code == 0 and body.endswith(b"new")
+
+
 def test_a_pull_that_does_not_want_to_wait_does_not(consumer: Consumer) -> None:
     assert consumer.pull(0, SUBSCRIPTION).code == 19
     assert consumer.pull(0, HELD, suspendTimeoutMillis=0).code == 19
