@@ -67,6 +67,9 @@ class _DelayTable(msgspec.Struct):
 class TablesNotTold(ConnectionError):
     """The master's broker cannot be reached, or does not answer; which one, its text says."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
 
 class _Held(NamedTuple):
     """Progress that tells of records which may not be here yet."""
