@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import math
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -43,6 +45,7 @@ from shmq.protocol.header import encode_command
 from shmq.protocol.shared_reply import SharedReply
 
 _LINGER = Struct("ii")  # struct linger: on, seconds
+_SIOCOUTQNSD = 0x894B  # linux/sockios.h
 _FOLDED = frozenset({Request.NOTIFY_CONSUMER_IDS_CHANGED, Request.GROUP_CHANGED})
 
 
@@ -277,7 +280,7 @@ class BridgeConnection(asyncio.Protocol):
         if self._transport is not None:
             self._reason = reason if self._closing_since is None else self._reason
             self._closing_since = self._host.now()
-            if self._transport.get_write_buffer_size():
+            if self._transport.get_write_buffer_size() or _unsent_bytes(self._transport):
                 # The peer does not read: without a reset the kernel would keep what it was sent for minutes.
                 _reset_on_close(self._transport)
             self._transport.abort()
@@ -432,6 +435,14 @@ class BridgeConnection(asyncio.Protocol):
         if self.is_proven or self.peer is not None:
             return (self._host.budget,)
         return self._host.budget, self._host.unproven
+
+
+def _unsent_bytes(transport: asyncio.Transport) -> int:
+    """What the kernel has and cannot send, as the peer's side is full; what is on its way is not among it."""
+    with contextlib.suppress(OSError):  # a Unix socket's peer has everything at once
+        found = fcntl.ioctl(transport.get_extra_info("socket").fileno(), _SIOCOUTQNSD, bytes(4))
+        return int.from_bytes(found, sys.byteorder)
+    return 0
 
 
 def _reset_on_close(transport: asyncio.Transport) -> None:

@@ -4,11 +4,14 @@ Each scene drives a real bridge; a good client asks all the while. Replies are c
 """
 
 import contextlib
+import fcntl
 import json
 import random
 import resource
 import socket
 import struct
+import sys
+import termios
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,6 +154,37 @@ def test_a_peer_that_never_reads_is_stopped_and_then_cut_off() -> None:
             with contextlib.suppress(TimeoutError, ConnectionError):
                 peer.send(LIST_TOPICS * 1000)  # answers of some twelve megabytes, more than the kernel holds
         wait_until(lambda: good.ask() or bridge.advance(100) or not any(map(is_established, greedy)), "all are cut off")
+
+
+def test_what_the_kernel_holds_for_a_peer_that_never_reads_goes_with_its_connection() -> None:
+    """Although the bridge has handed all of it to the kernel, and has nothing of this peer that it has not read."""
+    with scene() as (bridge, good, bad):
+        with contextlib.closing(RawPeer(bridge.place)) as local:
+            for number in range(50):
+                local.ask(Request.UPDATE_AND_CREATE_TOPIC, {"topic": f"{number:03}-{'x' * 100}"})
+        peer, other = bad(), bad()
+        other.send(LIST_TOPICS)
+        wait_until(lambda: unread_bytes(other), "an answer")
+        due = 40 * unread_bytes(other)
+        peer.send(LIST_TOPICS * 40)
+        wait_until(lambda: unread_bytes(peer) + queued_bytes(bridge, peer) == due, "the kernel has all answers")
+        assert queued_bytes(bridge, peer), "more than the peer's side takes"
+        wait_until(lambda: good.ask() or bridge.advance(100) or not is_established(peer), "it is cut off")
+
+
+def unread_bytes(peer: RawPeer) -> int:
+    """What lies on the peer's side of its connection."""
+    return int.from_bytes(fcntl.ioctl(peer.socket, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def queued_bytes(bridge: LiveBridge, peer: RawPeer) -> int:
+    """What the kernel holds on the bridge's side of a connection."""
+    ports = f":{bridge.address[1]:04X}", f":{peer.socket.getsockname()[1]:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        if local.endswith(ports[0]) and remote.endswith(ports[1]):
+            return int(queues.partition(":")[0], 16)
+    return 0
 
 
 def is_established(peer: RawPeer) -> bool:
