@@ -32,6 +32,7 @@ PERM_INHERIT = 1  # others are made in its image: TBW102 has it, and the topics 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 CONSUMER_GROUP_BYTES_MAX = TOPIC_BYTES_MAX - len(RETRY_PREFIX)  # %RETRY%group is a topic
+RETRY_TOPIC = "RETRY_TOPIC"  # property of what comes again: the topic it was sent to
 DEAD_LETTER_REASON = "SHMQ_REASON"  # property of a dead letter: in words, where our own client gave the message up
 
 # Retry flags of POP: in the topic itself, in %RETRY%group_topic, or in %RETRY%group+topic. Copies are stored under the
@@ -113,7 +114,7 @@ RESERVED_PROPERTIES = frozenset(
         "RECONSUME_TIME",
         "REDIRECT",
         "REPLY_TO_CLIENT",
-        "RETRY_TOPIC",
+        RETRY_TOPIC,
         "TAGS",
         "TIMER_DELAY_LEVEL",
         "TIMER_DELAY_MS",

@@ -83,6 +83,8 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.version",
     },
+    # The logics of brokers and name servers stand on it, so it knows neither.
+    "shmq.daemon.logic": {"shmq.errors", "shmq.message", "shmq.protocol"},
     "shmq.daemon": {
         "shmq.changed_files",
         "shmq.checks",
@@ -100,6 +102,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.version",
         "shmq.typed_json",
         "shmq.words",
+        "shmq.daemon.logic",
     },
     "shmq.tools": {
         "shmq",

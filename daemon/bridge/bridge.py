@@ -36,9 +36,9 @@ from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.bridge.wake_up import WakeUp
-from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
 from shmq.daemon.broker.sends.header import refuse_long_send
 from shmq.daemon.event_log import INTERNAL_ERROR, format_trace
+from shmq.daemon.logic.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

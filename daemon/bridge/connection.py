@@ -35,7 +35,7 @@ from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.pull_path import Pulled
 from shmq.daemon.bridge.send_path import Held, Origin, Served
 from shmq.daemon.bridge.send_wait import ReadTimes
-from shmq.daemon.broker.requests import Address, Peer
+from shmq.daemon.logic.requests import Address, Peer
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

@@ -12,8 +12,8 @@ Invariant: what is noted of held requests is bounded by what the logic holds; a 
 import time
 from collections.abc import Iterable, Mapping
 
-from shmq.daemon.broker.effects import Effect, Forward, Reply
 from shmq.daemon.broker.statistics.figures import Labels
+from shmq.daemon.logic.effects import Effect, Forward, Reply
 from shmq.metrics.family import BEAT, FAST_BOUNDS, RPC_BOUNDS
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

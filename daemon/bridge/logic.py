@@ -9,8 +9,8 @@ A logic decides and the bridge acts: no method waits, and what has to be done co
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.requests import Address, Peer
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.requests import Address, Peer
 from shmq.protocol.command import Command
 
 

@@ -27,9 +27,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.broker.access.admission import Admission
-from shmq.daemon.broker.effects import Effect, Reply
 from shmq.daemon.broker.pulls.pulls import PullPlan, found
+from shmq.daemon.logic.access.admission import Admission
+from shmq.daemon.logic.effects import Effect, Reply
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Codec, Request, Response
 from shmq.protocol.command import Command

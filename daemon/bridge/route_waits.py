@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from shmq.daemon.broker.effects import Reply
+from shmq.daemon.logic.effects import Reply
 
 WAIT_SECONDS = 2.5  # RocketMQ's administrators wait 5 s for an answer, its producers 3
 

@@ -27,11 +27,11 @@ from shmq.daemon.bridge.store.log_watch import LogWatch
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.log import Wanted
 from shmq.daemon.broker.records.message_id import host_bytes
-from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.counters import own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY
+from shmq.daemon.logic.requests import Address
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import SegmentError
 from shmq.protocol.codes import Request, Role

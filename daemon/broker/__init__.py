@@ -8,7 +8,7 @@ A room is a subject; it imports what stands below it, and modules of this folder
     sends                                      sends, replies, messages sent back, dead letters
     transactions · rows                        half messages · rows that become visible together
     timers · pulls · statistics                delays and times · reading · counts over time
-    groups · records · access                  members and offsets · bytes of stored records · accounts
-    dispatch · requests · effects              from a command to its handler and back
-    tables · log · settings · topics · fields  what is below: interfaces, limits, header fields
+    groups · records                           members and offsets · bytes of stored records
+    tables · log · settings · topics           what is below: interfaces, limits
+    logic (a folder beside this one)           from a command to its handler and back, accounts, effects
 """

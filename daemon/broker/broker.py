@@ -16,9 +16,6 @@ Invariants:
 
 from collections.abc import Iterable, Sequence
 
-from shmq.daemon.broker.access.admission import Admission
-from shmq.daemon.broker.access.client_ids import ClientIds
-from shmq.daemon.broker.access.rights import NOTHING, Rights
 from shmq.daemon.broker.administration.clock import ClockRequests
 from shmq.daemon.broker.administration.parts import administration
 from shmq.daemon.broker.clients.attachment import Attachments
@@ -26,8 +23,6 @@ from shmq.daemon.broker.clients.questions import Questions
 from shmq.daemon.broker.clients.relays import Relays
 from shmq.daemon.broker.clients.roster import RosterKeeper
 from shmq.daemon.broker.clients.status import StatusRequests
-from shmq.daemon.broker.dispatch import Dispatch
-from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.groups.locks import Locks
 from shmq.daemon.broker.groups.membership import Membership
 from shmq.daemon.broker.groups.offsets import OffsetRequests
@@ -35,12 +30,10 @@ from shmq.daemon.broker.groups.refusals import RefusedSubscriptions
 from shmq.daemon.broker.groups.registry import GroupRegistry, Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import KeyIndex, Log, Storage, Wanted
-from shmq.daemon.broker.parking import Parking
 from shmq.daemon.broker.pop.pops import pop_parts
 from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.query import QueryRequests
 from shmq.daemon.broker.pulls.ranges import RangeRequests
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, of_all
 from shmq.daemon.broker.rows.rows import Rows
 from shmq.daemon.broker.sends.replies import Replies
 from shmq.daemon.broker.sends.retry_moves import RetryMoves
@@ -58,6 +51,13 @@ from shmq.daemon.broker.timers.timers import TimerService
 from shmq.daemon.broker.topics import make_system_topics, widen_topic
 from shmq.daemon.broker.transactions.check import CheckBack, TransactionRequests
 from shmq.daemon.broker.transactions.transactions import Transactions
+from shmq.daemon.logic.access.admission import Admission
+from shmq.daemon.logic.access.client_ids import ClientIds
+from shmq.daemon.logic.access.rights import NOTHING, Rights
+from shmq.daemon.logic.dispatch import Dispatch
+from shmq.daemon.logic.effects import Close, Effect, Reply, Report
+from shmq.daemon.logic.parking import Parking
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, of_all
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.parking import Congestion
 from shmq.errors import BrokerBusy, ShmqError
 from shmq.protocol.codes import Response
 from shmq.shm.core import Filter
@@ -128,14 +129,6 @@ class KeyIndex(Protocol):
 
     def has_reached(self, log_position: int) -> bool:
         """Whether everything below a log position can be found; if not, whoever fills the index is told to go on."""
-
-
-@dataclass(slots=True)
-class Congestion:
-    """What the appends of one process have met: how many found the lock taken or no room, and how many stored."""
-
-    refused: int = 0
-    stored: int = 0
 
 
 def retry_ms(error: ShmqError) -> int:

@@ -11,8 +11,8 @@ producers know: 14, service not available.
 from collections.abc import Mapping
 from typing import NoReturn
 
-from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.tables import StoreState
+from shmq.daemon.logic.requests import Answer, Call, Handler
 from shmq.errors import RemoteError
 from shmq.protocol.codes import Request, Response
 

@@ -11,20 +11,20 @@ bridges have heard of it.
 
 from collections.abc import Sequence
 
-from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.clients.relays import RelayedGroups
-from shmq.daemon.broker.dispatch import Dispatch
-from shmq.daemon.broker.effects import Effect, Forward
 from shmq.daemon.broker.groups.offsets import OffsetRequests
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, Storage, Wanted
-from shmq.daemon.broker.parking import SENDS, Parking
 from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.ranges import RangeRequests
-from shmq.daemon.broker.requests import Answer, Call, Part, of_all
 from shmq.daemon.broker.sends.sends import Sends
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.logic.access.admission import Admission
+from shmq.daemon.logic.dispatch import Dispatch
+from shmq.daemon.logic.effects import Effect, Forward
+from shmq.daemon.logic.parking import SENDS, Parking
+from shmq.daemon.logic.requests import Answer, Call, Part, of_all
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

@@ -7,7 +7,7 @@ stands in between.
 
 import ipaddress
 
-from shmq.daemon.broker.requests import Address, Connection
+from shmq.daemon.logic.requests import Address, Connection
 from shmq.daemon.nameserver.registry import Member
 
 _HERE = "127.0.0.1"

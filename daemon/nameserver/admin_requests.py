@@ -12,8 +12,8 @@ with the process.
 Invariant: a change of settings is taken as a whole or not at all.
 """
 
-from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
+from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.daemon.nameserver.key_values import KeyValues
 from shmq.daemon.nameserver.registry import Registry
 from shmq.errors import PermissionDenied, UsageError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from shmq.daemon.bridge.sockets.tcp_listener import address_of
-from shmq.daemon.broker.effects import Report
+from shmq.daemon.logic.effects import Report
 from shmq.daemon.nameserver.embedded_broker import Topics, TopicSource
 from shmq.daemon.nameserver.registrar import Connect, Cut, Registrar, RegistrarEffect, Send
 from shmq.daemon.nameserver.registration import GONE, Version

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
-from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
-from shmq.daemon.broker.requests import Call
+from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.requests import Call
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import ProtocolError
 from shmq.protocol.body import TopicConfig, decode_body

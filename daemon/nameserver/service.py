@@ -9,8 +9,8 @@ from pathlib import Path
 
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.security import Security, is_loopback
-from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.logic.requests import Address
 from shmq.daemon.nameserver.embedded_broker import Embedded, TopicSource
 from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.kv_file import KeyValueFile

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from shmq.daemon.broker.effects import Effect
+from shmq.daemon.logic.effects import Effect
 
 
 class QuietLogic:

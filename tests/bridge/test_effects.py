@@ -11,7 +11,7 @@ from typing import Any
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.upstream import Upstreams
-from shmq.daemon.broker.effects import Effect, Forward, Notify, Reply, Wake
+from shmq.daemon.logic.effects import Effect, Forward, Notify, Reply, Wake
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command, oneway
 from shmq.protocol.header import CommandDecoder, encode_command

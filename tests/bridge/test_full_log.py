@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.daemon.broker.parking import PARKED_MAX
+from shmq.daemon.logic.parking import PARKED_MAX
 from shmq.protocol.codes import Request, Response
 from shmq.shm.core import READ_ONLY_DISK_FULL, KeeperStore, StoreFigures, disk_full_word
 from tests.bridge.live_bridge import SIZES, LiveBridge, RawPeer, is_served, raw_peer
@@ -162,7 +162,7 @@ def test_each_of_more_sends_than_can_wait_has_one_answer_and_others_are_served()
             codes.append(reply.code)
         sender.join()
         assert codes.count(Response.SUCCESS) <= 2  # what was left in the file
-        # How many wait at once depends on how fast they come: tests/broker/test_parking.py has the bounds.
+        # How many wait at once depends on how fast they come: tests/logic/test_parking.py has the bounds.
         assert set(codes) <= {Response.SUCCESS, Response.SYSTEM_BUSY, Response.SERVICE_NOT_AVAILABLE}
         ask(peer, 3)
 

@@ -12,9 +12,9 @@ import pytest
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE, TcpListener, listen_with_vip
-from shmq.daemon.broker.effects import Effect, Reply
-from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.exit_code import DONE
+from shmq.daemon.logic.effects import Effect, Reply
+from shmq.daemon.logic.requests import Address, Peer
 from shmq.errors import ConnectError, UsageError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

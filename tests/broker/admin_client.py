@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Effect, Notify, Reply
-from shmq.daemon.broker.requests import Address, Peer
+from shmq.daemon.logic.effects import Effect, Notify, Reply
+from shmq.daemon.logic.requests import Address, Peer
 from shmq.errors import ShmqError
 from shmq.protocol.body import (
     ConsumerData,

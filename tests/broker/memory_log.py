@@ -4,8 +4,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from shmq.daemon.broker.log import LOCAL_HOST, Congestion, NewRecord, Pulled, Ranged, Stored
+from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Ranged, Stored
 from shmq.daemon.broker.tables import QueueBounds, Topic
+from shmq.daemon.logic.parking import Congestion
 from shmq.errors import ShmqError, StoreError, UsageError
 from shmq.message import parse_properties
 from shmq.protocol.codes import Response

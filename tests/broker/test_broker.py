@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Close, Effect, Notify, Reply
-from shmq.daemon.broker.requests import Peer
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.effects import Close, Effect, Notify, Reply
+from shmq.daemon.logic.requests import Peer
 from shmq.errors import ForeignNamespace, ShmqError, SubscriptionConflict, UsageError
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from shmq.protocol.codes import Codec, Language, Request, Response, Role

@@ -9,11 +9,11 @@ import pytest
 from shmq.daemon.broker.administration.config import take_tunables
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.clients.relays import RelayedGroups
-from shmq.daemon.broker.effects import Effect, Forward, Notify, Reply
 from shmq.daemon.broker.log import NewRecord
-from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.worker import WorkerLogic
+from shmq.daemon.logic.effects import Effect, Forward, Notify, Reply
+from shmq.daemon.logic.requests import Address, Peer
 from shmq.errors import UsageError
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from shmq.daemon.broker.effects import Effect, Notify, Reply
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.effects import Effect, Notify, Reply
 from shmq.errors import BrokerBusy, SegmentFull, StoreError
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request, Response

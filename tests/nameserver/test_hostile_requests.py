@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shmq.daemon.broker.effects import Reply
+from shmq.daemon.logic.effects import Reply
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
 from shmq.protocol.request_table import REQUESTS

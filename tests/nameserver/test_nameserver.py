@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from shmq.daemon.broker.effects import Report
+from shmq.daemon.logic.effects import Report
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, FLAG_REPLY, Command
 from tests.nameserver.desk import Desk

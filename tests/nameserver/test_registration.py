@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shmq.daemon.broker.requests import Call, Connection
+from shmq.daemon.logic.requests import Call, Connection
 from shmq.daemon.nameserver.registration import Claim, QueueEntry, Version, check_address, is_name, read_claim
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import ProtocolError

@@ -7,7 +7,7 @@ import os
 import socket
 from struct import Struct
 
-from shmq.daemon.broker.requests import Peer
+from shmq.daemon.logic.requests import Peer
 from shmq.shm.core import process_start
 
 _CREDENTIALS = Struct("iII")  # struct ucred: pid, uid, gid; uid and gid are unsigned

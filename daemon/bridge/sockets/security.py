@@ -18,9 +18,9 @@ from pathlib import Path
 
 from shmq.daemon.bridge.sockets.tls import ServerTls
 from shmq.daemon.bridge.sockets.watched_file import WatchedFile
-from shmq.daemon.broker.access.admission import Admission
-from shmq.daemon.broker.access.rules import AccessRules, read_rules
-from shmq.daemon.broker.access.text import read_access_text
+from shmq.daemon.logic.access.admission import Admission
+from shmq.daemon.logic.access.rules import AccessRules, read_rules
+from shmq.daemon.logic.access.text import read_access_text
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import ShmqError, UsageError
 from shmq.protocol.roster import RosterSecurity

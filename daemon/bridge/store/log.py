@@ -19,8 +19,9 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from shmq.daemon.bridge.store.log_damage import position_behind
-from shmq.daemon.broker.log import LOCAL_HOST, Congestion, Entry, NewRecord, Pulled, Ranged, Stored
+from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Ranged, Stored
 from shmq.daemon.broker.tables import Topic
+from shmq.daemon.logic.parking import Congestion
 from shmq.errors import BrokerBusy, CorruptionError, SegmentFull, TopicNotFound
 from shmq.protocol import transaction
 from shmq.protocol.codes import Response

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.consumer_group import Member
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.message_id import position_in
-from shmq.daemon.broker.requests import Answer, Ask, Call, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.requests import Answer, Ask, Call, Part, later, serves
 from shmq.errors import ProtocolError, RemoteError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

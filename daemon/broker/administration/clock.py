@@ -10,11 +10,11 @@ on it too.
 
 from collections.abc import Callable, Sequence
 
-from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.fields import INT32_MAX, number_of
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Clock
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.fields import INT32_MAX, number_of
+from shmq.daemon.logic.requests import Answer, Call, Handler, Part
 from shmq.protocol.codes import Request
 
 _CLOCK_MS_MAX = 1 << 45  # that of the option clock_ms: the year 3084

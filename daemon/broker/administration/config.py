@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topics import make_system_topics
+from shmq.daemon.logic.effects import Effect, Report
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import PermissionDenied, UsageError
 from shmq.message import QUEUES_MAX, TRACE_TOPIC
 from shmq.protocol.body import DataVersion

@@ -7,12 +7,12 @@ A local client has no address; it is shown as `shm-<pid>:0`, since tools split a
 
 from collections.abc import Iterable
 
-from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, number_of, text_of
 from shmq.daemon.broker.groups.consumer_group import Member
 from shmq.daemon.broker.groups.registry import Presence
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.logic.fields import INT32_MAX, INT64_MAX, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import (
     ClientConnection,

@@ -18,14 +18,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.pop.records import QueueKey
-from shmq.daemon.broker.requests import Answer, Call, Notice, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.statistics.statistics import Statistics
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.logic.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Notice, Part, serves
 from shmq.errors import FlowControl, RemoteError, TopicNotFound, UsageError
 from shmq.message import check_consumer_group, check_group
 from shmq.progress import Backlog

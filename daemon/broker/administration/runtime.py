@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import DiskRoom, StoreFacts, StoreState
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import KeyValueTable
 from shmq.protocol.body import CHECKS, encode_body

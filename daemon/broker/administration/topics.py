@@ -17,12 +17,12 @@ topic on first use cannot change what an administrator created in between. The a
 
 from collections.abc import Callable
 
-from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic, Topics
 from shmq.daemon.broker.topics import delete_retries, ensure_topic, find_topic, system_topic_names
+from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, UsageError
 from shmq.message import PERM_READ_WRITE, QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic

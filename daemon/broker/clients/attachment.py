@@ -18,11 +18,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shmq.daemon.broker.effects import Close
-from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, Peer, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import ClientSlots
+from shmq.daemon.logic.effects import Close
+from shmq.daemon.logic.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, Peer, serves
 from shmq.errors import ConnectError, ForeignNamespace, ProtocolError, UsageError, VersionMismatch
 from shmq.protocol.codes import Request, Role
 

@@ -11,8 +11,8 @@ Invariants:
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from shmq.daemon.broker.effects import Effect, Notify
-from shmq.daemon.broker.requests import Ask
+from shmq.daemon.logic.effects import Effect, Notify
+from shmq.daemon.logic.requests import Ask
 from shmq.protocol.command import Command, oneway
 
 _OPAQUE_END = 1 << 31

@@ -16,8 +16,8 @@ from typing import Any
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup, Member
 from shmq.daemon.broker.groups.registry import Presence
 from shmq.daemon.broker.pop.records import QueueKey
-from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.requests import Connection
 from shmq.protocol.roster import (
     Roster,
     RosterConnection,

@@ -17,9 +17,9 @@ import msgspec
 from shmq.daemon.broker.administration.config import TUNABLES
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
 from shmq.daemon.broker.groups.registry import Presence
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
 from shmq.protocol.codes import Request
 
 CHANGED = "changed since the start, until its end"

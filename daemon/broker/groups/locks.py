@@ -16,9 +16,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from shmq.daemon.broker.access.client_ids import ClientIds
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import GroupProgress
+from shmq.daemon.logic.access.client_ids import ClientIds
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import ProtocolError
 from shmq.protocol.body import decode_body, encode_body
 from shmq.protocol.codes import Request

@@ -4,17 +4,17 @@ They are the requests 34, 35, 38 and 46. The broker tells the other members of a
 effects.
 """
 
-from shmq.daemon.broker.access.client_ids import ClientIds
-from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.consumer_group import Origin
 from shmq.daemon.broker.groups.refusals import RefusedSubscriptions
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.selection import TAG, select
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
 from shmq.daemon.broker.topics import UNIT_RETRY_FLAG
+from shmq.daemon.logic.access.client_ids import ClientIds
+from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import ProtocolError, RemoteError, SegmentFull, ShmqError, UsageError
 from shmq.message import GROUP_BYTES_MAX, PERM_READ_WRITE, TOPIC_BYTES_MAX, retry_topic
 from shmq.protocol.body import (

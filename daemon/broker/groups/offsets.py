@@ -20,13 +20,13 @@ the queue still starts at 0, otherwise "not found".
 
 import msgspec
 
-from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.groups.lives import Lives, QueueName
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, committed_of
 from shmq.daemon.broker.topics import find_topic
+from shmq.daemon.logic.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import OffsetOutOfRange, PermissionDenied, RemoteError, UsageError
 from shmq.message import check_group
 from shmq.protocol.codes import Request, Response

@@ -26,8 +26,8 @@ from typing import NamedTuple
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup, Member, Origin, check_way
 from shmq.daemon.broker.groups.selection import characters_max
 from shmq.daemon.broker.groups.subscriptions import subscription_of
-from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.requests import Connection
 from shmq.errors import FlowControl
 from shmq.message import check_group, check_topic, retry_topic
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData

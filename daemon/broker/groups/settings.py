@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.tables import Groups
+from shmq.daemon.logic.fields import ADVICE
 from shmq.errors import InvalidName, RemoteError, UsageError
 from shmq.message import check_group
 from shmq.protocol.body import SubscriptionGroupConfig

@@ -23,14 +23,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.fields import INT64_MAX, number_of, text_of
 from shmq.daemon.broker.pop.header import invisible_ms_of
 from shmq.daemon.broker.pop.order import OrderedPop
 from shmq.daemon.broker.pop.records import CheckpointRecord, PopKey, QueueKey
 from shmq.daemon.broker.pop.state import PopState, ack_record
-from shmq.daemon.broker.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.fields import INT64_MAX, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.errors import ProtocolError, RemoteError
 from shmq.message import origin_topic, popped_topic
 from shmq.protocol.body import decode_body

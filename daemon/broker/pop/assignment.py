@@ -18,9 +18,9 @@ import msgspec
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.pop.records import ModeRecord
 from shmq.daemon.broker.pop.state import PopState
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import RemoteError
 from shmq.message import PERM_READ, RETRY_PREFIX, check_group, check_popping
 from shmq.protocol.allocation import allocate, allocate_in_circle

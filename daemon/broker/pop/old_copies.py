@@ -13,12 +13,11 @@ the first name. A pop takes them from there until there are none.
 Invariant: where no copy lies, a group gets no offset: what others store there never counts as its lag.
 """
 
-from shmq.daemon.broker.access.rights import RETRY_TOPIC
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
 from shmq.daemon.broker.tables import GroupProgress, Topic, committed_of
-from shmq.message import POP_RETRY_OLD, popped_topic
+from shmq.message import POP_RETRY_OLD, RETRY_TOPIC, popped_topic
 from shmq.protocol.pop import FIRST_POP_PROPERTY
 
 QUEUE_ID = 0  # every broker stores copies there

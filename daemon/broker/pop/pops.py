@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.selection import Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings
@@ -32,9 +30,11 @@ from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.pop.revival import Revival
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.pop.waits import HeldPop, PopWaits
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, WhenDurable, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, WhenDurable, later, serves
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 

@@ -16,8 +16,6 @@ A copy and the record that settles its checkpoint are one append: a kill leaves 
 very last copy may be there alone; the successor looks for copies of what was due by their mark POP_COPY.
 """
 
-from shmq.daemon.broker.access.rights import RETRY_TOPIC
-from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
 from shmq.daemon.broker.pop.checkpoints import Checkpoint
@@ -28,10 +26,12 @@ from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, kept
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import ensure_topic
+from shmq.daemon.logic.effects import Effect, Report
 from shmq.errors import BrokerBusy, ShmqError
 from shmq.message import (
     POP_RETRY_OLD,
     RETRY_PREFIX,
+    RETRY_TOPIC,
     dead_letter_topic,
     origin_topic,
     pop_retry_flag,

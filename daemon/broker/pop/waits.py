@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shmq.daemon.broker.pop.header import PopHeader
-from shmq.daemon.broker.requests import Call
+from shmq.daemon.logic.requests import Call
 
 
 @dataclass(slots=True, eq=False)

@@ -30,8 +30,6 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
 from shmq.daemon.broker.groups.lives import Lives, QueueName
 from shmq.daemon.broker.groups.offsets import commit_of_remote
@@ -41,11 +39,13 @@ from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.pulls.header import PullHeader, read_pull_header, with_subscription
 from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
 from shmq.daemon.broker.records.message_id import host_bytes
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, Topic
 from shmq.daemon.broker.topics import ensure_topic
-from shmq.daemon.broker.wave import Wave
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.fields import ADVICE
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, later, serves
+from shmq.daemon.logic.wave import Wave
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.message import PERM_READ, retry_topic_of
 from shmq.protocol.codes import Request, Response

@@ -22,14 +22,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from shmq.daemon.broker.access.rights import Permission
-from shmq.daemon.broker.effects import Effect, Wake
-from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Found, KeyIndex, Log
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, stored_record
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.tables import Queues
+from shmq.daemon.logic.access.rights import Permission
+from shmq.daemon.logic.effects import Effect, Wake
+from shmq.daemon.logic.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, later, serves
 from shmq.protocol.codes import Request, Response
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"

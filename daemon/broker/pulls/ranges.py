@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Log, Ranged
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Queues, Topic
+from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import ProtocolError, RemoteError
 from shmq.message import PERM_READ
 from shmq.protocol.codes import Request, Response

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shmq.daemon.broker.pulls.header import PullHeader
-from shmq.daemon.broker.requests import Call
+from shmq.daemon.logic.requests import Call
 
 NEWS_MS = 2000  # RocketMQ looks at held pulls again every 5 s
 _SPARE = 16  # offsets that nobody waits for any more, before they are thrown out

@@ -8,7 +8,7 @@ import socket
 from functools import lru_cache
 from struct import Struct
 
-from shmq.daemon.broker.requests import Address
+from shmq.daemon.logic.requests import Address
 from shmq.protocol.message_id import message_id_text
 
 _PORT = Struct(">i")

@@ -25,13 +25,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from shmq.daemon.broker.access.rights import Permission
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Storage
 from shmq.daemon.broker.records.stored_record import StoredRecord
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.rows.copies import RowCopies
 from shmq.daemon.broker.rows.log import RowLog
 from shmq.daemon.broker.rows.marks import BeginMark, CommitMark, DoneMark, DropMark
@@ -39,6 +34,11 @@ from shmq.daemon.broker.rows.state import AttemptKey, Pending, RowState, Unit, U
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import AUTO_CREATE_TOPIC, create_by_send
+from shmq.daemon.logic.access.rights import Permission
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect, Report
+from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, MessageTooLarge, ProtocolError, ShmqError, TopicNotFound, TransactionError
 from shmq.message import PERM_WRITE, check_topic, is_system_topic, pop_names

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.requests import Answer, Call, later
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.requests import Answer, Call, later
 from shmq.protocol.codes import Response
 
 

@@ -19,14 +19,14 @@ to a client of theirs goes over that client's own connection between the two.
 
 from collections.abc import Sequence
 
-from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.requests import Answer, Ask, Call, Part, later, serves
 from shmq.daemon.broker.sends.header import SendHeader, sent_ext
 from shmq.daemon.broker.sends.sends import SendRefusal, Sends
 from shmq.daemon.broker.tables import Clock
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.requests import Answer, Ask, Call, Part, later, serves
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

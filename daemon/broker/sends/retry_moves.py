@@ -15,21 +15,20 @@ Invariants:
 
 from collections.abc import Callable, Iterator, Sequence
 
-from shmq.daemon.broker.access.rights import RETRY_TOPIC
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Storage, retry_ms
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, kept_portions, records_of
-from shmq.daemon.broker.requests import Part
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.copies import name_of
 from shmq.daemon.broker.topics import ensure_topic
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect, Report
+from shmq.daemon.logic.requests import Part
 from shmq.errors import ShmqError
-from shmq.message import retry_topic_of
+from shmq.message import RETRY_TOPIC, retry_topic_of
 
 _COPIES_PER_RUN = 200  # the event loop serves others in between
 _READ_BYTES = 256 << 10

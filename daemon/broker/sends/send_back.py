@@ -22,14 +22,11 @@ group: then the retry goes to %RETRY%group+topic, which those read that read the
 import random
 from collections.abc import Mapping
 
-from shmq.daemon.broker.access.rights import RETRY_TOPIC, Permission, consumed_resource
-from shmq.daemon.broker.fields import ADVICE, INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import NewRecord, Storage
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, is_queued, record_at
-from shmq.daemon.broker.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.sends.retry_moves import Changed
 from shmq.daemon.broker.settings import BrokerSettings
@@ -37,9 +34,23 @@ from shmq.daemon.broker.statistics.statistics import SENT_BACK, Statistics
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import Route, route_of, timed_route
 from shmq.daemon.broker.topics import UNIT_RETRY_FLAG
+from shmq.daemon.logic.access.rights import Permission
+from shmq.daemon.logic.fields import ADVICE, INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import InvalidName, ShmqError
-from shmq.message import DEAD_LETTER_REASON, PERM_READ_WRITE, PERM_WRITE, check_group, dead_letter_topic, retry_topic
+from shmq.message import (
+    DEAD_LETTER_REASON,
+    PERM_READ_WRITE,
+    PERM_WRITE,
+    POP_RETRY,
+    POP_RETRY_OLD,
+    RETRY_TOPIC,
+    check_group,
+    dead_letter_topic,
+    popped_topic,
+    retry_topic,
+)
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.message_id import message_id_text
 from shmq.timing import ASKED_BY, DELAY_MS, OUT_MS
@@ -153,7 +164,7 @@ class SendBack(Part):
         """Return the message of a log position, if the sender may consume it in this group."""
         record = record_at(self._log, position)
         if record is not None and record.log_position == position and is_queued(self._tables, record):
-            call.rights.check(consumed_resource(record, group), Permission.SUB)
+            call.rights.check(_consumed_resource(record, group), Permission.SUB)
         else:
             raise _Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {position}")
         return record
@@ -202,3 +213,13 @@ def _copy_of(record: StoredRecord, delay: Mapping[str, str | None], tries: int) 
         ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or message_id,
     }
     return copy_of(record, with_properties(properties, changes), reconsume_times=tries + 1)
+
+
+def _consumed_resource(record: StoredRecord, group: str) -> str:
+    """Return what a member of a group needs SUB on for a record that it says it was given.
+
+    What comes again to a group that pops lies in a retry topic of group and topic; the right on the topic counts.
+    """
+    first_topic = property_of(record.properties, RETRY_TOPIC) or ""
+    is_popped = record.topic in (popped_topic(group, first_topic, flag) for flag in (POP_RETRY, POP_RETRY_OLD))
+    return first_topic if is_popped else record.topic

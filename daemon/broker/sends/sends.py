@@ -16,15 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from shmq.daemon.broker.access.rights import RETRY_TOPIC
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import NewRecord, Storage, Stored
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes, offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.sends.dead_letters import DeadLetters
 from shmq.daemon.broker.sends.flush_waits import FlushWaits
 from shmq.daemon.broker.sends.header import ANSWER_EXT, SendHeader, sent_ext
@@ -33,9 +28,13 @@ from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import IllegalTimer, delayed_route, recall_handle, waiting_topic
 from shmq.daemon.broker.topics import create_by_send, ensure_topic
 from shmq.daemon.broker.transactions.half import half_of, is_prepared
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.fields import ADVICE
+from shmq.daemon.logic.requests import Address, Answer, Call, Connection, Part, serves
 from shmq.delay_levels import DELAY, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
-from shmq.message import KEPT_TOPICS, RETRY_PREFIX, check_group, check_topic, dead_letter_topic, pop_names
+from shmq.message import KEPT_TOPICS, RETRY_PREFIX, RETRY_TOPIC, check_group, check_topic, dead_letter_topic, pop_names
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response, TopicFlush
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX

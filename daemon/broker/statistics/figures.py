@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.consumer_group import Origin
 from shmq.daemon.broker.groups.registry import Presence
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.statistics.statistics import SENT_BACK
+from shmq.daemon.logic.effects import Effect
+from shmq.daemon.logic.requests import Answer, Call, Handler, Part
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 

@@ -21,14 +21,14 @@ Invariants:
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.log import Storage, retry_ms
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, records_of
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import committed_of
 from shmq.daemon.broker.timers.copies import Copies, name_of
 from shmq.daemon.broker.timers.real_place import real_place
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect, Report
+from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request

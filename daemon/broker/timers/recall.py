@@ -8,14 +8,14 @@ A recall says which message never to deliver, whether or not there is one. Check
 RocketMQ answers this only when it is switched on (recallMessageEnable); here it always is.
 """
 
-from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Storage
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.records.property_text import with_properties
-from shmq.daemon.broker.requests import Answer, Call, WhenDurable
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import ensure_topic
+from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.requests import Answer, Call, WhenDurable
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
 from shmq.errors import UsageError
 from shmq.protocol.codes import Response

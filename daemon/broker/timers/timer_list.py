@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shmq.daemon.broker.fields import number_of
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord
-from shmq.daemon.broker.requests import Call
+from shmq.daemon.logic.fields import number_of
+from shmq.daemon.logic.requests import Call
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
 from shmq.protocol.backlog import PendingTimer, PendingTimers
 from shmq.timing import UNIQUE_KEY, RecallHandle

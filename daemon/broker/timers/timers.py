@@ -33,12 +33,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.log import Storage, retry_ms
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, stored_record
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part, WhenDurable
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.timers.copies import Copies, name_of
 from shmq.daemon.broker.timers.progress import TimerProgress
@@ -46,6 +43,9 @@ from shmq.daemon.broker.timers.real_place import real_place
 from shmq.daemon.broker.timers.recall import CANCEL_SLACK_MS, CancelledTimers, Recalls
 from shmq.daemon.broker.timers.timer_list import timers_body, wanted_count
 from shmq.daemon.broker.timers.timer_queue import TimerQueue
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect, Report
+from shmq.daemon.logic.requests import Answer, Call, Handler, Part, WhenDurable
 from shmq.delay_levels import REAL_TOPIC
 from shmq.errors import ShmqError
 from shmq.message import parse_properties

@@ -12,18 +12,18 @@ from it.
 
 from collections.abc import Callable, Sequence
 
-from shmq.daemon.broker.access.rights import Permission, Rights
-from shmq.daemon.broker.effects import Effect, Notify
-from shmq.daemon.broker.fields import number_of
 from shmq.daemon.broker.groups.consumer_group import Member
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.records.message_id import offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.transactions.half import is_of_local_producer, number_in
 from shmq.daemon.broker.transactions.transactions import Transactions
+from shmq.daemon.logic.access.rights import Permission, Rights
+from shmq.daemon.logic.effects import Effect, Notify
+from shmq.daemon.logic.fields import number_of
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
 from shmq.errors import RemoteError
 from shmq.message import check_group
 from shmq.protocol import transaction

@@ -30,15 +30,10 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shmq.daemon.broker.access.rights import Permission
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
 from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, kept_record_at
-from shmq.daemon.broker.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
 from shmq.daemon.broker.topics import ensure_topic
@@ -54,6 +49,11 @@ from shmq.daemon.broker.transactions.half import (
 from shmq.daemon.broker.transactions.halves import Halves
 from shmq.daemon.broker.transactions.recovery import Recovery
 from shmq.daemon.broker.transactions.resumptions import Resumptions
+from shmq.daemon.logic.access.rights import Permission
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect, Report
+from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError, ShmqError, TopicNotFound
 from shmq.protocol import transaction

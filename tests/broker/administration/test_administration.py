@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Notify, Reply, Report
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
+from shmq.daemon.logic.effects import Notify, Reply, Report
 from shmq.errors import InvalidName, RemoteError, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.body import (
     ConsumerData,

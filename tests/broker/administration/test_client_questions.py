@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Effect, Reply
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.effects import Effect, Reply
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue, loads
 from tests.broker.admin_client import RemoteAdmin, told

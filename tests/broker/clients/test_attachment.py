@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Close, Effect, Notify, Reply
-from shmq.daemon.broker.requests import Peer
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.effects import Close, Effect, Notify, Reply
+from shmq.daemon.logic.requests import Peer
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import ConnectError, ForeignNamespace, RemoteError, SegmentFull, ShmqError, UsageError, VersionMismatch
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body

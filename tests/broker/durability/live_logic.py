@@ -16,12 +16,12 @@ from typing import Any
 from shmq.daemon.bridge.store.index import StoreIndex
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.bridge.store.tables import StoreTables
-from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Effect, Notify, Reply, Report
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
-from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.access.admission import Admission
+from shmq.daemon.logic.effects import Effect, Notify, Reply, Report
+from shmq.daemon.logic.requests import Address
 from shmq.message import encode_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from shmq.daemon.broker.effects import Reply
 from shmq.daemon.broker.groups.lives import NAMES_PER_CONNECTION_MAX, Lives, QueueName
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.effects import Reply
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from tests.broker.conftest import MemoryTables

@@ -7,8 +7,8 @@ import pytest
 
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.groups.locks import LOCK_LIFE_MS
-from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.requests import Address
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker.requests import Peer
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.requests import Peer
 from shmq.protocol.command import Command
 from shmq.protocol.pop import PLACE_BYTES, read_places
 from tests.broker.pop.pop_client import INVISIBLE_MS, PopClient, messages_of

@@ -7,7 +7,7 @@ import pytest
 
 from shmq.daemon.broker.pulls.header import read_pull_header
 from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
-from shmq.daemon.broker.requests import Call, Connection
+from shmq.daemon.logic.requests import Call, Connection
 from shmq.protocol.command import Command
 
 NUMBERS = ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset", "suspendTimeoutMillis", "subVersion")

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
-from shmq.daemon.broker.requests import Answer, Call, Connection
 from shmq.daemon.broker.rows import log as row_log
 from shmq.daemon.broker.rows.marks import MARKS_QUEUE, STAGED_GROUP, STAGED_TOPIC
 from shmq.daemon.broker.rows.rows import Rows
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds, Topic, committed_of
+from shmq.daemon.logic.requests import Answer, Call, Connection
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import (
     BrokerBusy,

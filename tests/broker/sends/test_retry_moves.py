@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Effect, Notify, Report, Wake
 from shmq.daemon.broker.log import NewRecord
-from shmq.daemon.broker.requests import Peer
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.effects import Effect, Notify, Report, Wake
+from shmq.daemon.logic.requests import Peer
 from shmq.errors import SegmentFull
 from shmq.message import parse_properties
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker.effects import Effect, Notify, Report, Wake
 from shmq.daemon.broker.log import NewRecord, Storage
-from shmq.daemon.broker.requests import Call, Connection
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.daemon.broker.timers.delay import DelayService
 from shmq.daemon.broker.timers.route import route_of
+from shmq.daemon.logic.effects import Effect, Notify, Report, Wake
+from shmq.daemon.logic.requests import Call, Connection
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy, SegmentFull, ShmqError
 from shmq.protocol.command import Command

@@ -9,14 +9,14 @@ from __future__ import annotations
 from tests.crash.core_build import Edit
 from tests.crash.mutants.mutant import Mutant
 
-_ACCESS = "tests/broker/access/test_foreign.py"
+_ACCESS = "tests/broker/test_foreign.py"
 _ATOMIC = "tests/store/test_atomic.py"
 _CONFIG = "tests/store/test_config.py"
 _DAMAGE = "tests/bindings/test_damage.py"
 _DAMAGED_RECORDS = "tests/broker/durability/test_damaged_records.py"
 _FUNCTIONS = "tests/client/test_functions.py"
 _LAGGING_DISK = "tests/broker/durability/test_lagging_disk.py"
-_PARKING = "tests/broker/test_parking.py"
+_PARKING = "tests/logic/test_parking.py"
 _RECOVERY = "tests/store/test_recovery.py"
 _RETENTION = "tests/keeper/test_retention.py"
 _TIMERS = "tests/broker/timers/test_timers.py"
@@ -166,7 +166,7 @@ MENDED: dict[str, Mutant] = {
     ),
     "an account may give back a message that it may not read": _one(
         "daemon/broker/sends/send_back.py",
-        "            call.rights.check(consumed_resource(record, group), Permission.SUB)\n",
+        "            call.rights.check(_consumed_resource(record, group), Permission.SUB)\n",
         "            pass\n",
         f"{_ACCESS}::test_nothing_foreign_is_read_or_changed",
     ),
@@ -362,19 +362,19 @@ NEVER: dict[str, Mutant] = {
         f"{_LAGGING_DISK}::test_a_recall_is_answered_when_it_is_on_disk",
     ),
     "a parked request is never answered": _one(
-        "daemon/broker/parking.py",
+        "daemon/logic/parking.py",
         "            is_last = now_ms >= parked.until_ms\n",
         "            is_last = False\n",
         f"{_PARKING}::test_who_has_waited_long_enough_gets_the_answer_of_the_last_try",
     ),
     "a parked request that has stored something is handled again": _one(
-        "daemon/broker/parking.py",
+        "daemon/logic/parking.py",
         "            and self._congestion.stored == stored\n",
         "",
         f"{_PARKING}::test_only_a_request_that_stored_nothing_and_met_no_room_is_handled_again",
     ),
     "a send overtakes those that are parked": _one(
-        "daemon/broker/parking.py",
+        "daemon/logic/parking.py",
         "return self._sends > 0 and call.command.code in SENDS",
         "return False",
         f"{_PARKING}::test_later_sends_wait_behind_a_send_and_other_requests_do_not",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect, Report, Wake
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect, Report, Wake
 
 
 def act(now_ms: int) -> list[Effect]:

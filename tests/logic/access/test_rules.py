@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker.access.needs import needs_of
-from shmq.daemon.broker.access.rights import Permission
-from shmq.daemon.broker.access.rules import AccessRules, read_rules
-from shmq.daemon.broker.access.text import read_access_text
+from shmq.daemon.logic.access.needs import needs_of
+from shmq.daemon.logic.access.rights import Permission
+from shmq.daemon.logic.access.rules import AccessRules, read_rules
+from shmq.daemon.logic.access.text import read_access_text
 from shmq.errors import PermissionDenied, ProtocolError, UsageError
 from shmq.protocol.acl import sign
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body

@@ -16,7 +16,7 @@ administrators and of servers read and change everything, and need `admin: true`
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from shmq.daemon.broker.access.rights import Permission
+from shmq.daemon.logic.access.rights import Permission
 from shmq.errors import ProtocolError
 from shmq.message import RETRY_PREFIX, origin_topic, retry_topic
 from shmq.protocol import dialect

@@ -13,10 +13,10 @@ Invariants:
 
 from collections.abc import Sequence
 
-from shmq.daemon.broker.access.admission import Admission
-from shmq.daemon.broker.effects import Effect, Reply
-from shmq.daemon.broker.parking import Parking
-from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Peer, later
+from shmq.daemon.logic.access.admission import Admission
+from shmq.daemon.logic.effects import Effect, Reply
+from shmq.daemon.logic.parking import Parking
+from shmq.daemon.logic.requests import Address, Answer, Call, Connection, Handler, Peer, later
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command

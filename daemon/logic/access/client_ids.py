@@ -13,7 +13,7 @@ Invariants: (1) an account keeps at most `IDS_MAX` ids, those it used last: nobo
 
 from collections import OrderedDict
 
-from shmq.daemon.broker.access.rights import Rights
+from shmq.daemon.logic.access.rights import Rights
 from shmq.errors import PermissionDenied
 
 IDS_MAX = 4096  # of one account

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeVar
 
-from shmq.daemon.broker.access.rights import EVERYTHING, Rights
-from shmq.daemon.broker.effects import Close, Effect, Reply, Report
+from shmq.daemon.logic.access.rights import EVERYTHING, Rights
+from shmq.daemon.logic.effects import Close, Effect, Reply, Report
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from shmq.daemon.broker.access import client_ids
-from shmq.daemon.broker.access.client_ids import ClientIds
-from shmq.daemon.broker.access.rights import EVERYTHING, Permission, Rights
-from shmq.daemon.broker.access.rules import read_rules
-from shmq.daemon.broker.access.text import read_access_text
+from shmq.daemon.logic.access import client_ids
+from shmq.daemon.logic.access.client_ids import ClientIds
+from shmq.daemon.logic.access.rights import EVERYTHING, Permission, Rights
+from shmq.daemon.logic.access.rules import read_rules
+from shmq.daemon.logic.access.text import read_access_text
 from shmq.errors import PermissionDenied
 from shmq.message import encode_properties
 from shmq.protocol.acl import sign

@@ -10,7 +10,7 @@ come, so a part asks its alarm whether it was meant:
 
 from collections.abc import Callable, Sequence
 
-from shmq.daemon.broker.effects import Effect, Wake
+from shmq.daemon.logic.effects import Effect, Wake
 
 
 class Alarm:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmq.daemon.broker.access.text import read_access_text
+from shmq.daemon.logic.access.text import read_access_text
 from shmq.errors import UsageError
 from tests.tables.rows import every_row
 

@@ -19,12 +19,12 @@ Invariants:
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from shmq.daemon.broker.alarm import Alarm
-from shmq.daemon.broker.effects import Effect, Wake
-from shmq.daemon.broker.log import Congestion
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
+from shmq.daemon.logic.alarm import Alarm
+from shmq.daemon.logic.effects import Effect, Wake
+from shmq.daemon.logic.requests import Answer, Call, Connection, Handler, Part, later
 from shmq.protocol.codes import Request, Response
 
 WAIT_MS = 1000  # RocketMQ calls a store busy after as long
@@ -43,6 +43,14 @@ _NEVER_PARKED = frozenset(
         Request.LITE_PULL_MESSAGE,
     }
 )
+
+
+@dataclass(slots=True)
+class Congestion:
+    """What the appends of one process have met: how many found the lock taken or no room, and how many stored."""
+
+    refused: int = 0
+    stored: int = 0
 
 
 class _Parked(NamedTuple):

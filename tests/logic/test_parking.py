@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from shmq.daemon.broker.effects import Effect, Reply
-from shmq.daemon.broker.log import Congestion
-from shmq.daemon.broker.parking import PARKED_BYTES_MAX, PARKED_MAX, WAIT_MS, Parking
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, later
+from shmq.daemon.logic.effects import Effect, Reply
+from shmq.daemon.logic.parking import PARKED_BYTES_MAX, PARKED_MAX, WAIT_MS, Congestion, Parking
+from shmq.daemon.logic.requests import Answer, Call, Connection, Handler, later
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
-from shmq.daemon.broker.effects import Effect, Wake
+from shmq.daemon.logic.effects import Effect, Wake
 
 _AT_ONCE = 2  # cost no more than another turn of the loop
 _TURN_COUNT = 16  # half a millisecond

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker.access.admission import Admission
-from shmq.daemon.broker.access.rules import AccessRules
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Reply
-from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.logic.access.admission import Admission
+from shmq.daemon.logic.access.rules import AccessRules
+from shmq.daemon.logic.effects import Reply
+from shmq.daemon.logic.requests import Address, Peer
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.request_table import REQUESTS, RequestClass

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.daemon.broker.access.needs import Need, needs_of
-from shmq.daemon.broker.access.rights import EVERYTHING, Permission, Rights
+from shmq.daemon.logic.access.needs import Need, needs_of
+from shmq.daemon.logic.access.rights import EVERYTHING, Permission, Rights
 from shmq.errors import PermissionDenied, UsageError
 from shmq.message import RETRY_PREFIX, check_group, check_topic, is_waiting_topic, pop_names, retry_topic
 from shmq.protocol.acl import ACCESS_KEY, is_signed

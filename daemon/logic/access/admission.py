@@ -14,9 +14,9 @@ are held to what the handlers need.
 One object serves a broker and the name server beside it, so that new rules count for both at once.
 """
 
-from shmq.daemon.broker.access.rights import EVERYTHING, NOTHING, Rights
-from shmq.daemon.broker.access.rules import AccessRules
-from shmq.daemon.broker.requests import Connection
+from shmq.daemon.logic.access.rights import EVERYTHING, NOTHING, Rights
+from shmq.daemon.logic.access.rules import AccessRules
+from shmq.daemon.logic.requests import Connection
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.request_table import REQUESTS, RequestClass, check_fields

@@ -15,13 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
 
-from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.errors import PermissionDenied
-from shmq.message import POP_RETRY, POP_RETRY_OLD, popped_topic
 from shmq.protocol.codes import Response
-
-RETRY_TOPIC = "RETRY_TOPIC"  # property of what comes again: the topic it was sent to
 
 
 class Permission(IntFlag):
@@ -65,16 +60,3 @@ class Rights:
 
 EVERYTHING = Rights()
 NOTHING = Rights(permission_on=lambda _: Permission.DENY)
-
-
-def consumed_resource(record: StoredRecord, group: str) -> str:
-    """Return what a member of a group needs SUB on for a record that it says it was given.
-
-    What comes again to a group that pops lies in a retry topic of group and topic; the right on the topic counts.
-    """
-    first_topic = property_of(record.properties, RETRY_TOPIC) or ""
-    return first_topic if record.topic in _popped_topics(group, first_topic) else record.topic
-
-
-def _popped_topics(group: str, topic: str) -> set[str]:
-    return {popped_topic(group, topic, flag) for flag in (POP_RETRY, POP_RETRY_OLD)}

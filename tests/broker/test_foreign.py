@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shmq.daemon.broker.access.needs import NEEDS
-from shmq.daemon.broker.access.rules import read_rules
-from shmq.daemon.broker.access.text import read_access_text
+from shmq.daemon.logic.access.needs import NEEDS
+from shmq.daemon.logic.access.rules import read_rules
+from shmq.daemon.logic.access.text import read_access_text
 from shmq.message import dead_letter_topic, encode_properties, retry_topic, retry_topic_of
 from shmq.protocol import transaction
 from shmq.protocol.acl import sign

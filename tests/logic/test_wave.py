@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from shmq.daemon.broker.effects import Effect, Report, Wake
-from shmq.daemon.broker.wave import Wave
+from shmq.daemon.logic.effects import Effect, Report, Wake
+from shmq.daemon.logic.wave import Wave
 
 
 class Served:
