@@ -22,8 +22,8 @@ from shmq.message import (
     missing_topic,
     pop_names,
 )
-from shmq.protocol import transaction
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
+from shmq.protocol.system_topics import transaction
 
 AUTO_CREATE_TOPIC = "TBW102"
 _UNIT_FLAG, UNIT_RETRY_FLAG = 1, 2

@@ -10,10 +10,9 @@ knows which they are (`daemon/broker/pop/state.py`); else messages that were ack
 
 from bisect import bisect_left
 
-from shmq.daemon.broker.pop.log import OWN_QUEUE
-from shmq.daemon.broker.pop.records import REVIVE_KNOWN_GROUP
 from shmq.daemon.broker.tables import Tables
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
+from shmq.protocol.system_topics.pop_records import OWN_QUEUE, REVIVE_KNOWN_GROUP
 
 
 def note_known_pops(tables: Tables, known_end: int) -> None:

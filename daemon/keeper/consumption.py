@@ -24,19 +24,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shmq.daemon.broker.pop.records import (
+from shmq.delay_levels import SCHEDULE_TOPIC
+from shmq.errors import ShmqError
+from shmq.message import is_broker_topic
+from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
+from shmq.protocol.system_topics import transaction
+from shmq.protocol.system_topics.pop_records import (
     REVIVE_GROUP,
     AckRecord,
     CheckpointRecord,
     PopKey,
     decode_record,
 )
-from shmq.daemon.broker.rows.marks import STAGED_TOPIC
-from shmq.delay_levels import SCHEDULE_TOPIC
-from shmq.errors import ShmqError
-from shmq.message import is_broker_topic
-from shmq.protocol import transaction
-from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
+from shmq.protocol.system_topics.row_marks import STAGED_TOPIC
 from shmq.shm.core import TOPIC_LIVE, Message, Store, StoreFigures
 from shmq.shm.unit import units_of
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP, TIMER_GROUP, TIMER_TOPIC, code_time, due_ms

@@ -10,9 +10,9 @@ progress. The count is made before the queue's minimum moves, so whoever sees th
 Invariant: only groups with an offset on the topic are counted; one that never committed on a queue has it all to come.
 """
 
-from shmq.daemon.broker.pop.records import REVIVE_GROUP, REVIVE_KNOWN_GROUP
 from shmq.daemon.event_log import EventLog
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP
+from shmq.protocol.system_topics.pop_records import REVIVE_GROUP, REVIVE_KNOWN_GROUP
 from shmq.shm.core import KeeperStore, Store
 from shmq.store.consumequeue import ConsumeQueueFiles
 from shmq.store.tables import NO_TOPIC

@@ -19,7 +19,7 @@ from shmq.client.wire_tcp.sender import TcpSends
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
-from shmq.protocol.transaction import PREPARED
+from shmq.protocol.system_topics.transaction import PREPARED
 
 if TYPE_CHECKING:
     from shmq.client.place import RemotePlace

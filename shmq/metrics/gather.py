@@ -31,7 +31,7 @@ from shmq.metrics.group_progress import INFLIGHT, GroupProgress
 from shmq.metrics.replication import read_replication
 from shmq.metrics.vital_signs import beats_of
 from shmq.protocol.codes import TopicKind
-from shmq.protocol.transaction import OP_TOPIC
+from shmq.protocol.system_topics.transaction import OP_TOPIC
 from shmq.shm.core import ACK_CONFIRMED, READ_ONLY_REASONS, Store, StoreFigures
 from shmq.shm.counter_reader import CounterReader, open_counters
 from shmq.shm.instance import Instance

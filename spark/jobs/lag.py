@@ -251,7 +251,7 @@ def stored_to_consumed(spark: SparkSession, settings: LagSettings) -> list[dict[
 
 def decoded(row: Any) -> Iterator[tuple[Any, ...]]:
     """Yield what a trace message says about listeners' calls, in an executor; columns as in _TRACES."""
-    from shmq.protocol.trace import SUB_AFTER, SUB_BEFORE, decode_traces
+    from shmq.protocol.system_topics.trace import SUB_AFTER, SUB_BEFORE, decode_traces
 
     for trace in decode_traces(bytes(row.body).decode("utf-8", "replace")):
         if trace.kind == SUB_BEFORE:

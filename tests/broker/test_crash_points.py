@@ -16,9 +16,9 @@ import pytest
 
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.message import encode_properties, parse_properties, retry_topic_of
-from shmq.protocol import transaction
 from shmq.protocol.body import HeartbeatData, ProducerData, encode_body
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.system_topics import transaction
 from shmq.timing import CANCELLED_KEY, TIMER_TOPIC
 from tests.broker.conftest import MemoryTables
 from tests.broker.kills import World

@@ -21,7 +21,6 @@ from shmq.daemon.logic.access.needs import NEEDS
 from shmq.daemon.logic.access.rules import read_rules
 from shmq.daemon.logic.access.text import read_access_text
 from shmq.message import dead_letter_topic, encode_properties, retry_topic, retry_topic_of
-from shmq.protocol import transaction
 from shmq.protocol.acl import sign
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
@@ -30,6 +29,7 @@ from shmq.protocol.command import Command
 from shmq.protocol.pop import BatchAck, BatchAcks, Receipt, bit_set
 from shmq.protocol.request_table import REQUESTS, FieldKind, RequestClass
 from shmq.protocol.staged_rows import WHOLE, StagedPart
+from shmq.protocol.system_topics import transaction
 from shmq.shm.core import record_encode
 from tests.broker.durability.live_logic import LOCAL, REMOTE, LiveLogic, live_logic
 from tests.tables.rows import every_row

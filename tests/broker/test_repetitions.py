@@ -14,12 +14,12 @@ import pytest
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.message import encode_properties, retry_topic_of
-from shmq.protocol import transaction
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.pop import BatchAck, bit_set
 from shmq.protocol.staged_rows import WHOLE, StagedPart
+from shmq.protocol.system_topics import transaction
 from tests.broker.pop.pop_client import PoppedMessage, messages_of
 from tests.broker.unsteady import Unsteady
 

@@ -7,7 +7,7 @@ import pytest
 
 import shmq
 from shmq.protocol.codes import Request
-from shmq.protocol.transaction import COMMIT, HALF_TOPIC
+from shmq.protocol.system_topics.transaction import COMMIT, HALF_TOPIC
 from shmq.testing import Broker
 from tests.conformance.conftest import Named
 from tests.interop.peers.wire import Wire

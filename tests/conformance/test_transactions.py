@@ -11,7 +11,7 @@ import pytest
 import shmq
 from shmq.message import TRACE_TOPIC
 from shmq.protocol.codes import Request
-from shmq.protocol.trace import END_TRANSACTION, Trace, decode_traces
+from shmq.protocol.system_topics.trace import END_TRANSACTION, Trace, decode_traces
 from shmq.testing import Broker
 from tests.conformance.conftest import Named, url_of
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker.pop.records import (
+from shmq.errors import CorruptionError, FlowControl
+from shmq.progress import Backlog
+from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
+from shmq.protocol.system_topics.pop_records import (
     REVIVE_GROUP,
     AckRecord,
     CheckpointRecord,
     encode_record,
 )
-from shmq.errors import CorruptionError, FlowControl
-from shmq.progress import Backlog
-from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.shm.core import READ_ONLY_DISK_FULL, BrokerTables, CoreError, KeeperStore
 from shmq.shm.lease import take_lease
 from shmq.store.commitlog import CommitLogFiles

@@ -20,7 +20,7 @@ import click
 
 from shmq.errors import UsageError
 from shmq.message import TRACE_TOPIC
-from shmq.protocol.trace import Trace, decode_traces
+from shmq.protocol.system_topics.trace import Trace, decode_traces
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.messages.lookup import find_message, names_a_topic, no_message

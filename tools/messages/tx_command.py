@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.errors import RemoteError, TransactionError
-from shmq.protocol import transaction as wire
 from shmq.protocol.backlog import OpenTransaction, OpenTransactions
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
+from shmq.protocol.system_topics import transaction as wire
 from shmq.tools.broker.access import local_control_of
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group

@@ -23,8 +23,8 @@ from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Ranged,
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.logic.parking import Congestion
 from shmq.errors import BrokerBusy, CorruptionError, SegmentFull, TopicNotFound
-from shmq.protocol import transaction
 from shmq.protocol.codes import Response
+from shmq.protocol.system_topics import transaction
 from shmq.shm.core import ACK_CONFIRMED, BrokerLog, Filter, Producer, ScannedRecord, Sender, Store
 from shmq.shm.unit import units_of
 

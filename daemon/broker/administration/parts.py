@@ -15,12 +15,12 @@ from shmq.daemon.broker.administration.topics import TopicRequests
 from shmq.daemon.broker.groups.registry import Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.logic.effects import Effect
 from shmq.daemon.logic.requests import Part
+from shmq.protocol.system_topics.pop_records import QueueKey
 
 
 def administration(

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shmq.daemon.broker.groups.registry import GroupRegistry
-from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.statistics.statistics import Statistics
@@ -33,6 +32,7 @@ from shmq.protocol.admin_body import OffsetWrapper, QueueTimeSpan, QueueTimeSpan
 from shmq.protocol.body import LOG_END, encode_body
 from shmq.protocol.codes import Language, Request, Response, TopicKind
 from shmq.protocol.dialect import MessageQueue, dumps
+from shmq.protocol.system_topics.pop_records import QueueKey
 
 _OFFSET_AHEAD = (1 << 63) - 1  # RocketMQ's answer for a queue on which the compared group is ahead
 _SEPARATORS = re.compile("[;,]")

@@ -15,7 +15,6 @@ from typing import Any
 
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup, Member
 from shmq.daemon.broker.groups.registry import Presence
-from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.requests import Connection
 from shmq.protocol.roster import (
@@ -28,6 +27,7 @@ from shmq.protocol.roster import (
     RosterRefusal,
     RosterSecurity,
 )
+from shmq.protocol.system_topics.pop_records import QueueKey
 
 DEPARTED_MAX = 64
 DEPARTED_MS = 3_600_000

@@ -25,7 +25,6 @@ import msgspec
 
 from shmq.daemon.broker.pop.header import invisible_ms_of
 from shmq.daemon.broker.pop.order import OrderedPop
-from shmq.daemon.broker.pop.records import CheckpointRecord, PopKey, QueueKey
 from shmq.daemon.broker.pop.state import PopState, ack_record
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.logic.effects import Effect
@@ -36,6 +35,7 @@ from shmq.message import origin_topic, popped_topic
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.pop import ORDER_REVIVE_QUEUE, BatchAck, BatchAcks, Receipt, parse_receipt
+from shmq.protocol.system_topics.pop_records import CheckpointRecord, PopKey, QueueKey
 
 _ACKS_MAX = 1024  # entries of one batch; each is one pop's
 

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import msgspec
 
 from shmq.daemon.broker.groups.registry import GroupRegistry
-from shmq.daemon.broker.pop.records import ModeRecord
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
@@ -26,6 +25,7 @@ from shmq.message import PERM_READ, RETRY_PREFIX, check_group, check_popping
 from shmq.protocol.allocation import allocate, allocate_in_circle
 from shmq.protocol.body import decode_body, encode_body
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.system_topics.pop_records import ModeRecord
 
 PULL, POP = "PULL", "POP"
 _BROADCASTING = "BROADCASTING"

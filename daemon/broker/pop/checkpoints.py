@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shmq.daemon.broker.pop.log import Place
-from shmq.daemon.broker.pop.records import CheckpointRecord, PopKey, QueueKey
+from shmq.protocol.system_topics.pop_records import CheckpointRecord, PopKey, QueueKey
 
 
 @dataclass(slots=True, eq=False)

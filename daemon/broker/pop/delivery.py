@@ -31,7 +31,6 @@ from shmq.daemon.broker.groups.selection import Selection
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.pop.header import ANY_QUEUE, FROM_FIRST, PopHeader
 from shmq.daemon.broker.pop.old_copies import QUEUE_ID, OldCopies
-from shmq.daemon.broker.pop.records import CheckpointRecord, OrderRecord, QueueKey
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import pieces_of, stored_record
@@ -46,6 +45,7 @@ from shmq.protocol.pop import (
     encode_places,
     offset_fields,
 )
+from shmq.protocol.system_topics.pop_records import CheckpointRecord, OrderRecord, QueueKey
 from shmq.record import log_position_of, queue_offset_of
 from shmq.shm.core import record_encode
 

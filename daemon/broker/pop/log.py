@@ -15,7 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
-from shmq.daemon.broker.pop.records import (
+from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.stored_record import records_of
+from shmq.daemon.broker.tables import Tables, Topic, committed_of
+from shmq.daemon.broker.topics import ensure_topic
+from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
+from shmq.protocol.system_topics.pop_records import (
+    OWN_QUEUE,
     REVIVE_GROUP,
     REVIVE_KNOWN_GROUP,
     REVIVE_QUEUES,
@@ -23,13 +29,7 @@ from shmq.daemon.broker.pop.records import (
     decode_record,
     encode_record,
 )
-from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import records_of
-from shmq.daemon.broker.tables import Tables, Topic, committed_of
-from shmq.daemon.broker.topics import ensure_topic
-from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 
-OWN_QUEUE = 0  # the others are read for what a RocketMQ broker left there
 _READ_COUNT = 512
 _READ_BYTES = 256 << 10
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shmq.daemon.broker.pop.log import Place
-from shmq.daemon.broker.pop.records import OrderRecord, QueueKey
+from shmq.protocol.system_topics.pop_records import OrderRecord, QueueKey
 
 
 @dataclass(slots=True, eq=False)

@@ -26,7 +26,6 @@ from shmq.daemon.broker.pop.assignment import POP, Assignment
 from shmq.daemon.broker.pop.delivery import Delivery
 from shmq.daemon.broker.pop.header import PopHeader, checked_topic, read_pop_header, read_question
 from shmq.daemon.broker.pop.log import PopLog
-from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.pop.revival import Revival
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.pop.waits import HeldPop, PopWaits
@@ -37,6 +36,7 @@ from shmq.daemon.logic.effects import Effect
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, WhenDurable, later, serves
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.system_topics.pop_records import QueueKey
 
 _TICK_MS = 1000  # what is due later than that is seen by the next tick
 _TOGETHER_MS = 20  # so many waits cost no more than that many looks at all of them

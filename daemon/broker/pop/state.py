@@ -29,9 +29,12 @@ import msgspec
 
 from shmq.daemon.broker.log import Entry, Stored
 from shmq.daemon.broker.pop.checkpoints import Checkpoint, Checkpoints
-from shmq.daemon.broker.pop.log import OWN_QUEUE, Place, PopLog, Written
+from shmq.daemon.broker.pop.log import Place, PopLog, Written
 from shmq.daemon.broker.pop.order import OrderedPop, OrderedPops
-from shmq.daemon.broker.pop.records import (
+from shmq.daemon.broker.tables import Tables
+from shmq.errors import ShmqError
+from shmq.protocol.system_topics.pop_records import (
+    OWN_QUEUE,
     AckRecord,
     CheckpointRecord,
     ModeRecord,
@@ -40,8 +43,6 @@ from shmq.daemon.broker.pop.records import (
     QueueKey,
     Record,
 )
-from shmq.daemon.broker.tables import Tables
-from shmq.errors import ShmqError
 
 _LENGTH_MAX = 4096  # records a successor reads gladly, whatever is needed of them
 _NEEDED_SHARE = 4  # more than so many records for each that is needed are too many

@@ -15,7 +15,6 @@ from itertools import pairwise
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
-from shmq.daemon.broker.rows.marks import BeginMark
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Queues, Topic
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
@@ -23,6 +22,7 @@ from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.protocol.batch_body import BatchEntry, entries_of
+from shmq.protocol.system_topics.row_marks import BeginMark
 
 _PORTION_BYTES = 48 << 10  # of records; less than the smallest log file holds
 _OVERHEAD_BYTES = 320  # of a record, beside body and properties: head, hosts, topic, checksum

@@ -15,7 +15,13 @@ from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_record_at, records_of
 from shmq.daemon.broker.rows.copies import DELAYED, portions
-from shmq.daemon.broker.rows.marks import (
+from shmq.daemon.broker.rows.state import AttemptKey, RowState
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.topics import ensure_topic
+from shmq.daemon.logic.requests import Call
+from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
+from shmq.message import encode_properties
+from shmq.protocol.system_topics.row_marks import (
     MARKS_QUEUE,
     ROWS_QUEUE,
     STAGED_GROUP,
@@ -26,12 +32,6 @@ from shmq.daemon.broker.rows.marks import (
     decode_mark,
     encode_mark,
 )
-from shmq.daemon.broker.rows.state import AttemptKey, RowState
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topics import ensure_topic
-from shmq.daemon.logic.requests import Call
-from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
-from shmq.message import encode_properties
 
 _READ_COUNT = 512
 _READ_BYTES = 256 << 10

@@ -29,7 +29,6 @@ from shmq.daemon.broker.log import Storage
 from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.daemon.broker.rows.copies import RowCopies
 from shmq.daemon.broker.rows.log import RowLog
-from shmq.daemon.broker.rows.marks import BeginMark, CommitMark, DoneMark, DropMark
 from shmq.daemon.broker.rows.state import AttemptKey, Pending, RowState, Unit, UnitKey
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
@@ -53,6 +52,7 @@ from shmq.protocol.staged_rows import (
     WRITER_CHARACTERS_MAX,
     StagedPart,
 )
+from shmq.protocol.system_topics.row_marks import BeginMark, CommitMark, DoneMark, DropMark
 from shmq.typed_json import decode_json
 
 _CHUNKS_PER_REQUEST = 4  # about 4 MiB, a few milliseconds

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shmq.daemon.broker.rows.marks import BeginMark, ChunkMark, CommitMark, DoneMark, Mark
 from shmq.protocol.staged_rows import WHOLE, StagedPart
+from shmq.protocol.system_topics.row_marks import BeginMark, ChunkMark, CommitMark, DoneMark, Mark
 
 
 class AttemptKey(NamedTuple):

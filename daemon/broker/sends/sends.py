@@ -35,9 +35,9 @@ from shmq.daemon.logic.requests import Address, Answer, Call, Connection, Part, 
 from shmq.delay_levels import DELAY, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import KEPT_TOPICS, RETRY_PREFIX, RETRY_TOPIC, check_group, check_topic, dead_letter_topic, pop_names
-from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response, TopicFlush
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
+from shmq.protocol.system_topics import transaction
 
 
 def forbidden_topics(cluster: str) -> frozenset[str]:

@@ -18,8 +18,8 @@ from shmq.daemon.broker.groups.registry import Presence
 from shmq.daemon.broker.statistics.statistics import SENT_BACK
 from shmq.daemon.logic.effects import Effect
 from shmq.daemon.logic.requests import Answer, Call, Handler, Part
-from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.system_topics import transaction
 
 Labels = tuple[tuple[str, str], ...]
 

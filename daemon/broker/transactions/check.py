@@ -26,11 +26,11 @@ from shmq.daemon.logic.fields import number_of
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
 from shmq.errors import RemoteError
 from shmq.message import check_group
-from shmq.protocol import transaction
 from shmq.protocol.backlog import OpenTransaction, OpenTransactions
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import oneway
+from shmq.protocol.system_topics import transaction
 from shmq.shm.core import record_encode
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of
-from shmq.protocol import transaction
+from shmq.protocol.system_topics import transaction
 
 _INT_DIGITS_MAX = 9
 

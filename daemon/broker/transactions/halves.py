@@ -20,7 +20,7 @@ from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_record_at
 from shmq.daemon.broker.tables import GroupProgress, Topic
 from shmq.daemon.broker.topics import ensure_topic
-from shmq.protocol import transaction
+from shmq.protocol.system_topics import transaction
 
 _READS_MAX = 2000  # of 204 op records each, before others have their turn
 _SIGHTINGS_MAX = 4096

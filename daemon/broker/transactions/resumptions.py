@@ -12,7 +12,7 @@ from shmq.daemon.broker.log import Entry, Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
 from shmq.daemon.broker.tables import Queues
-from shmq.protocol import transaction
+from shmq.protocol.system_topics import transaction
 
 RESUMED = "SHMQ_RESUMED"
 

@@ -56,8 +56,8 @@ from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError, ShmqError, TopicNotFound
-from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.system_topics import transaction
 
 _UNREAD = -1  # checks of a half that could not be read
 _ACTS_PER_RUN = 500  # the event loop serves others in between

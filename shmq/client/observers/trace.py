@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any, Final
 from shmq.client.kinds import refuse_wrong
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.message import parse_properties
-from shmq.protocol import trace as wire
 from shmq.protocol.message_id import message_id_text, message_place
-from shmq.protocol.trace import ContextCode, MessageType, Trace, encode_trace, trace_keys
-from shmq.protocol.transaction import COMMIT, ROLLBACK
+from shmq.protocol.system_topics import trace as wire
+from shmq.protocol.system_topics.trace import ContextCode, MessageType, Trace, encode_trace, trace_keys
+from shmq.protocol.system_topics.transaction import COMMIT, ROLLBACK
 from shmq.shm.core import CoreError, record_decode
 from shmq.words import keys_in
 

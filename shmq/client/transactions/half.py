@@ -30,9 +30,9 @@ from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question, number_in
 from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
 from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties, pop_names
-from shmq.protocol import transaction as wire
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.system_topics import transaction as wire
 from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from shmq.errors import SendTimeout, ShmqError, TransactionError, UsageError
 from shmq.functions import check_function, finished
-from shmq.protocol import transaction as wire
+from shmq.protocol.system_topics import transaction as wire
 from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import DEFAULT_TOPIC
-from shmq.protocol.trace import TRACE_GROUP
+from shmq.protocol.system_topics.trace import TRACE_GROUP
 from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make
 from shmq.shm.pickling import stays_here
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import CorruptionError, UsageError
-from shmq.protocol.transaction import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from shmq.protocol.system_topics.transaction import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from shmq.shm.access import Access
 from shmq.shm.core import RecordBatch
 from shmq.store.checkpoint import checkpoint_fault

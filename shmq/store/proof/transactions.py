@@ -15,7 +15,7 @@ A half below the log's begin, or in damage of the log, proves nothing.
 from __future__ import annotations
 
 from shmq.delay_levels import SCHEDULE_TOPIC
-from shmq.protocol import transaction
+from shmq.protocol.system_topics import transaction
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.record import StoredRecord
 from shmq.timing import TIMER_TOPIC

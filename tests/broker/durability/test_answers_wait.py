@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from shmq.message import POP_RETRY, encode_properties, retry_topic, retry_topic_of
-from shmq.protocol import transaction
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response, TopicFlush
 from shmq.protocol.message_id import message_id_text
 from shmq.protocol.pop import BatchAck, BatchAcks, bit_set
 from shmq.protocol.request_reply import SharedAddress, reply_topic
+from shmq.protocol.system_topics import transaction
 from tests.broker.durability.live_logic import LiveLogic, live_logic
 from tests.tables.rows import every_row
 

@@ -13,8 +13,8 @@ from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.daemon.broker.timers.timers import TIMER_TOPIC
 from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.message import dead_letter_topic, retry_topic
-from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.system_topics import transaction
 from tests.broker.durability.live_logic import LiveLogic, live_logic
 
 BODY_AT = 88

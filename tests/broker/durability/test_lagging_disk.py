@@ -14,9 +14,9 @@ from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.timers.timers import TIMER_TOPIC
 from shmq.message import dead_letter_topic, encode_properties, retry_topic, retry_topic_of
-from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.pop import parse_start_offsets
+from shmq.protocol.system_topics import transaction
 from shmq.timing import OUT_MS, out_ms
 from tests.broker.durability.live_logic import LiveLogic, live_logic
 

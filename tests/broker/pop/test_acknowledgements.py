@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker.pop.records import REVIVE_KNOWN_GROUP
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import BrokerBusy
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.system_topics.pop_records import REVIVE_KNOWN_GROUP
 from tests.broker.pop.pop_client import INVISIBLE_MS, PopClient
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"

@@ -10,7 +10,6 @@ import pytest
 
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
 from shmq.daemon.broker.rows import log as row_log
-from shmq.daemon.broker.rows.marks import MARKS_QUEUE, STAGED_GROUP, STAGED_TOPIC
 from shmq.daemon.broker.rows.rows import Rows
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds, Topic, committed_of
@@ -29,6 +28,7 @@ from shmq.protocol.batch_body import entries_of, pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.staged_rows import WHOLE, StagedPart
+from shmq.protocol.system_topics.row_marks import MARKS_QUEUE, STAGED_GROUP, STAGED_TOPIC
 from tests.broker.record_log import RecordLog
 
 WHO = Connection(1, None, 0)

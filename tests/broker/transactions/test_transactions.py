@@ -15,10 +15,10 @@ from shmq.daemon.logic.effects import Effect, Notify, Reply, Report, Wake
 from shmq.daemon.logic.requests import Address, Peer
 from shmq.errors import BrokerBusy
 from shmq.message import encode_properties, parse_properties
-from shmq.protocol import transaction
 from shmq.protocol.body import HeartbeatData, ProducerData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
+from shmq.protocol.system_topics import transaction
 from tests.broker.record_log import RecordLog
 
 LOCAL, REMOTE = Address("127.0.0.1", 10911), Address("10.0.0.9", 40000)

@@ -14,7 +14,7 @@ import shmq.aio
 from shmq.client.observers.trace import BATCH_MAX, QUEUE_MAX, Tracer
 from shmq.errors import StoreError
 from shmq.message import TRACE_TOPIC
-from shmq.protocol.trace import PUB, SUB_AFTER, SUB_BEFORE, ContextCode, MessageType, Trace, decode_traces
+from shmq.protocol.system_topics.trace import PUB, SUB_AFTER, SUB_BEFORE, ContextCode, MessageType, Trace, decode_traces
 from shmq.testing import Broker
 
 Eventually = Callable[..., Any]

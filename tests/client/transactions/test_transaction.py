@@ -15,8 +15,8 @@ import pytest
 import shmq
 from shmq.compat.rocketmq import Message, TransactionMQProducer, TransactionStatus
 from shmq.message import parse_properties
-from shmq.protocol import transaction as wire
 from shmq.protocol.codes import Request
+from shmq.protocol.system_topics import transaction as wire
 from shmq.shm.core import BrokerLog, record_decode
 from shmq.testing import Broker
 

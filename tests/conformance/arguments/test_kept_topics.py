@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.daemon.broker.rows.marks import STAGED_TOPIC
 from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.message import KEPT_TOPICS, retry_topic_of
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
-from shmq.protocol.transaction import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from shmq.protocol.system_topics.row_marks import STAGED_TOPIC
+from shmq.protocol.system_topics.transaction import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from shmq.timing import TIMER_TOPIC
 from tests.conformance.conftest import PATIENCE, Named
 

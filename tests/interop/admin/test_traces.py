@@ -8,7 +8,7 @@ import pytest
 
 import shmq
 from shmq.message import TRACE_TOPIC
-from shmq.protocol.trace import PUB, SUB_AFTER, SUB_BEFORE, Trace, decode_traces
+from shmq.protocol.system_topics.trace import PUB, SUB_AFTER, SUB_BEFORE, Trace, decode_traces
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.interop.peers.java import JavaClient

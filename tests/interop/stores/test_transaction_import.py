@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import shmq
-from shmq.protocol.transaction import HALF_TOPIC, OP_TOPIC
+from shmq.protocol.system_topics.transaction import HALF_TOPIC, OP_TOPIC
 from shmq.store.proof.record import StoredRecord
 from shmq.store.proof.store import prove_store
 from shmq.store.verify import LogFiles, RecordWalk, Verification

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import shmq
-from shmq.protocol.trace import PUB, SUB_AFTER, SUB_BEFORE, Trace
+from shmq.protocol.system_topics.trace import PUB, SUB_AFTER, SUB_BEFORE, Trace
 from shmq.testing import Broker, SharedBroker
 from shmq.tools.console.pages.traces import WIDTH, bars_of
 from tests.deadline import eventually

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.protocol.transaction import OP_TOPIC
+from shmq.protocol.system_topics.transaction import OP_TOPIC
 from shmq.shm.core import record_encode
 from shmq.shm.unit import pack_unit
 from shmq.store.layout import file_name

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shmq.errors import TopicNotFound
-from shmq.protocol.trace import END_TRANSACTION, PUB, SUB_AFTER, SUB_BEFORE, Trace
+from shmq.protocol.system_topics.trace import END_TRANSACTION, PUB, SUB_AFTER, SUB_BEFORE, Trace
 from shmq.tools.console.rendering import Renderer
 from shmq.tools.messages.message_command import traces_of
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shmq.errors import TransactionError, UsageError
-from shmq.protocol import transaction as wire
+from shmq.protocol.system_topics import transaction as wire
 from shmq.tools.console.rendering import Renderer, done
 from shmq.tools.messages.timer_command import find_timer, pending_timers
 from shmq.tools.messages.tx_command import ask_producer, end_transaction, find_transaction, open_transactions

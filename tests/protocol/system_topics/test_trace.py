@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmq.protocol.trace import (
+from shmq.protocol.system_topics.trace import (
     END_TRANSACTION,
     PUB,
     SUB_AFTER,

@@ -24,6 +24,7 @@ REVIVE_KNOWN_GROUP = "CID_RMQ_SYS_REVIVE_KNOWN"
 """Its offset in a new master's own revive queue is that of the first pop behind which progress was not told; the group
 is gone once POP has begun."""
 REVIVE_QUEUES = 8
+OWN_QUEUE = 0  # the others are read for what a RocketMQ broker left there
 
 _OFFSET_MAX = 1 << 62
 
