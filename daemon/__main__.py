@@ -171,7 +171,7 @@ def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
         from shmq.daemon.bridge.worker_server import run_worker
 
         return run_worker(options.place, options, number, tether=tether, log=log)
-    from shmq.daemon.bridge.server import run_bridge
+    from shmq.daemon.primary_bridge import run_bridge
 
     return run_bridge(options.place, options, tether=tether, log=log)
 

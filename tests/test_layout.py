@@ -83,7 +83,6 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.version",
     },
-    # The logics of brokers and name servers stand on it, so it knows neither.
     "shmq.daemon.logic": {"shmq.errors", "shmq.message", "shmq.protocol"},
     "shmq.daemon": {
         "shmq.changed_files",
@@ -143,6 +142,15 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.words",
     },
     "pyspark_shmq": {"shmq.spark"},
+}
+# Folders of the daemon: what each may import of the others. The modules beside them compose them into processes.
+DAEMON: dict[str, set[str]] = {
+    "logic": set(),
+    "broker": {"logic"},
+    "keeper": set(),
+    "bridge": {"logic", "broker"},
+    "ha": {"broker", "bridge"},
+    "nameserver": {"logic", "broker", "bridge", "ha"},
 }
 # `shmq` on the right of the table grants the public API, which is these.
 PUBLIC = {"shmq", "shmq.aio", "shmq.testing", "shmq.errors", "shmq.message", "shmq.version"}
@@ -262,6 +270,19 @@ def test_every_import_is_granted_by_the_table() -> None:
         if not granted(source.module, target)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_folders_of_the_daemon_stand_on_each_other_as_their_table_says() -> None:
+    wrong = []
+    for source in sources():
+        folder = source.module.removeprefix("shmq.daemon.").split(".")[0]
+        if folder in DAEMON and source.module.startswith("shmq.daemon."):
+            for line, target in source.imports:
+                other = target.removeprefix("shmq.daemon.").split(".")[0] if target.startswith("shmq.daemon.") else ""
+                if other in DAEMON and other != folder and other not in DAEMON[folder]:
+                    wrong.append(f"{source.path.relative_to(ROOT)}:{line}: {folder} may not import {target}")
+    assert not wrong, "\n".join(wrong)
+    assert {path.name for path in (ROOT / "daemon").iterdir() if (path / "__init__.py").is_file()} == DAEMON.keys()
 
 
 @every_row(

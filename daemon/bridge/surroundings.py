@@ -52,7 +52,6 @@ from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import open_store
 from shmq.version import __version__
 
-UMASK = 0o077  # whatever is made without a mode of its own is ours alone
 _IPV4_HOST_BYTES = 8
 _REFUSED_AT_VIP = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 

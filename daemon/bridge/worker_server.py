@@ -15,7 +15,6 @@ from shmq.daemon.bridge.limits import BridgeLimits, limits_of
 from shmq.daemon.bridge.pull_path import PullPath
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.surroundings import (
-    UMASK,
     Surroundings,
     listen_on_tcp,
     open_surroundings,
@@ -30,6 +29,7 @@ from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.options import Options, parse_address
 from shmq.daemon.tether import Tether
 from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.shm.access import UMASK
 from shmq.shm.addresses import read_addresses
 from shmq.shm.place import Place
 

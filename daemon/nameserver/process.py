@@ -25,11 +25,10 @@ from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.daemon.options import parse_address
 from shmq.errors import ShmqError
-from shmq.shm.access import access_rights
+from shmq.shm.access import UMASK, access_rights
 from shmq.version import __version__
 
 DEFAULT_LISTEN = "127.0.0.1:9876"
-_UMASK = 0o077
 _DESCRIPTORS_WANTED = 65536
 
 
@@ -60,7 +59,7 @@ def run_nameserver(options: NameServerOptions) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
     log = EventLog("nameserver", options.log_format)
     log.own_everything()
-    os.umask(_UMASK)
+    os.umask(UMASK)
     try:
         return run_loop(_serve(options, log), log)
     except ShmqError as error:

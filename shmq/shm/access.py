@@ -12,6 +12,7 @@ import os
 from typing import NamedTuple
 
 WRITER_GROUP = "shmq"
+UMASK = 0o077  # of daemons: what is made without a mode of its own is ours alone
 _GROUP_WRITES = 0o020
 
 

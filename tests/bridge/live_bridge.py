@@ -38,7 +38,7 @@ SIZES = SegmentSizes(
 _BRIDGE = """
 import json, sys
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.server import run_bridge
+from shmq.daemon.primary_bridge import run_bridge
 from shmq.daemon.options import Options
 options = Options.from_json(sys.argv[1])
 sys.exit(run_bridge(options.place, options, limits=BridgeLimits(**json.loads(sys.argv[2]))))

@@ -21,7 +21,6 @@ import msgspec
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.tables import StoreTables
-from shmq.daemon.bridge.surroundings import UMASK
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
 from shmq.daemon.ha.elected.counting import ElectedCounting
@@ -48,7 +47,7 @@ from shmq.daemon.switched import Switched
 from shmq.daemon.tether import Tether
 from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
-from shmq.shm.access import access_rights
+from shmq.shm.access import UMASK, access_rights
 from shmq.shm.addresses import HA_ADDRESS, write_addresses
 from shmq.shm.core import Store
 from shmq.shm.instance import Instance

@@ -22,7 +22,6 @@ from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.sockets.unix_listener import Listener
 from shmq.daemon.bridge.store.index import StoreIndex
 from shmq.daemon.bridge.surroundings import (
-    UMASK,
     Surroundings,
     listen_on_tcp,
     open_surroundings,
@@ -37,7 +36,7 @@ from shmq.daemon.options import Options, parse_address
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
 from shmq.protocol.roster import roster_text
-from shmq.shm.access import access_rights
+from shmq.shm.access import UMASK, access_rights
 from shmq.shm.addresses import read_addresses, write_addresses
 from shmq.shm.place import Place
 from shmq.shm.replacing import replace_text
