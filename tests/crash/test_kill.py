@@ -130,6 +130,13 @@ MUTANTS: dict[str, Mutant] = {
                 "    log->appended_bytes += at;\n    shmq_intent_clear(store);\n",
                 "    log->appended_bytes += at;\n",
             ),
+            # The compiler may store the fields in any order; in this one the stale kind shows.
+            Edit(
+                "commit.h",
+                "    intent->log_position = commit.log_position;\n    intent->record_bytes",
+                "    atomic_signal_fence(memory_order_seq_cst);\n"
+                "    intent->log_position = commit.log_position;\n    intent->record_bytes",
+            ),
         ),
         "append-100",
         ("--ignore", 1 << 9),
