@@ -1,7 +1,11 @@
-"""Accepts connections, feeds their commands to one logic, and carries out what it decides, inside one event loop.
+"""Connections and one logic: feeds it their commands, and carries out what it decides, inside one event loop.
 
-A `Bridge` accepts connections, hands their commands to the logic with the time, and carries out the effects that come
+A `Bridge` hands the commands of its connections to the logic with the time, and carries out the effects that come
 back. It does this for the broker of the primary bridge, for the logic of the other bridges and for a name server.
+
+    acceptor       listening sockets, places, connections that are not open yet
+    plain path     sends and pulls that need no command, and answers that wait for the disk
+    bridge         commands in, effects out, time
 
     Unix listener    the peer is a process that the kernel vouches for; private requests are served
     TCP listener     the peer is an address; what one listener refuses (the VIP port does) is not served there
@@ -12,28 +16,26 @@ Invariants:
  3. Client slots outlive the bridge: closing it drops none, since their processes go on through shared memory.
 """
 
-import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
+from shmq.daemon.bridge.acceptor import Acceptor
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.connection import BridgeConnection, Budget
-from shmq.daemon.bridge.figures import BridgeFigures, code_of
-from shmq.daemon.bridge.held_answers import Entry, HeldAnswers, send
+from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import Logic
 from shmq.daemon.bridge.next_turn import NextTurn, Settling
-from shmq.daemon.bridge.pull_path import PULLS, Pulled, PullPath
+from shmq.daemon.bridge.plain_path import PlainPath
+from shmq.daemon.bridge.pull_path import PullPath
 from shmq.daemon.bridge.refusals import refuse_code, refuse_connection, refuse_header
 from shmq.daemon.bridge.route_waits import Registration, RouteWaits
-from shmq.daemon.bridge.send_path import Held, Origin, SendPath, Served
+from shmq.daemon.bridge.send_path import SendPath
 from shmq.daemon.bridge.send_wait import SENDS, too_late
-from shmq.daemon.bridge.sockets.peer import peer_of
-from shmq.daemon.bridge.sockets.reception import Arrival, Door, Reception, is_loopback_address
 from shmq.daemon.bridge.sockets.security import Security
-from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.bridge.wake_up import WakeUp
 from shmq.daemon.broker.sends.header import refuse_long_send
@@ -74,20 +76,11 @@ class Bridge:
         self.budget = Budget(limits.in_flight_bytes_max)
         self.unproven = Budget(limits.unproven_bytes_max)
         self.security = security or Security()
-        self._reception = Reception(limits, self.security.tls)
         self._logic = logic
-        self._sends = sends
-        self._pulls = pulls
         self._upstreams = upstreams
-        self._held = HeldAnswers(sends.flush_timeout if sends is not None else 0.0)
-        self._want: Callable[[int], None] | None = None
-        self._outcome: Callable[[int], Response] = lambda end: Response.SUCCESS
         self._figures = figures or BridgeFigures(LooseCounters())
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
-        self._connection_id = 0
-        self._arrivals: dict[int, Arrival] = {}
-        self._doors: list[Door] = []
         self._is_closed = False
         self.busy_poll = BusyPoll()
         self._wake_up = WakeUp(self._woken)
@@ -97,9 +90,19 @@ class Bridge:
         self._route_waits: RouteWaits | None = None
         self.now = standing_clock or time.monotonic
         self.spares_members = standing_clock is not None
+        connect = partial(BridgeConnection, self)
+        self._acceptor = Acceptor(limits, self.security, self.log, self.now, connect, self._connections)
+        self.plain: PlainPath | None = None
+        if sends is not None and pulls is not None:
+            self.plain = PlainPath(
+                sends, pulls, limits, self._figures, self.log, is_open_for_sends=self._is_open_for_sends
+            )
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def _is_open_for_sends(self) -> bool:
+        return not self._logic.holds_sends and self.security.admission.rules is None
 
     # -- accepting
 
@@ -109,123 +112,7 @@ class Bridge:
         Args:
             refused: request codes that are answered as unknown to connections of this socket.
         """
-        door = Door(listener, frozenset(refused))
-        self._doors.append(door)
-        asyncio.get_running_loop().add_reader(listener, self._accept, door)
-
-    def _accept(self, door: Door) -> None:
-        for _ in range(self.limits.accepts_per_turn):
-            try:
-                accepted, address = door.socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # Out of descriptors or memory: the backlog waits until some are free again.
-                self.log("accept.failed", reason=str(error))
-                self._pause_accepting(door)
-                return
-            self._take(door, accepted, address)
-
-    def _pause_accepting(self, door: Door) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(door.socket)
-        loop.call_later(self.limits.tick_interval, self._resume_accepting, door)
-
-    def _resume_accepting(self, door: Door) -> None:
-        if not self._is_closed:
-            asyncio.get_running_loop().add_reader(door.socket, self._accept, door)
-
-    def _take(self, door: Door, accepted: socket.socket, address: object) -> None:
-        self._connection_id += 1
-        host = None if door.is_local else address_of(address).host
-        reason = self._reception.take(self._connection_id, host)
-        if reason and host is not None and self._make_room(host):
-            reason = self._reception.take(self._connection_id, host)
-        if reason:
-            self._turned_away(host, reason)
-            if not self._reception.refuse(self._connection_id):
-                accepted.close()
-                return
-        try:
-            accepted.setblocking(False)
-            connection = self._connection_of(door, accepted, address, reason)
-        except OSError as error:
-            accepted.close()
-            self._reception.leave(self._connection_id)
-            self._turned_away(host, str(error))
-            return
-        limits = self.limits
-        silence = limits.first_frame_timeout
-        if not door.is_local and self._may_be_silent(address_of(address).host):
-            silence = limits.tcp_idle_timeout
-        arrival = Arrival(connection, until=self.now() + silence)
-        self._arrivals[connection.connection_id] = arrival
-        speaks = lambda: arrival.grant(self.now() + limits.first_frame_timeout)  # noqa: E731
-        opening = self._reception.open(accepted, lambda: connection, is_local=door.is_local, speaks=speaks)
-        arrival.task = task = asyncio.get_running_loop().create_task(opening)
-        task.add_done_callback(lambda _: self._arrived(task, connection))
-
-    def _make_room(self, host: str) -> bool:
-        """Close a TCP connection that nobody knows; False when there is none.
-
-        The one that is silent for longest, and before it one that has never spoken.
-        """
-        is_crowded, latest = self._reception.is_crowded(host), self.now() - self.limits.idle_kept
-        arriving = [arrival.connection for arrival in self._arrivals.values()]
-        silent = [
-            connection
-            for connection in [*arriving, *self._connections.values()]
-            if connection.remote is not None
-            if connection.idle_since < latest and not self._is_known(connection)
-            if not is_crowded or connection.remote.host == host
-        ]
-        if not silent:
-            return False
-        oldest = min(silent, key=lambda connection: (connection.has_spoken, connection.idle_since))
-        self._reception.leave(oldest.connection_id)
-        if oldest.connection_id in self._arrivals:
-            self._arrivals[oldest.connection_id].cancel()  # its first byte would say whether it speaks TLS
-            return True
-        oldest.abort(f"silent for {self.now() - oldest.idle_since:.0f} s, and its place was needed")
-        return True
-
-    def _is_known(self, connection: BridgeConnection) -> bool:
-        """Whether a peer has shown an account or, where none is needed, is a member of some group."""
-        if connection.refusal:
-            return True  # it has no place that could be given away
-        return connection.is_member if self.security.admission.rules is None else connection.is_proven
-
-    def _turned_away(self, host: str | None, reason: str) -> None:
-        self.log("connection.refused", about=host or "", remote=host or "local", reason=reason)
-
-    def _connection_of(self, door: Door, accepted: socket.socket, address: object, refusal: str) -> BridgeConnection:
-        if door.is_local:
-            return BridgeConnection(self, self._connection_id, peer_of(accepted), refused=door.refused, refusal=refusal)
-        prepare_accepted(accepted)
-        local = address_of(accepted.getsockname())
-        return BridgeConnection(
-            self,
-            self._connection_id,
-            None,
-            remote=address_of(address),
-            local=local,
-            refused=door.refused,
-            is_proven=self.security.admission.rules is None,
-            may_be_silent=self._may_be_silent(address_of(address).host),
-            refusal=refusal,
-        )
-
-    def _may_be_silent(self, host: str) -> bool:
-        """Whether a peer may open a connection long before it needs it, as some of RocketMQ's clients do."""
-        return self.security.admission.rules is None or is_loopback_address(host)
-
-    def _arrived(self, task: asyncio.Task[None], connection: BridgeConnection) -> None:
-        self._arrivals.pop(connection.connection_id, None)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        self._reception.leave(connection.connection_id)
-        if str(error):
-            self._turned_away(connection.remote.host if connection.remote else None, str(error))
+        self._acceptor.listen(listener, refused)
 
     # -- called by connections
 
@@ -282,52 +169,10 @@ class Bridge:
         if is_unknown and self._logic.is_attached(connection.connection_id):
             connection.attached()
         self._carry_out(effects)
-        if self._pulls is not None and connection.remote is not None and command.code in PULLS:
-            self._pulls.see(frame, command, effects)
+        if self.plain is not None:
+            self.plain.see(connection, frame, command, effects)
         is_local = connection.peer is not None
         self._figures.served(connection.connection_id, command, effects, began_ns, is_local=is_local)
-
-    def origin_of(self, connection: BridgeConnection) -> Origin | None:
-        """What plain sends of a connection take along; None where they go the way of everything else."""
-        if self._sends is None or connection.remote is None or connection.local is None or connection.refusal:
-            return None
-        return self._sends.origin(connection.remote, connection.local)
-
-    def serve_sends(self, connection: BridgeConnection, data: bytes, origin: Origin) -> Served | None:
-        """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
-        if self._sends is None or self._logic.holds_sends or self.security.admission.rules is not None:
-            return None
-        began_ns = time.monotonic_ns()
-        try:
-            served = self._sends.serve(data, origin, frame_bytes_max=self.limits.frame_bytes_max)
-        except ShmqError as error:
-            self.log("sends.failed", reason=str(error))
-            return None
-        count = served.frame_count - (served.held.frame_count if served.held is not None else 0)
-        if count:
-            self._figures.plain(code_of(data), count, began_ns)
-        return served
-
-    def serve_pulls(self, connection: BridgeConnection, data: bytes) -> Pulled | None:
-        """Answer the plain pulls at the front of what a connection sent; the answers are the caller's to write."""
-        if self._pulls is None or connection.refused or not self._pulls.is_open:
-            return None
-        began_ns = time.monotonic_ns()
-        try:
-            pulled = self._pulls.serve(connection.connection_id, data, self.limits)
-        except ShmqError as error:
-            self.log("pulls.failed", reason=str(error))
-            return None
-        if pulled.answers:
-            self._figures.plain(pulled.code, len(pulled.answers), began_ns)
-        return pulled
-
-    def hold(self, connection: BridgeConnection, held: Held, data: bytes) -> None:
-        """Keep answers until the disk has what they acknowledge."""
-        is_first = self._held.wanted_end is None
-        self._held.hold(connection, held, time.monotonic(), code=code_of(data), began_ns=time.monotonic_ns())
-        if is_first and self._want is not None:
-            self._want(held.end)
 
     def _refuse_late(self, connection: BridgeConnection, command: Command, waited_seconds: float) -> None:
         waiting_count = sum(1 for each in self._connections.values() if each.has_turn_due)
@@ -344,7 +189,7 @@ class Bridge:
         self._figures.lost(connection.connection_id)
         if self._upstreams is not None:
             self._upstreams.closed(connection)
-        self._reception.leave(connection.connection_id)
+        self._acceptor.left(connection.connection_id)
         if reason and connection.peer is not None:
             self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
         elif reason:
@@ -367,27 +212,23 @@ class Bridge:
 
         `outcome` says by which code; it is asked again when one has waited too long.
         """
-        self._want, self._outcome = want, outcome
+        if self.plain is not None:
+            self.plain.call_to_want(want, outcome)
 
     def flushed(self, durable_end: int) -> None:
         """Everything below this log position is on disk."""
-        if self._held.wanted_end is not None:
-            self._release(self._held.take_durable(durable_end), self._outcome(durable_end))
+        if self.plain is not None:
+            self._became_visible(self.plain.flushed(durable_end))
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
     def flush_failed(self) -> None:
         """What is not on disk by now never will be."""
-        self._release(self._held.take_all(), Response.FLUSH_DISK_TIMEOUT)
+        if self.plain is not None:
+            self.plain.flush_failed()
 
-    def _release(self, entries: Sequence[Entry], code: Response) -> None:
-        self._guarded("answers that were held", lambda: send(entries, code))
-        for entry in entries:
-            self._figures.plain(entry.code, entry.held.frame_count, entry.began_ns, answer=code)
-        if code in (Response.SUCCESS, Response.SLAVE_NOT_AVAILABLE) and entries:
-            self.arrived(tuple({queue: None for entry in entries for queue in entry.held.queues}))
-        end = self._held.wanted_end
-        if end is not None and self._want is not None:
-            self._want(end)
+    def _became_visible(self, queues: Sequence[int]) -> None:
+        if queues:
+            self.arrived(queues)
 
     def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], object]) -> None:
         """Have `action` called after whatever changed what the logic waits for, as `version` says: once a turn."""
@@ -401,13 +242,7 @@ class Bridge:
         try:
             self._carry_out(action())
         except Exception as error:  # a process that ended here would take all connections with it
-            self._failed(where, error)
-
-    def _failed(self, where: str, error: Exception) -> None:
-        if isinstance(error, ShmqError):
-            self.log("work.failed", where=where, reason=str(error))
-        else:
-            self.log(INTERNAL_ERROR, where=where, trace=format_trace(error))
+            self.log.failed(where, error)
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         """Carry out each of them, also when one before it failed: they may concern other connections."""
@@ -415,7 +250,7 @@ class Bridge:
             try:
                 self._carry(effect)
             except Exception as error:
-                self._failed(f"effect {type(effect).__name__}", error)
+                self.log.failed(f"effect {type(effect).__name__}", error)
                 if isinstance(effect, Reply | Forward) and effect.connection_id in self._connections:
                     self._connections[effect.connection_id].close("internal error")  # it would wait for an answer
         self._settling.settle_soon()
@@ -464,14 +299,11 @@ class Bridge:
         now = self.now()
         for connection in list(self._connections.values()):
             connection.check_time(now)
-        for connection_id, arrival in self._arrivals.items():
-            if now > arrival.until and arrival.cancel():
-                self._reception.leave(connection_id)
-                self._turned_away(arrival.host, "it took too long to say whether it speaks TLS, or to agree on it")
+        self._acceptor.check_time(now)
         if self._route_waits is not None:
             self._route_waits.look()
-        if late := self._held.take_late(time.monotonic()):
-            self._release(late, self._outcome(late[-1].held.end))
+        if self.plain is not None:
+            self._became_visible(self.plain.check_time())
         self._guarded("a tick", lambda: self._logic.tick(self._now_ms()))
 
     def _woken(self) -> None:
@@ -480,14 +312,10 @@ class Bridge:
 
     def close(self) -> None:
         """Stop accepting and cut every connection; client slots stay with their processes."""
-        for door in self._doors:
-            asyncio.get_running_loop().remove_reader(door.socket)
-        self._doors.clear()
+        self._acceptor.close()
         self._is_closed = True
         for turn in (self._waking, self._storing, self._settling):
             turn.close()
-        for arrival in self._arrivals.values():
-            arrival.cancel()
         self._wake_up.close()
         for connection in list(self._connections.values()):
             connection.abort("the bridge stops")

@@ -32,8 +32,8 @@ from typing import Protocol, cast
 
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.pull_path import Pulled
-from shmq.daemon.bridge.send_path import Held, Origin, Served
+from shmq.daemon.bridge.plain_path import PlainPath
+from shmq.daemon.bridge.send_path import Origin
 from shmq.daemon.bridge.send_wait import ReadTimes
 from shmq.daemon.logic.requests import Address, Peer
 from shmq.errors import ProtocolError, ShmqError
@@ -64,7 +64,7 @@ class Host(Protocol):
     busy_poll: BusyPoll
     budget: Budget
     unproven: Budget
-
+    plain: PlainPath | None  # where this host has one
     spares_members: bool  # the clock is a test's, and members beat by their own; their groups notice silence
 
     @property
@@ -81,20 +81,8 @@ class Host(Protocol):
             ProtocolError: its header breaks the format.
         """
 
-    def origin_of(self, connection: BridgeConnection) -> Origin | None:
-        """What plain sends of a connection take along; None where they go the way of everything else."""
-
-    def serve_sends(self, connection: BridgeConnection, data: bytes, origin: Origin) -> Served | None:
-        """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
-
-    def serve_pulls(self, connection: BridgeConnection, data: bytes) -> Pulled | None:
-        """Answer the plain pulls at the front of what a connection sent; the answers are the caller's to write."""
-
     def stored(self, queues: Sequence[int]) -> None:
         """Queues (by index) have new messages; who waits for them is served behind the answers written so far."""
-
-    def hold(self, connection: BridgeConnection, held: Held, data: bytes) -> None:
-        """Call `released` when the disk has what these answers acknowledge; `data` begins with what they answer."""
 
     def lost(self, connection: BridgeConnection, reason: str) -> None:
         """The connection is gone; `reason` is empty when the peer closed it."""
@@ -158,7 +146,8 @@ class BridgeConnection(asyncio.Protocol):
         self._held_notices: dict[tuple[int, str | int], Command] = {}
         self._read_times = ReadTimes()
         self._held_bytes = 0  # of answers that wait for the disk
-        self._origin: Origin | None = None  # set where plain sends have a way of their own
+        self._plain: PlainPath | None = None  # set, with the origin, where what is plain has a way of its own
+        self._origin: Origin | None = None
 
     @property
     def idle_since(self) -> float:
@@ -176,14 +165,16 @@ class BridgeConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._host.limits.write_bytes_high)
         self._host.opened(self)
-        self._origin = self._host.origin_of(self)
+        self._plain = self._host.plain
+        if self._plain is not None:
+            self._origin = self._plain.origin_of(self)
 
     def data_received(self, data: bytes) -> None:
         if self._closing_since is not None:
             return
         self.has_spoken = True
-        if self._origin is not None:
-            data = self._serve_plain(data, self._origin)
+        if self._plain is not None and self._origin is not None:
+            data = self._serve_plain(data, self._plain, self._origin)
             if not data:
                 return
         if self.peer is None:
@@ -310,7 +301,7 @@ class BridgeConnection(asyncio.Protocol):
 
     # -- inside
 
-    def _serve_plain(self, data: bytes, origin: Origin) -> bytes:
+    def _serve_plain(self, data: bytes, plain: PlainPath, origin: Origin) -> bytes:
         """Serve the plain sends and pulls in front; return the bytes that are left for everybody's way."""
         if 0 < (missing := self._decoder.missing_bytes) < len(data):
             # A frame that came in two pieces; what follows it may be plain again.
@@ -318,18 +309,18 @@ class BridgeConnection(asyncio.Protocol):
             self._pump()
             data = data[missing:]
         if self._is_open_for_plain:
-            data = self._serve_sends(data, origin)
+            data = self._serve_sends(data, plain, origin)
         if data and self._is_open_for_plain:
-            data = self._serve_pulls(data)
+            data = self._serve_pulls(data, plain)
         return data
 
     @property
     def _is_open_for_plain(self) -> bool:
         return self._decoder.is_between_frames and not self._is_writing_paused and self._closing_since is None
 
-    def _serve_pulls(self, data: bytes) -> bytes:
+    def _serve_pulls(self, data: bytes, plain: PlainPath) -> bytes:
         # No reason to keep the loop awake: who got a batch of messages has something to do before it asks for more.
-        pulled = self._host.serve_pulls(self, data)
+        pulled = plain.serve_pulls(self, data)
         if pulled is None or not pulled.answers:
             return data
         self._frame_since = None
@@ -337,8 +328,8 @@ class BridgeConnection(asyncio.Protocol):
             self.write(answer)
         return data[pulled.end :]
 
-    def _serve_sends(self, data: bytes, origin: Origin) -> bytes:
-        served = self._host.serve_sends(self, data, origin)
+    def _serve_sends(self, data: bytes, plain: PlainPath, origin: Origin) -> bytes:
+        served = plain.serve_sends(data, origin)
         if served is None or not served.frame_count:
             return data
         self._host.busy_poll.arrived()
@@ -350,7 +341,7 @@ class BridgeConnection(asyncio.Protocol):
             self._host.stored(served.queues)
         if served.held is not None:
             self._held_bytes += len(served.held.answers)
-            self._host.hold(self, served.held, data)
+            plain.hold(self, served.held, data)
             self._host.busy_poll.rest()
             self._set_reading()
         return data[served.end :]

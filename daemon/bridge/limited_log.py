@@ -15,7 +15,8 @@ A fault of ours is no peer's doing: the log behind counts and limits those itsel
 from collections import Counter
 from collections.abc import Callable
 
-from shmq.daemon.event_log import INTERNAL_ERROR
+from shmq.daemon.event_log import INTERNAL_ERROR, format_trace
+from shmq.errors import ShmqError
 
 PEER_LINES_MAX = 4
 TICKS_PER_LINE = 10
@@ -45,6 +46,13 @@ class LimitedLog:
             self._lines_of[about] += 1
         self._lines += 1
         self._log(event, **values)
+
+    def failed(self, where: str, error: Exception) -> None:
+        """Write what went wrong: a refusal with its reason, a fault of ours with its trace."""
+        if isinstance(error, ShmqError):
+            self("work.failed", where=where, reason=str(error))
+        else:
+            self(INTERNAL_ERROR, where=where, trace=format_trace(error))
 
     def tick(self) -> None:
         """Begin to count anew, and say from time to time how much was left out."""

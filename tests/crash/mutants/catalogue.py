@@ -203,7 +203,7 @@ MENDED: dict[str, Mutant] = {
         "tests/bridge/store/test_tables.py",
     ),
     "silent connections keep their places": _one(
-        "daemon/bridge/bridge.py",
+        "daemon/bridge/acceptor.py",
         "        if not silent:\n            return False\n",
         "        if silent or not silent:\n            return False\n",
         "tests/bridge/test_connection_limit.py::test_silent_connections_make_room_the_oldest_first",
