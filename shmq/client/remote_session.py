@@ -7,15 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.pop.poppers import Poppers, PoppingReaders
+from shmq.client.remote.groups import TcpGroups
+from shmq.client.remote.questions import QueueQuestions
+from shmq.client.remote.queues import TcpQueues
+from shmq.client.remote.sender import TcpSends
 from shmq.client.requests.pushed import PushedReplies, take_pushed
 from shmq.client.requests.replier import Replier
 from shmq.client.requests.requester import Requests
 from shmq.client.search import Search
 from shmq.client.transactions.half import RemoteTransactions
 from shmq.client.wire import reply_of
-from shmq.client.wire_tcp.groups import TcpGroups
-from shmq.client.wire_tcp.queues import TcpQueues
-from shmq.client.wire_tcp.sender import TcpSends
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
@@ -37,8 +38,9 @@ class RemoteSession:
             answer: answers what name servers are asked, in their place.
         """
         self.wire = wire = TcpWire(place, client_id=client_id, timeout=timeout, answer=answer)
-        self.queues = TcpQueues(wire)
-        self.members = TcpGroups(wire)
+        questions = QueueQuestions(wire.network, wire.names)
+        self.queues = TcpQueues(wire, questions)
+        self.members = TcpGroups(wire, questions)
         self.sends = TcpSends(wire)
         self.readers = PoppingReaders(self.members, Poppers(wire, self.queues))
         self.search = Search(wire, self.queues, self.readers.pull_reader)

@@ -18,11 +18,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shmq.client.producers.keywords import UniqueIds
 from shmq.client.wire import Answer, Question, QueueSlot, guarded, nobody, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network, closed_meanwhile
-from shmq.client.wire_tcp.questions import QueueQuestions
 from shmq.client.wire_tcp.route import QueueNumbers, Route
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
@@ -64,18 +62,17 @@ class TcpWire:
             place.options, connect_timeout=timeout, on_request=self._serve, on_reconnect=self._reconnected
         )
         self.names = NameService(self.network, place.name_servers, self._route_changed, timeout=timeout, answer=answer)
-        self.questions = QueueQuestions(self.network, self.names)
         try:
-            self.ids: UniqueIds = self.network.call(self._open(), timeout)
+            self.local_host: str = self.network.call(self._open(), timeout)
         except BaseException:
             self.network.stop(LEAVE_TIMEOUT)
             raise
 
-    async def _open(self) -> UniqueIds:
+    async def _open(self) -> str:
         names = await self.names.broker_names(timeout=self.timeout)
         self.numbers.learn_names(names)  # all at once, so that numbers are the same in every process
         channel = await self.network.channel(self.names.current, self.timeout)
-        return UniqueIds(channel.local_host)
+        return channel.local_host
 
     @property
     def alive(self) -> bool:

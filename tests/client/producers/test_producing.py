@@ -11,7 +11,7 @@ import shmq
 import shmq.aio
 from shmq.client.producers.keywords import SYS_FLAG_COMPRESSED, compress
 from shmq.client.producers.queue_selector import Candidate
-from shmq.client.wire_tcp.send_policy import Latencies
+from shmq.client.remote.send_policy import Latencies
 from shmq.errors import UsageError
 from shmq.testing import Broker
 

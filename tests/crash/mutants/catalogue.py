@@ -233,7 +233,7 @@ MENDED: dict[str, Mutant] = {
         "tests/supervisor/test_descriptors.py::test_too_few_are_refused_at_once_with_what_is_needed",
     ),
     "a send that may be stored is reported as not stored": _one(
-        "shmq/client/wire_tcp/sender.py",
+        "shmq/client/remote/sender.py",
         "            is_doubtful |= error.maybe_stored\n",
         "            error.maybe_stored = False\n",
         "tests/broker/durability/test_slow_disk.py::test_a_send_whose_broker_went_away_says_that_it_may_be_stored",

@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.compute
 import pytest
 
-from shmq.client.wire_tcp.ranges import STRIPES, Piece, RangeClient
+from shmq.client.remote.ranges import STRIPES, Piece, RangeClient
 from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import UNIT_BYTES, KeeperStore

@@ -27,10 +27,7 @@ import msgspec
 
 from shmq.client.place import RemotePlace
 from shmq.client.position import Kind, Position
-from shmq.client.wire import nobody, number_in, reply_of
-from shmq.client.wire_tcp.name_service import NameService
-from shmq.client.wire_tcp.network import Network
-from shmq.client.wire_tcp.questions import (
+from shmq.client.remote.questions import (
     ANONYMOUS_GROUP,
     COUNT_MAX,
     PullQuestion,
@@ -38,6 +35,9 @@ from shmq.client.wire_tcp.questions import (
     pull_command,
     read_pulled,
 )
+from shmq.client.wire import nobody, number_in, reply_of
+from shmq.client.wire_tcp.name_service import NameService
+from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import OffsetOutOfRange, ProtocolError, TopicNotFound, UsageError
 from shmq.protocol.codes import Request, Response

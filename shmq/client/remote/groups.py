@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.remote.duties import Duties, Upkeep
+from shmq.client.remote.pulls import GroupReader, PullReader
+from shmq.client.remote.questions import QueueQuestions
+from shmq.client.remote.registration import Registration
+from shmq.client.remote.share import TcpShare
 from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
 from shmq.client.wire import NOBODY, Watcher
-from shmq.client.wire_tcp.duties import Duties, Upkeep
-from shmq.client.wire_tcp.pulls import GroupReader, PullReader
-from shmq.client.wire_tcp.registration import Registration
-from shmq.client.wire_tcp.share import TcpShare
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import TOPIC_BYTES_MAX, retry_topic, retry_topic_of
@@ -29,8 +30,8 @@ from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
+    from shmq.client.remote.reader import ProcessQueue
     from shmq.client.wire import Handed, QueueSlot, ReaderOwner
-    from shmq.client.wire_tcp.reader import ProcessQueue
     from shmq.client.wire_tcp.route import Route
     from shmq.shm.core import Message
 
@@ -38,16 +39,17 @@ if TYPE_CHECKING:
 class TcpGroups:
     """The readers of one connection and their groups; any thread may use it."""
 
-    def __init__(self, wire: TcpWire) -> None:
+    def __init__(self, wire: TcpWire, questions: QueueQuestions) -> None:
         self.registration = Registration(wire)
         self._wire = wire
+        self._questions = questions
         self._allocate = strategy_of(wire.place.options.allocation)
         self._readers: list[GroupReader] = []
         self._shares: list[TcpShare] = []
         self._leaving: set[Future[None]] = set()
         self._watcher = NOBODY
-        self._upkeep = Upkeep(wire, self.registration, lambda: self.readers, lambda: self._shares)
-        self._duties = Duties(wire, self.registration, lambda: self.readers, self._members_changed)
+        self._upkeep = Upkeep(wire, questions, self.registration, lambda: self.readers, lambda: self._shares)
+        self._duties = Duties(wire, questions, self.registration, lambda: self.readers, self._members_changed)
         wire.on_route, wire.on_broker_back = self._route_changed, self._broker_back
         wire.network.soon(self._upkeep.start)
 
@@ -120,7 +122,7 @@ class TcpGroups:
             return slots, slots
         if not queues:
             return [], []
-        members = await wire.questions.members(spec.group, spec.topic, wire.timeout)
+        members = await self._questions.members(spec.group, spec.topic, wire.timeout)
         if client_id not in members:
             raise BrokerNotRunning(
                 f'the brokers do not list this client in group "{spec.group}" yet', hint="it is asked again"
@@ -131,7 +133,7 @@ class TcpGroups:
             retry_topics.append(retry_topic(spec.group))
         for topic in retry_topics:
             retries = await self._retry_queues(topic) if len(topic) <= TOPIC_BYTES_MAX else ()
-            sharers = await wire.questions.members(spec.group, topic, wire.timeout) if retries else []
+            sharers = await self._questions.members(spec.group, topic, wire.timeout) if retries else []
             wanted += [wire.slot(queue, retry=True) for queue in self._allocate(sharers, client_id, retries)]
         return wanted, [wire.slot(queue) for queue in queues]
 
@@ -157,7 +159,7 @@ class TcpGroups:
         wire = self._wire
         try:
             queues = await self._queues(spec.topic)
-            members = await wire.questions.members(spec.group, spec.topic, wire.timeout) if spec.group else []
+            members = await self._questions.members(spec.group, spec.topic, wire.timeout) if spec.group else []
         except ShmqError as error:
             return f"the brokers could not say who is in the group: {error}"
         if not queues:
@@ -174,7 +176,7 @@ class TcpGroups:
     # -- readers and their queues
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> GroupReader:
         """Return the reader of a consumer."""
-        reader = GroupReader(self._wire, self.registration, owner, spec, self._reader_of)
+        reader = GroupReader(self._wire, self._questions, self.registration, owner, spec, self._reader_of)
         self._readers = [*self.readers, reader]
         return reader
 
@@ -193,7 +195,7 @@ class TcpGroups:
 
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> TcpShare:
         """Return the share that decides what such a reader reads."""
-        share = TcpShare(self._wire, reader, spec, on_left, self._release)
+        share = TcpShare(self._wire, self._questions, reader, spec, on_left, self._release)
         self._shares = [*(known for known in self._shares if not known.ended), share]
         return share
 
@@ -205,7 +207,7 @@ class TcpGroups:
         verify: bool | None = None,
     ) -> PullReader:
         """Return a reader for a consumer that decides itself where it reads; the broker looks at the checksums."""
-        return PullReader(self._wire, wanted=Wanted(tuple(tags), where), codec=codec)
+        return PullReader(self._wire, self._questions, wanted=Wanted(tuple(tags), where), codec=codec)
 
     def _release(self, spec: ConsumerSpec, queues: Sequence[ProcessQueue]) -> None:
         """Commit the offsets of queues that were left, and give up their locks, in the background."""
@@ -222,9 +224,9 @@ class TcpGroups:
         for queue, offset in ends.items():
             try:
                 if offset >= 0:
-                    await wire.questions.commit(group, queue, offset, wire.timeout)
+                    await self._questions.commit(group, queue, offset, wire.timeout)
                 if spec.ordered:
-                    await wire.questions.unlock(group, wire.client_id, [queue], wire.timeout)
+                    await self._questions.unlock(group, wire.client_id, [queue], wire.timeout)
             except ShmqError as error:
                 import logging
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from shmq.client.remote.questions import QueueQuestions
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.dialect import MessageQueue
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 class TcpQueues:
     """The queues of a cluster for any thread; see `shmq.client.wire.Queues`."""
 
-    def __init__(self, wire: TcpWire) -> None:
+    def __init__(self, wire: TcpWire, questions: QueueQuestions) -> None:
         self._wire = wire
+        self._questions = questions
 
     def version(self) -> int:
         """Return 0: the answer to a pull says that a topic was made again."""
@@ -50,12 +52,12 @@ class TcpQueues:
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
         """Return the first offset stored in a queue, and the one behind the last."""
         wire, named = self._wire, self.message_queue(topic, queue.queue_index)
-        return wire.call(wire.questions.bounds(named, wire.timeout))
+        return wire.call(self._questions.bounds(named, wire.timeout))
 
     def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
         """Return the offset a position means in a queue now."""
         wire, named = self._wire, self.message_queue(topic, queue.queue_index)
-        return wire.call(wire.questions.place_in(named, position, wire.timeout))
+        return wire.call(self._questions.place_in(named, position, wire.timeout))
 
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
         """Return the broker's name of a queue that users know by its number."""
@@ -69,7 +71,7 @@ class TcpQueues:
         """Return the messages at (topic, queue number, offset), without those that are gone."""
         wire = self._wire
         named = [(self.message_queue(topic, number), offset) for topic, number, offset in places]
-        return wire.call(wire.questions.messages_at(named, wire.timeout))
+        return wire.call(self._questions.messages_at(named, wire.timeout))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return {queue: committed offset}, without queues the group never committed."""
@@ -80,7 +82,7 @@ class TcpQueues:
         route = await wire.names.route(topic, timeout=wire.timeout)
         if route is None:
             return {}
-        found = await wire.questions.committed_exactly(group, route.readable, wire.timeout)
+        found = await self._questions.committed_exactly(group, route.readable, wire.timeout)
         return {wire.numbers.number(queue): offset for queue, offset in found.items()}
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
@@ -88,5 +90,5 @@ class TcpQueues:
         self._wire.call(self._commit(group, {self.message_queue(topic, number): at for number, at in offsets.items()}))
 
     async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        questions, timeout = self._wire.questions, self._wire.timeout
+        questions, timeout = self._questions, self._wire.timeout
         await asyncio.gather(*(questions.commit_made(group, queue, at, timeout) for queue, at in offsets.items()))

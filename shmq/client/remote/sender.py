@@ -32,9 +32,9 @@ from shmq.client.producers.keywords import (
     take_properties,
     take_special,
 )
+from shmq.client.remote.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
 from shmq.client.wire import number_in
 from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
-from shmq.client.wire_tcp.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
 from shmq.errors import (
     BrokerNotRunning,
     ConnectError,
@@ -69,12 +69,13 @@ class TcpSends:
         options = wire.place.options
         self._compression = options.compression
         self._choice = QueueChoice(FaultTable() if options.avoid_slow else None)
+        self._ids = UniqueIds(wire.local_host)
 
     def sender(
         self, timeout: float, *, group: str | None = None, compression: str | None = None, keeps: object = None
     ) -> TcpSender:
         """Return something that sends; `timeout` in seconds, `compression` as the URL says when None."""
-        made = TcpSender(self._wire, self._choice, timeout, group or "", compression or self._compression)
+        made = TcpSender(self._wire, self._choice, self._ids, timeout, group or "", compression or self._compression)
         made.keeps = keeps
         return made
 
@@ -103,9 +104,12 @@ class TcpSender:
 
     __reduce_ex__ = stays_here("hand over the connection, and call its send() there")
 
-    def __init__(self, wire: TcpWire, choice: QueueChoice, timeout: float, group: str, compression: str) -> None:
+    def __init__(
+        self, wire: TcpWire, choice: QueueChoice, ids: UniqueIds, timeout: float, group: str, compression: str
+    ) -> None:
         self._wire = wire
         self._choice = choice
+        self._ids = ids
         self._timeout = timeout
         self._group = group
         self._compression = compression
@@ -174,7 +178,7 @@ class TcpSender:
             for number in range(len(bodies))
         ]
         wire = self._wire
-        parts = batches(wire.ids, wire.now_ms(), topic, [body_of(body) for body in bodies], each)
+        parts = batches(self._ids, wire.now_ms(), topic, [body_of(body) for body in bodies], each)
         place = _Place(whole_in(queue_id), message_group)
         return wire.network.submit(self._send_parts(parts, place, self._seconds(timeout)))
 
@@ -212,7 +216,7 @@ class TcpSender:
             found.update(take_special(arguments))
         found.update(extra or {})
         wire = self._wire
-        message = single(wire.ids, wire.now_ms(), self._compression, topic, body, _signed(flag), found)
+        message = single(self._ids, wire.now_ms(), self._compression, topic, body, _signed(flag), found)
         return message, self._seconds(timeout), place
 
     def _wait(self, future: Future[Any], arguments: Mapping[str, Any]) -> Any:

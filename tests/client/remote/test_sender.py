@@ -14,8 +14,7 @@ from shmq.client.producers.keywords import (
     month_start_ms,
     offset_of_id,
 )
-from shmq.client.wire_tcp.route import Route
-from shmq.client.wire_tcp.send_policy import (
+from shmq.client.remote.send_policy import (
     Attempts,
     FaultTable,
     QueueChoice,
@@ -23,7 +22,8 @@ from shmq.client.wire_tcp.send_policy import (
     queue_of_group,
     send_error,
 )
-from shmq.client.wire_tcp.sender import BATCH_BYTES_MAX, BATCH_COUNT_MAX, batches, send_command, single
+from shmq.client.remote.sender import BATCH_BYTES_MAX, BATCH_COUNT_MAX, batches, send_command, single
+from shmq.client.wire_tcp.route import Route
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

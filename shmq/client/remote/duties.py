@@ -22,9 +22,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.remote.registration import HEARTBEAT_INTERVAL, Registration
+from shmq.client.remote.share import LOCK_RENEWAL, TcpShare
 from shmq.client.wire_tcp.name_service import REFRESH
-from shmq.client.wire_tcp.registration import HEARTBEAT_INTERVAL, Registration
-from shmq.client.wire_tcp.share import LOCK_RENEWAL, TcpShare
 from shmq.errors import ProtocolError, Reject, Retry, ShmqError
 from shmq.functions import finished
 from shmq.protocol.codes import PROTOCOL_VERSION, Request
@@ -35,9 +35,10 @@ from shmq.version import __version__
 from shmq.words import reason_text
 
 if TYPE_CHECKING:
+    from shmq.client.remote.pulls import GroupReader
+    from shmq.client.remote.questions import QueueQuestions
+    from shmq.client.remote.reader import ProcessQueue
     from shmq.client.wire_tcp.network import Channel
-    from shmq.client.wire_tcp.pulls import GroupReader
-    from shmq.client.wire_tcp.reader import ProcessQueue
     from shmq.client.wire_tcp.wire import TcpWire
 
 
@@ -51,11 +52,13 @@ class Upkeep:
     def __init__(
         self,
         wire: TcpWire,
+        questions: QueueQuestions,
         registration: Registration,
         readers: Callable[[], list[GroupReader]],
         shares: Callable[[], list[TcpShare]],
     ) -> None:
         self._wire = wire
+        self._questions = questions
         self._registration = registration
         self._readers = readers
         self._shares = shares
@@ -113,7 +116,7 @@ class Upkeep:
 
     async def _commit_one(self, group: str, queue: ProcessQueue, offset: int) -> None:
         wire = self._wire
-        await wire.questions.commit(group, queue.queue, offset, wire.timeout, oneway=True)
+        await self._questions.commit(group, queue.queue, offset, wire.timeout, oneway=True)
         queue.stored_offset = offset
 
     async def _keep_locks(self) -> None:
@@ -144,11 +147,13 @@ class Duties:
     def __init__(
         self,
         wire: TcpWire,
+        questions: QueueQuestions,
         registration: Registration,
         readers: Callable[[], list[GroupReader]],
         members_changed: Callable[[str], None],
     ) -> None:
         self._wire = wire
+        self._questions = questions
         self._registration = registration
         self._readers = readers
         self._members_changed = members_changed
@@ -188,7 +193,7 @@ class Duties:
     async def _commit(self, reader: GroupReader, queue: MessageQueue, offset: int) -> None:
         wire, group = self._wire, reader.spec.group
         if reader.commits and group is not None:
-            await wire.questions.commit(group, queue, offset, wire.timeout, oneway=True)
+            await self._questions.commit(group, queue, offset, wire.timeout, oneway=True)
 
     def _running_info(self, _channel: Channel, request: Command) -> Command:
         readers = self._readers_of(request)

@@ -25,9 +25,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client import options
-from shmq.client.spec import TAG, Wanted
-from shmq.client.wire_tcp.network import look_at
-from shmq.client.wire_tcp.questions import (
+from shmq.client.remote.questions import (
     ANONYMOUS_GROUP,
     ANSWER_MARGIN,
     ERROR_PAUSE,
@@ -36,14 +34,17 @@ from shmq.client.wire_tcp.questions import (
     SUSPEND,
     Pulled,
     PullQuestion,
+    QueueQuestions,
 )
-from shmq.client.wire_tcp.reader import ProcessQueue, TcpReader
+from shmq.client.remote.reader import ProcessQueue, TcpReader
+from shmq.client.spec import TAG, Wanted
+from shmq.client.wire_tcp.network import look_at
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 
 if TYPE_CHECKING:
+    from shmq.client.remote.registration import Registration
     from shmq.client.spec import ConsumerSpec
     from shmq.client.wire import ReaderOwner
-    from shmq.client.wire_tcp.registration import Registration
     from shmq.client.wire_tcp.wire import TcpWire
     from shmq.shm.core import Message
 
@@ -54,6 +55,7 @@ class GroupReader(TcpReader):
     def __init__(
         self,
         wire: TcpWire,
+        questions: QueueQuestions,
         registration: Registration,
         owner: ReaderOwner,
         spec: ConsumerSpec,
@@ -62,6 +64,7 @@ class GroupReader(TcpReader):
         """`reader_of` finds the reader of this connection that reads a topic for a group."""
         super().__init__(wire, owner=owner, tags=spec.tags, codec=spec.codec, auto_ack=spec.auto_ack)
         self.spec = spec
+        self._questions = questions
         self._registration = registration
         self._reader_of = reader_of
         self._flying: dict[int, asyncio.Task[float]] = {}  # I/O thread only
@@ -140,7 +143,7 @@ class GroupReader(TcpReader):
             expression_type=self._kind_of(queue),
             version=self._registration.version_of(self.spec, queue.queue.topic),
         )
-        pulled = await self._wire.questions.pull(question, queue.broker_id, question.hold + ANSWER_MARGIN)
+        pulled = await self._questions.pull(question, queue.broker_id, question.hold + ANSWER_MARGIN)
         queue.last_pull_ms = self._wire.now_ms()
         if commit is not None and pulled.error is None:
             queue.stored_offset = commit
@@ -203,8 +206,11 @@ SHORT_TIMEOUT: Final = 3.0
 class PullReader(TcpReader):
     """Reads on demand; one thread at a time."""
 
-    def __init__(self, wire: TcpWire, *, wanted: Wanted, codec: Callable[[bytes], Any] | None) -> None:
+    def __init__(
+        self, wire: TcpWire, questions: QueueQuestions, *, wanted: Wanted, codec: Callable[[bytes], Any] | None
+    ) -> None:
         super().__init__(wire, owner=None, tags=wanted.tags, codec=codec, settles=False)
+        self._questions = questions
         self._wanted = wanted
         self._short: set[int] = set()
         self._held: set[int] = set()
@@ -268,7 +274,7 @@ class PullReader(TcpReader):
         )
         try:
             timeout = hold + (ANSWER_MARGIN if hold else SHORT_TIMEOUT)
-            pulled = await self._wire.questions.pull(question, queue.broker_id, timeout)
+            pulled = await self._questions.pull(question, queue.broker_id, timeout)
             error = pulled.error
             messages = self.messages_of(queue, pulled.body)
             with self.changed:

@@ -3,7 +3,7 @@
 import pytest
 
 from shmq.client.redelivery.send_back import delay_level
-from shmq.client.wire_tcp.questions import EMPTY_PAUSE, ERROR_PAUSE, PullQuestion, pull_command, read_pulled
+from shmq.client.remote.questions import EMPTY_PAUSE, ERROR_PAUSE, PullQuestion, pull_command, read_pulled
 from shmq.errors import ProtocolError, RemoteError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shmq.client.wire_tcp.duties import Upkeep
-from shmq.client.wire_tcp.pulls import GroupReader
-from shmq.client.wire_tcp.reader import ProcessQueue
+from shmq.client.remote.duties import Upkeep
+from shmq.client.remote.pulls import GroupReader
+from shmq.client.remote.reader import ProcessQueue
 from shmq.errors import BrokerNotRunning
 from shmq.protocol.dialect import MessageQueue
 
@@ -45,14 +45,14 @@ class Scene:
         self.brokers = Brokers()
         spec = SimpleNamespace(group="g", model="clustering", tags=(), codec=None, auto_ack=False)
         network = SimpleNamespace(soon=lambda work: None)
-        wire: Any = SimpleNamespace(network=network, questions=self.brokers, timeout=1.0)
+        wire: Any = SimpleNamespace(network=network, timeout=1.0)
         nobody: Any = None
-        self.reader = GroupReader(wire, nobody, nobody, spec, nobody)  # type: ignore[arg-type]
+        self.reader = GroupReader(wire, self.brokers, nobody, nobody, spec, nobody)  # type: ignore[arg-type]
         for number, name in enumerate(("a", "b", "c")):
             queue = ProcessQueue(MessageQueue(name, 0, "orders"), number, 10 + number, settles=True)
             queue._window = Watched(self.reader.changed, [10 + number])
             self.reader.open(queue)
-        self.upkeep = Upkeep(wire, nobody, lambda: [self.reader], list)
+        self.upkeep = Upkeep(wire, self.brokers, nobody, lambda: [self.reader], list)
 
     def commit(self) -> None:
         asyncio.run(self.upkeep._commit())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shmq.client.options import HELD_BYTES_MAX, HELD_COUNT_MAX, HELD_SPAN_MAX
-from shmq.client.wire_tcp.reader import ProcessQueue
+from shmq.client.remote.reader import ProcessQueue
 from shmq.protocol.dialect import MessageQueue
 
 QUEUE = MessageQueue("a", 0, "T")

@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
 from shmq.client.position import BEGIN
+from shmq.client.remote.reader import ProcessQueue
 from shmq.client.wire import QueueShare, QueueSlot
-from shmq.client.wire_tcp.reader import ProcessQueue
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT
 from shmq.errors import ConsumeError, ShmqError
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
+    from shmq.client.remote.pulls import GroupReader
+    from shmq.client.remote.questions import QueueQuestions
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire_tcp.pulls import GroupReader
     from shmq.client.wire_tcp.wire import TcpWire
 
 OPEN_AGAIN: Final = 1.0
@@ -44,6 +45,7 @@ class TcpShare(QueueShare):
     def __init__(
         self,
         wire: TcpWire,
+        questions: QueueQuestions,
         reader: GroupReader,
         spec: ConsumerSpec,
         on_left: Callable[[int], None],
@@ -53,6 +55,7 @@ class TcpShare(QueueShare):
         super().__init__(reader, on_left)
         self._reader: GroupReader = reader
         self._wire = wire
+        self._questions = questions
         self._release = release
         self._spec = spec
         self._opening: dict[int, Future[ProcessQueue]] = {}
@@ -112,7 +115,7 @@ class TcpShare(QueueShare):
         queue = self._queue_of(slot.queue_index)
         locked_at: float | None = None
         if spec.ordered and spec.group is not None:
-            if queue not in await wire.questions.lock(spec.group, wire.client_id, [queue], wire.timeout):
+            if queue not in await self._questions.lock(spec.group, wire.client_id, [queue], wire.timeout):
                 raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is locked by another member")
             locked_at = wire.network.loop.time()
         offset = await self._start_offset(slot.queue_index, queue)
@@ -121,7 +124,7 @@ class TcpShare(QueueShare):
         return made
 
     async def _start_offset(self, number: int, queue: MessageQueue) -> int:
-        spec, questions, timeout = self._spec, self._wire.questions, self._wire.timeout
+        spec, questions, timeout = self._spec, self._questions, self._wire.timeout
         if not self._reader.commits:
             known = self._offsets.get(number)
             return known if known is not None else await questions.place_in(queue, spec.start, timeout)
@@ -168,7 +171,7 @@ class TcpShare(QueueShare):
             return
         now = wire.network.loop.time()
         try:
-            locked = await wire.questions.lock(group, wire.client_id, held, wire.timeout)
+            locked = await self._questions.lock(group, wire.client_id, held, wire.timeout)
         except ShmqError:
             locked = set()
         for queue, process in held.items():
