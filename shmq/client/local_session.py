@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.client.leader import Leader
 from shmq.client.pop.poppers import Poppers, PoppingReaders
+from shmq.client.producers.local_sends import LocalSends
 from shmq.client.requests.replier import Home, Replier
 from shmq.client.requests.requester import Requests, SharedReplies
 from shmq.client.search import Search
 from shmq.client.wire_shm.groups import ShmGroups
 from shmq.client.wire_shm.queues import ShmQueues
-from shmq.client.wire_shm.sends import ShmSends
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import TopicNotFound
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
@@ -39,7 +39,7 @@ class LocalSession:
         self.queues = ShmQueues(wire)
         self.members = ShmGroups(wire, self.queues, self.leader.introduce)
         self.readers = PoppingReaders(self.members, Poppers(wire, self.queues, wire.message_at))
-        self.sends = ShmSends(wire, self.queues, self.leader)
+        self.sends = LocalSends(wire, self.queues, self.leader)
         self.search = Search(wire, self.queues, self.readers.pull_reader, lambda at: wire.store.message_at(at))
         self._transactions: LocalTransactions | None = None
         self._making = threading.Lock()

@@ -6,7 +6,7 @@
     deliver_at="…"        TIMER_DELIVER_MS=…      waits until then
 
 The keywords of the last three lines are special: the core does not know them and hands such a send over. Locally it is
-stored where it waits (wire_shm/sends.py); over TCP the properties travel with the message, and the broker does
+stored where it waits (`delayed.py`); over TCP the properties travel with the message, and the broker does
 the rest. An application may not set these properties by itself. A keyword whose value is None counts as not given.
 
 Invariants:

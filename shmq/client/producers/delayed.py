@@ -1,12 +1,6 @@
-"""Sending through shared memory: plain sends are the core's own methods, without a Python frame around them.
+"""Sends with special keywords through shared memory: a delayed message is stored where it waits.
 
-What the core cannot do by itself is added around it. Compression is for a producer that asks for it: in memory a copy
-is cheaper than packing, but a store keeps three days of messages.
-
-    body of more than 4096 bytes that becomes shorter     packed, and the sysFlag says how
-    all others, batches, reserve(), delayed messages      as without compression
-
-A send with special keywords stores a delayed message where it waits; the broker delivers it (daemon/broker/timers/).
+The broker delivers it (daemon/broker/timers/).
 
     delay_level=3         ─▶ SCHEDULE_TOPIC_XXXX, queue 2       unit: store time + 10 s
     delay=, deliver_at=   ─▶ rmq_sys_wheel_timer, queue 0       unit: due time
@@ -27,30 +21,16 @@ Invariants:
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.client.kinds import explained, refuse_wrong
-from shmq.client.leader import FollowingSender, Leader
-from shmq.client.producers.keywords import (
-    COMPRESS_ABOVE_BYTES,
-    OWN,
-    UniqueIds,
-    body_of,
-    compress,
-    is_delayed,
-    late,
-    queue_in_order,
-    take_properties,
-    take_special,
-)
+from shmq.client.kinds import refuse_wrong
+from shmq.client.producers.keywords import UniqueIds, is_delayed, late, queue_in_order, take_special
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError, UsageError
-from shmq.message import TRACE_TOPIC, check_open_topic, check_properties, encode_properties
-from shmq.protocol.message_id import message_id_text, message_place
-from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_make, receipt_moved
+from shmq.message import PERM_WRITE, check_properties, encode_properties
+from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_moved
 from shmq.timing import DELAY_MS, DELIVER_MS, OUT_MS, TIMER_TOPIC, UNIQUE_KEY, RecallHandle, out_ms
 
 if TYPE_CHECKING:
@@ -59,154 +39,6 @@ if TYPE_CHECKING:
 
     PlainSend = Callable[..., Receipt | None]
 
-
-class ShmSends:
-    """What sends to this host's broker; see `shmq.client.wire.Sends`."""
-
-    def __init__(self, wire: ShmWire, queues: ShmQueues, leader: Leader) -> None:
-        self._wire = wire
-        self._queues = queues
-        self._leader = leader
-        self._internal: Producer | None = None
-
-    def core_producer(self, timeout: float, *, wait_durable: bool | None = None, keeps: object = None) -> Producer:
-        """Return a new core producer; `timeout` in seconds, `keeps` lives as long as it."""
-        waits = self._wire.wait_durable if wait_durable is None else wait_durable
-        making = functools.partial(Producer, self._wire.store, timeout=timeout, wait_durable=waits)
-        plain = functools.partial(making, resolve=self._queues.resolve_open, explain=explained)
-        keeping = functools.partial(making, resolve=self._queues.resolve, explain=_explained)
-        return plain(special=SpecialSend(self._wire, self._queues, plain, keeping, keeps))
-
-    def request_producer(self, timeout: float) -> Producer:
-        """Return a core producer for what a user asks of others; it takes properties as text, and nothing waits."""
-        store, resolve = self._wire.store, self._queues.resolve_open
-        return Producer(store, resolve=resolve, timeout=timeout, wait_durable=False, explain=_explained)
-
-    @property
-    def internal_producer(self) -> Producer:
-        """The producer for what the client itself stores, such as answers and traces."""
-        if self._internal is None:
-            wire = self._wire
-            self._internal = Producer(
-                wire.store, resolve=self._queues.resolve, timeout=wire.timeout, wait_durable=wire.wait_durable
-            )
-        return self._internal
-
-    def renew(self) -> None:
-        """Forget the segments of a generation that is over."""
-        self._internal = None
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the log of this host takes messages."""
-        return self._wire.store.standing == 0
-
-    def sender(
-        self, timeout: float, *, group: str | None = None, compression: str | None = None, keeps: object = None
-    ) -> Producer | CompressingSender | FollowingSender:
-        """Return a new core producer, or what packs bodies before, or what sends to another host that leads."""
-        here = self._local_sender(timeout, compression, keeps)
-        if self.is_here:
-            return here  # when it leads no more, its segments are given up, and this is asked for anew
-        return FollowingSender(
-            self._leader, here, lambda to: to.sends.sender(timeout, group=group, compression=compression)
-        )
-
-    def _local_sender(self, timeout: float, compression: str | None, keeps: object) -> Producer | CompressingSender:
-        producer = self.core_producer(timeout, keeps=keeps)
-        if compression in (None, "none"):
-            return producer
-        return CompressingSender(self._wire, self._queues, producer, compression, timeout)
-
-    def fastest_queue(self, topic: str) -> int | None:
-        """Return None: shared memory is equally near everywhere."""
-        return None
-
-    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
-        """Store a message in the trace topic, which is made if need be."""
-        if self._leader.is_elsewhere:
-            self._leader.session.sends.store_trace(body, keys)
-            return
-        self._queues.create(TRACE_TOPIC, queues=1)
-        self.internal_producer.send_oneway(TRACE_TOPIC, body, keys=keys)
-
-    def host_of(self, receipt: Receipt) -> str:
-        """Say where a broker stored a message, as "host:port": its id holds that."""
-        place = message_place(receipt.message_id)
-        return f"{place.host}:{place.port}" if place is not None else ""
-
-
-def _explained(named: dict[str, Any], error: BaseException | None) -> ShmqError | None:
-    named.pop("properties", None)  # our own text, made of what the user gave
-    return explained(named, error)
-
-
-class CompressingSender:
-    """A local sender that packs long bodies; the four ways of `MessageSender`."""
-
-    def __init__(self, wire: ShmWire, queues: ShmQueues, inner: Producer, kind: str, timeout: float) -> None:
-        self._wire = wire
-        self._queues = queues
-        self._inner = inner
-        self._kind = kind
-        self._timeout = timeout
-        self._turn = itertools.count()
-        self.send_batch = inner.send_batch
-        self.reserve = inner.reserve
-
-    def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
-        """Store one message and return where."""
-        return self._send(topic, body, arguments, may_wait=True) or self._inner.send(topic, body, **arguments)
-
-    def send_oneway(self, topic: str, body: Any, **arguments: Any) -> None:
-        """Store one message without a receipt and without waiting for durability."""
-        if self._send(topic, body, arguments, may_wait=False) is None:
-            self._inner.send_oneway(topic, body, **arguments)
-
-    def _send(self, topic: str, body: Any, arguments: dict[str, Any], *, may_wait: bool) -> Receipt | None:
-        """Store a packed body; None when it goes as it is."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        data = body_of(body)
-        if len(data) <= COMPRESS_ABOVE_BYTES or given.keys() - OWN:
-            return None
-        packed, sys_flag = compress(data, self._kind)
-        if not sys_flag:
-            return None
-        refuse_wrong({"topic": topic, **given})
-        check_open_topic(topic)
-        timeout = given.get("timeout", self._timeout)
-        group = given.get("message_group")
-        properties = take_properties(given)
-        queue_id = self._queue_id(topic, given.get("queue_id"), group)
-        stored = self._inner.append(
-            topic,
-            packed,
-            encode_properties(properties).encode(),
-            queue_id=queue_id,
-            flag=given.get("flag", 0),
-            sys_flag=sys_flag,
-            timeout=timeout,
-        )
-        offset, log_position, store_ms, end = stored
-        store = self._wire.store
-        if may_wait and self._wire.counts_on_disk(topic):
-            store.wait_durable(end, timeout)
-        message_id = message_id_text(store.head["store_host"], log_position)
-        return receipt_make(topic, queue_id, offset, log_position, store_ms, message_id)
-
-    def _queue_id(self, topic: str, queue_id: int | None, group: str | None) -> int:
-        queues: Sequence[int] = self._queues.write_queues(topic)
-        if not queues:
-            raise UsageError(f"topic '{topic}' takes no messages now", hint="see its permission: shmq topic show")
-        if queue_id is not None:
-            if queue_id not in queues:
-                raise UsageError(f"topic '{topic}' has {len(queues)} write queues, none of them is {queue_id!r}")
-            return queue_id
-        number = next(self._turn) % len(queues) if group is None else queue_in_order(group, len(queues))
-        return queues[number]
-
-
-_PERM_WRITE: Final = 2
 _KEY_IS: Final = f"{UNIQUE_KEY}\x01"
 _DUE_IS: Final = f"\x02{DELIVER_MS}\x01"
 _OUT_IS: Final = f"\x02{OUT_MS}\x01"
@@ -369,7 +201,7 @@ class DelayedSend:
 
     def _find_places(self, topic: str) -> tuple[str, ...]:
         entry = self._store.topic(self._queues.resolve_open(topic))
-        queues: int = entry["write_queues"] if entry["perm"] & _PERM_WRITE else 0
+        queues: int = entry["write_queues"] if entry["perm"] & PERM_WRITE else 0
         if not queues:
             raise UsageError(f"topic '{topic}' takes no messages: permission {entry['perm']}")
         places = tuple(

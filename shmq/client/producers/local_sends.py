@@ -1,0 +1,105 @@
+"""Sending through shared memory: plain sends are the core's own methods, without a Python frame around them.
+
+What the core cannot do by itself is added around it: packing (`compressing.py`), delays (`delayed.py`), and a master on
+another host (`shmq/client/leader.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from shmq.client.kinds import explained
+from shmq.client.leader import FollowingSender, Leader
+from shmq.client.producers.compressing import CompressingSender
+from shmq.client.producers.delayed import SpecialSend
+from shmq.errors import ShmqError
+from shmq.message import TRACE_TOPIC
+from shmq.protocol.message_id import message_place
+from shmq.shm.core import Producer, Receipt
+
+if TYPE_CHECKING:
+    from shmq.client.wire_shm.queues import ShmQueues
+    from shmq.client.wire_shm.wire import ShmWire
+
+
+class LocalSends:
+    """What sends to this host's broker; see `shmq.client.wire.Sends`."""
+
+    def __init__(self, wire: ShmWire, queues: ShmQueues, leader: Leader) -> None:
+        self._wire = wire
+        self._queues = queues
+        self._leader = leader
+        self._internal: Producer | None = None
+
+    def core_producer(self, timeout: float, *, wait_durable: bool | None = None, keeps: object = None) -> Producer:
+        """Return a new core producer; `timeout` in seconds, `keeps` lives as long as it."""
+        waits = self._wire.wait_durable if wait_durable is None else wait_durable
+        making = functools.partial(Producer, self._wire.store, timeout=timeout, wait_durable=waits)
+        plain = functools.partial(making, resolve=self._queues.resolve_open, explain=explained)
+        keeping = functools.partial(making, resolve=self._queues.resolve, explain=_explained)
+        return plain(special=SpecialSend(self._wire, self._queues, plain, keeping, keeps))
+
+    def request_producer(self, timeout: float) -> Producer:
+        """Return a core producer for what a user asks of others; it takes properties as text, and nothing waits."""
+        store, resolve = self._wire.store, self._queues.resolve_open
+        return Producer(store, resolve=resolve, timeout=timeout, wait_durable=False, explain=_explained)
+
+    @property
+    def internal_producer(self) -> Producer:
+        """The producer for what the client itself stores, such as answers and traces."""
+        if self._internal is None:
+            wire = self._wire
+            self._internal = Producer(
+                wire.store, resolve=self._queues.resolve, timeout=wire.timeout, wait_durable=wire.wait_durable
+            )
+        return self._internal
+
+    def renew(self) -> None:
+        """Forget the segments of a generation that is over."""
+        self._internal = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the log of this host takes messages."""
+        return self._wire.store.standing == 0
+
+    def sender(
+        self, timeout: float, *, group: str | None = None, compression: str | None = None, keeps: object = None
+    ) -> Producer | CompressingSender | FollowingSender:
+        """Return a new core producer, or what packs bodies before, or what sends to another host that leads."""
+        here = self._local_sender(timeout, compression, keeps)
+        if self.is_here:
+            return here  # when it leads no more, its segments are given up, and this is asked for anew
+        return FollowingSender(
+            self._leader, here, lambda to: to.sends.sender(timeout, group=group, compression=compression)
+        )
+
+    def _local_sender(self, timeout: float, compression: str | None, keeps: object) -> Producer | CompressingSender:
+        producer = self.core_producer(timeout, keeps=keeps)
+        if compression in (None, "none"):
+            return producer
+        return CompressingSender(self._wire, self._queues, producer, compression, timeout)
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return None: shared memory is equally near everywhere."""
+        return None
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+        if self._leader.is_elsewhere:
+            self._leader.session.sends.store_trace(body, keys)
+            return
+        self._queues.create(TRACE_TOPIC, queues=1)
+        self.internal_producer.send_oneway(TRACE_TOPIC, body, keys=keys)
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port": its id holds that."""
+        place = message_place(receipt.message_id)
+        return f"{place.host}:{place.port}" if place is not None else ""
+
+
+def _explained(named: dict[str, Any], error: BaseException | None) -> ShmqError | None:
+    named.pop("properties", None)  # our own text, made of what the user gave
+    return explained(named, error)
