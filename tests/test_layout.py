@@ -143,14 +143,29 @@ ALLOWED: dict[str, set[str]] = {
     },
     "pyspark_shmq": {"shmq.spark"},
 }
-# Folders of the daemon: what each may import of the others. The modules beside them compose them into processes.
-DAEMON: dict[str, set[str]] = {
-    "logic": set(),
-    "broker": {"logic"},
-    "keeper": set(),
-    "bridge": {"logic", "broker"},
-    "ha": {"broker", "bridge"},
-    "nameserver": {"logic", "broker", "bridge", "ha"},
+# Folders inside a layer: what each may import of the others. The modules beside them compose them.
+FOLDERS: dict[str, dict[str, set[str]]] = {
+    "shmq.client": {
+        "wire_shm": set(),  # the wires carry bytes and know no feature
+        "wire_tcp": set(),
+        "redelivery": set(),
+        "transactions": set(),
+        "pop": {"redelivery"},
+        "observers": {"transactions"},
+        "producers": {"wire_shm", "transactions", "observers"},
+        "requests": set(),
+        "consumers": {"redelivery", "observers"},
+        "remote": {"wire_tcp"},
+        "administration": {"wire_shm", "wire_tcp"},
+    },
+    "shmq.daemon": {
+        "logic": set(),
+        "broker": {"logic"},
+        "keeper": set(),
+        "bridge": {"logic", "broker"},
+        "ha": {"broker", "bridge"},
+        "nameserver": {"logic", "broker", "bridge", "ha"},
+    },
 }
 # `shmq` on the right of the table grants the public API, which is these.
 PUBLIC = {"shmq", "shmq.aio", "shmq.testing", "shmq.errors", "shmq.message", "shmq.version"}
@@ -272,17 +287,23 @@ def test_every_import_is_granted_by_the_table() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_folders_of_the_daemon_stand_on_each_other_as_their_table_says() -> None:
+def folder_in(layer: str, module: str) -> str:
+    """Return the folder of a layer that a module is in; "" of another layer, and of what stands beside the folders."""
+    name = module.removeprefix(f"{layer}.").split(".")[0] if module.startswith(f"{layer}.") else ""
+    return name if name in FOLDERS[layer] else ""
+
+
+def test_folders_of_a_layer_stand_on_each_other_as_their_table_says() -> None:
     wrong = []
-    for source in sources():
-        folder = source.module.removeprefix("shmq.daemon.").split(".")[0]
-        if folder in DAEMON and source.module.startswith("shmq.daemon."):
-            for line, target in source.imports:
-                other = target.removeprefix("shmq.daemon.").split(".")[0] if target.startswith("shmq.daemon.") else ""
-                if other in DAEMON and other != folder and other not in DAEMON[folder]:
+    for layer, folders in FOLDERS.items():
+        for source in sources():
+            folder = folder_in(layer, source.module)
+            for line, target in source.imports if folder else ():
+                other = folder_in(layer, target)
+                if other and other != folder and other not in folders[folder]:
                     wrong.append(f"{source.path.relative_to(ROOT)}:{line}: {folder} may not import {target}")
+        assert {path.parent.name for path in (ROOT / layer.replace(".", "/")).glob("*/__init__.py")} == folders.keys()
     assert not wrong, "\n".join(wrong)
-    assert {path.name for path in (ROOT / "daemon").iterdir() if (path / "__init__.py").is_file()} == DAEMON.keys()
 
 
 @every_row(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmq.client.producers.keywords import message_properties
+from shmq.client.keywords import message_properties
 from shmq.client.spec import parse_tags
 from shmq.errors import InvalidName, MessageTooLarge, PermissionDenied, UsageError
 from shmq.message import (

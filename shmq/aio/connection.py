@@ -29,10 +29,10 @@ from shmq.client.consumers.consumer import Subscription as SyncSubscription
 from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
 from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.edge import edge
+from shmq.client.keywords import RequestArguments, ReserveArguments
 from shmq.client.kinds import check_wait
 from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
-from shmq.client.producers.keywords import RequestArguments, ReserveArguments
 from shmq.client.producers.producer import Producer as SyncProducer
 from shmq.client.spec import consumer_spec
 from shmq.client.topic import Codec
@@ -42,8 +42,8 @@ from shmq.message import check_connection_name, check_group
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
+    from shmq.client.keywords import Body
     from shmq.client.observers.observer import SpansWanted
-    from shmq.client.producers.keywords import Body
     from shmq.client.transactions.transaction import TxState
 
 ListenerT = TypeVar("ListenerT", bound=Callable[[Message], Awaitable[Any]])

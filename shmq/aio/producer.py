@@ -12,15 +12,15 @@ from shmq.aio.opening import Opening
 from shmq.aio.sending import Sending, SendingFace
 from shmq.aio.transaction import Transaction
 from shmq.client import options
+from shmq.client.keywords import ReserveArguments, SendArguments
 from shmq.client.link import Link
-from shmq.client.producers.keywords import ReserveArguments, SendArguments
 from shmq.client.producers.producer import Producer as SyncProducer
 from shmq.client.transactions.transaction import Transaction as SyncTransaction
 from shmq.errors import UsageError
 from shmq.shm.core import Receipt
 
 if TYPE_CHECKING:
-    from shmq.client.producers.keywords import Body
+    from shmq.client.keywords import Body
 
 
 class Producer(SendingFace[SyncProducer]):

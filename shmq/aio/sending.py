@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 from shmq.aio.message import Slot
 from shmq.aio.offload import SyncT, awaited, offload
 from shmq.aio.opening import Face
+from shmq.client.keywords import BatchArguments, ReserveArguments, SendArguments
 from shmq.client.kinds import check_wait, refuse_wrong
 from shmq.client.local_session import LocalSession as Session
-from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
 from shmq.client.producers.producer import Sender
 from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
 
 if TYPE_CHECKING:
+    from shmq.client.keywords import Body
     from shmq.client.link import Link
-    from shmq.client.producers.keywords import Body
     from shmq.shm.core import Producer as CoreProducer
     from shmq.shm.core import Receipt
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
 from shmq.aio.offload import taking
-from shmq.client.producers.keywords import BatchArguments, SendArguments
+from shmq.client.keywords import BatchArguments, SendArguments
 from shmq.client.topic import Codec, codec_of
 from shmq.client.topic import Topic as SyncTopic
 

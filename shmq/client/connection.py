@@ -29,8 +29,8 @@ from shmq.message import check_consumer_group, check_group, check_topic
 if TYPE_CHECKING:
     from shmq.client.administration.admin import Admin, Figures
     from shmq.client.consumers.listener import Listeners
+    from shmq.client.keywords import Body
     from shmq.client.observers.observer import SpansWanted
-    from shmq.client.producers.keywords import Body
     from shmq.client.session import Session
     from shmq.client.topic import Codec, Topic, TypedMessage
     from shmq.client.transactions.transaction import Checkers, TxState

@@ -17,8 +17,8 @@ from shmq.errors import UsageError
 if TYPE_CHECKING:
     from shmq.client.consumers.pull import PullConsumer
     from shmq.client.consumers.simple import SimpleConsumer
+    from shmq.client.keywords import BatchArguments, SendArguments
     from shmq.client.position import PositionLike
-    from shmq.client.producers.keywords import BatchArguments, SendArguments
     from shmq.client.spec import Model
     from shmq.shm.core import Receipt
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from shmq.client.producers.keywords import body_of, queue_in_order, take_properties, take_special
+from shmq.client.keywords import body_of, queue_in_order, take_properties, take_special
 from shmq.client.wire import Question
 from shmq.errors import BrokerBusy, BrokerNotRunning, MessageTooLarge, RemoteError, RequestTimeout, UsageError
 from shmq.message import check_topic, encode_properties

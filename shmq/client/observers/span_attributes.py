@@ -14,8 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.keywords import MEANINGS
 from shmq.client.place import parse_address
-from shmq.client.producers.keywords import MEANINGS
 from shmq.delay_levels import DELAY
 from shmq.errors import DamagedMessage, ShmqError, UsageError
 from shmq.timing import DELAY_MS, DELIVER_MS

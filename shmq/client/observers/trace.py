@@ -27,8 +27,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.client.kinds import refuse_wrong
-from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.message import parse_properties
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.protocol.system_topics import trace as wire

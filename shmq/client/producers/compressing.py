@@ -12,8 +12,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.kinds import refuse_wrong
-from shmq.client.producers.keywords import (
+from shmq.client.keywords import (
     COMPRESS_ABOVE_BYTES,
     OWN,
     body_of,
@@ -21,6 +20,7 @@ from shmq.client.producers.keywords import (
     queue_in_order,
     take_properties,
 )
+from shmq.client.kinds import refuse_wrong
 from shmq.errors import UsageError
 from shmq.message import check_open_topic, encode_properties
 from shmq.protocol.message_id import message_id_text

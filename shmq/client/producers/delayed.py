@@ -25,8 +25,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.keywords import UniqueIds, is_delayed, late, queue_in_order, take_special
 from shmq.client.kinds import refuse_wrong
-from shmq.client.producers.keywords import UniqueIds, is_delayed, late, queue_in_order, take_special
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError, UsageError
 from shmq.message import PERM_WRITE, check_properties, encode_properties

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from shmq.client import options
+from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, body_of
 from shmq.client.kinds import check_wait, refuse_wrong
-from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, body_of
 from shmq.client.producers.queue_selector import QueueSelector, selecting
 from shmq.client.wire import Question
 from shmq.errors import RemoteError, UsageError
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from datetime import datetime, timedelta
 
+    from shmq.client.keywords import Body, SendArguments
     from shmq.client.observers.observer import Observer
-    from shmq.client.producers.keywords import Body, SendArguments
     from shmq.client.producers.nowait import NowaitQueue
     from shmq.client.transactions.transaction import Half, Transaction, Transactions, TxState
     from shmq.client.wire import MessageSender, Queues, Sends, Wire

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from shmq.client.producers.keywords import queue_in_order
+from shmq.client.keywords import queue_in_order
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:

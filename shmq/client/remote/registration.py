@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP
+from shmq.client.keywords import DEFAULT_PRODUCER_GROUP
 from shmq.client.spec import EVERYTHING, Wanted, consumer_data
 from shmq.client.wire import reply_of
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError

@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from shmq import errors
-from shmq.client.producers.keywords import late, queue_in_order
+from shmq.client.keywords import late, queue_in_order
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response

@@ -20,8 +20,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from shmq.client.edge import edge
-from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
-from shmq.client.producers.keywords import (
+from shmq.client.keywords import (
     DEFAULT_PRODUCER_GROUP,
     UniqueIds,
     body_of,
@@ -32,6 +31,7 @@ from shmq.client.producers.keywords import (
     take_properties,
     take_special,
 )
+from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
 from shmq.client.remote.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
 from shmq.client.wire import number_in
 from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.producers.keywords import SYS_FLAG_COMPRESSED
+from shmq.client.keywords import SYS_FLAG_COMPRESSED
 from shmq.client.requests.requester import Requests, request_properties
 from shmq.errors import ProtocolError
 from shmq.message import encode_properties, parse_properties

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmq.client.producers.keywords import body_of
+from shmq.client.keywords import body_of
 from shmq.client.wire import Question
 from shmq.errors import RemoteError, UsageError
 from shmq.functions import check_function, finished

@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from shmq.client.keywords import UniqueIds, body_of, queue_in_order, take_properties
 from shmq.client.kinds import real_in
-from shmq.client.producers.keywords import UniqueIds, body_of, queue_in_order, take_properties
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question, number_in
 from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError

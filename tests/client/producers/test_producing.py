@@ -9,7 +9,7 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.producers.keywords import SYS_FLAG_COMPRESSED, compress
+from shmq.client.keywords import SYS_FLAG_COMPRESSED, compress
 from shmq.client.producers.queue_selector import Candidate
 from shmq.client.remote.send_policy import Latencies
 from shmq.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 import shmq
 import shmq.aio
 from shmq.bindings import _core
-from shmq.client.producers.keywords import take_special
+from shmq.client.keywords import take_special
 from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.testing import Broker
 from tests.bindings.live_store import LiveStore

@@ -11,7 +11,7 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.producers.keywords import delay_properties, take_special, time_properties
+from shmq.client.keywords import delay_properties, take_special, time_properties
 from shmq.testing import Broker
 from shmq.timing import DELAY_MS, DELIVER_MS, TIMER_TOPIC, RecallHandle
 from tests.deadline import eventually

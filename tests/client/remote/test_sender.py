@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from shmq import errors
-from shmq.client.producers.keywords import (
+from shmq.client.keywords import (
     UniqueIds,
     compress,
     keys_of,

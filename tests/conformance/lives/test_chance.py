@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import shmq
 import shmq.aio
-from shmq.client.producers.keywords import UniqueIds
+from shmq.client.keywords import UniqueIds
 from tests.conformance.conftest import PATIENCE, Named
 
 NOW_MS = 1_790_000_000_000
