@@ -200,7 +200,7 @@ def test_reminders_come_when_they_are_due(start: Start) -> None:
         ("request_reply.py", ["b'apple' costs b'42'", "b'pear' costs b'37'"]),
         ("broadcast.py", ["shop 1: b'apples cost 42'", "shop 2: b'apples cost 42'"]),
         ("trace.py", ["billed o-42"]),
-        ("producing.py", ["queues of o-42: 1", "packed to less than a tenth: True", "in the background: 10"]),
+        ("producing.py", ["queues of o-42: 1", "packed, and whole again: True", "in the background: 10"]),
         ("flow_control.py", ["stored 1000"]),
         (
             "offsets.py",

@@ -30,6 +30,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.index_follow import IndexFollower
 from shmq.daemon.keeper.index_repair import IndexRepair
 from shmq.daemon.keeper.index_start import IndexGap, find_start
+from shmq.daemon.keeper.live.held_files import make_room
 from shmq.errors import CorruptionError, ShmqError
 from shmq.shm.core import KeeperStore, Store
 from shmq.store.atomic import fault_of, forget
@@ -196,6 +197,7 @@ class IndexKeeper:
             if not fault:
                 continue
             self._end_sync(wait=True)
+            make_room(self._layout, path)
             if name in self._unsynced:
                 self._drop_unsynced()
             elif self._is_at_rest(name):
@@ -206,6 +208,7 @@ class IndexKeeper:
             self._files.known.discard(name)
             found.append((path, fault))
         if fault := fault_of(self._layout.index_mark):
+            make_room(self._layout, self._layout.index_mark)
             write_index_mark(self._layout, self._mark)
             found.append((self._layout.index_mark, fault))
         return found

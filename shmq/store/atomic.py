@@ -11,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import NamedTuple
 
 
 class _Given(NamedTuple):
-    """What a file was when it got its name."""
+    """What a file was when it got its name; what comes after a file may get its inode, so the kind counts, too."""
 
+    kind: int
     device: int
     inode: int
     size: int
@@ -57,14 +59,14 @@ def fault_of(path: Path, *, grows: bool = False) -> str:
             return "was removed"
         except OSError:
             return ""  # nobody can say
-    if found[:2] != given[:2]:
+    if found[:3] != given[:3]:
         return "was replaced"
     return "was changed" if (found.size < given.size if grows else found != given) else ""
 
 
 def _look(path: Path) -> _Given:
     status = os.lstat(path)
-    return _Given(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return _Given(stat.S_IFMT(status.st_mode), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _give(temporary: Path, path: Path) -> None:

@@ -98,7 +98,7 @@ def believed_checkpoint(layout: StoreLayout, *, has_grown: bool) -> Checkpoint:
 def _content(layout: StoreLayout) -> bytes:
     try:
         return layout.checkpoint.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return b""
 
 

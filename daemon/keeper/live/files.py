@@ -28,6 +28,7 @@ from shmq.daemon.keeper.live.held_files import (
     FileNews,
     access_fault,
     access_of,
+    make_room,
     put_aside,
 )
 from shmq.daemon.keeper.marks import MarkKeeper
@@ -133,6 +134,7 @@ class LiveFiles:
     def _look_at_sums(self) -> None:
         path = self._layout.unit_sums
         if fault := fault_of(path, grows=True):
+            make_room(self._layout, path)
             self._marks.step(wait=True)  # its thread may be writing them
             self._mend(path, fault, self._files.consumequeue.sums.write_anew)
             self._marks.write_again()
@@ -144,12 +146,12 @@ class LiveFiles:
         for path in (layout.epochs, layout.identity):
             try:
                 self._lineage[path] = path.read_bytes()
-            except FileNotFoundError:
+            except (FileNotFoundError, IsADirectoryError):
                 if path in self._lineage:
                     content, access = self._lineage[path], layout.access
                     self._mend(
                         path,
-                        "was removed",
+                        "is not there any more",
                         lambda path=path, content=content, access=access: write_atomically(  # type: ignore[misc]
                             path, content, mode=access.mode, gid=access.gid
                         ),

@@ -217,6 +217,15 @@ def put_aside(layout: StoreLayout, path: Path, *, stays: bool = False) -> Path |
     return aside
 
 
+def make_room(layout: StoreLayout, path: Path) -> None:
+    """Move a directory aside that lies where a file belongs: it is neither unlinked nor replaced as a file is.
+
+    Raises OSError.
+    """
+    if path.is_dir() and not path.is_symlink():
+        put_aside(layout, path)
+
+
 def is_in_use(directory: Path) -> bool:
     """Whether another broker has locked a directory as its store."""
     try:

@@ -73,11 +73,17 @@ def put_nothing(path: Path) -> None:
     path.touch()
 
 
+def put_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
     "removed": Path.unlink,
     "replaced by a copy": put_a_copy,
     "replaced by an empty file": put_nothing,
     "replaced by a link": lambda path: put_a_link(path),
+    "replaced by a directory": put_a_directory,
     "truncated": lambda path: os.truncate(path, 10),
 }
 
@@ -94,6 +100,20 @@ def test_what_somebody_else_does_to_a_file_is_undone_and_said_once(scene: Scene)
         assert not path.is_symlink() and path.stat().st_size > 10
         assert name.startswith(("shmq.", "checkpoint")) or name.endswith(".bak") or path.read_bytes() == before
         path.with_name("elsewhere").unlink(missing_ok=True)
+
+    each()
+    _assert_whole(scene)
+
+
+def test_an_index_file_is_built_again_whatever_lies_in_its_place(scene: Scene) -> None:
+    @every_row("change", list(CHANGES))
+    def each(change: str) -> None:
+        path = scene.path(INDEX)
+        scene.told()
+        CHANGES[change](path)
+        scene.rounds()
+        assert scene.told() == [("file.restored", str(path))]
+        assert scene.path(INDEX).is_file() and not scene.path(INDEX).is_symlink()
 
     each()
     _assert_whole(scene)
@@ -117,11 +137,12 @@ def test_the_sign_that_a_broker_runs_and_the_lineage_come_back(scene: Scene) -> 
     store_epochs(layout, load_epochs(layout))
     content = layout.epochs.read_bytes()
     scene.rounds()
-    for path in (layout.abort, layout.epochs):
-        path.unlink()
-    scene.rounds()
-    assert layout.abort.exists() and layout.epochs.read_bytes() == content
-    assert scene.told() == [("file.restored", str(path)) for path in (layout.abort, layout.epochs)]
+    for change in (Path.unlink, put_a_directory):
+        for path in (layout.abort, layout.epochs):
+            change(path)
+        scene.rounds()
+        assert layout.abort.is_file() and layout.epochs.read_bytes() == content
+        assert scene.told() == [("file.restored", str(path)) for path in (layout.abort, layout.epochs)]
 
 
 def test_what_the_keeper_writes_and_removes_itself_is_no_alarm(scene: Scene) -> None:
