@@ -26,6 +26,9 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Snapshot
+from shmq.figures.thresholds import Thresholds
 from shmq.shm.instance import read_instance
 from shmq.shm.leftovers import find_leftovers, remove_leftover
 from shmq.shm.liveness import is_alive, signal_proven
@@ -35,9 +38,6 @@ from shmq.tools.doctor.examine import examine
 from shmq.tools.doctor.report import report
 from shmq.tools.health.examine import all_findings
 from shmq.tools.health.report import Report
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Snapshot
 from shmq.tools.top.rates import picture_of
 from shmq.tools.top.view import Choice, page
 

@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from shmq.metrics.family import INTERNAL_ERRORS, LATEST, LOG_LINES_DROPPED
-from shmq.shm.counters import Counter, Counters, LooseCounters
+from shmq.shm.counters import INTERNAL_ERRORS, LATEST, LOG_LINES_DROPPED, Counter, Counters, LooseCounters
 
 INTERNAL_ERROR = "internal.error"
 _FAULT = "process.fault"

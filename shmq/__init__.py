@@ -15,7 +15,6 @@ from shmq.version import __version__
 
 TYPE_CHECKING = False  # type checkers know the name; importing it from typing is most of what this import cost
 if TYPE_CHECKING:
-    from shmq.checks import Check, Health
     from shmq.client.administration.admin import Admin, DeadLetter
     from shmq.client.administration.group import Group, GroupLag, ResetStep
     from shmq.client.connection import Connection, connect
@@ -68,15 +67,16 @@ if TYPE_CHECKING:
         WrongKind,
     )
     from shmq.figures.model import QueueInfo, QueueLag, TopicInfo
+    from shmq.figures.verdict import Finding, Health, Verdict
     from shmq.shm.core import Message, Receipt, Slot
 
 _HOMES = {
-    "shmq.checks": ("Check", "Health"),
     "shmq.client.administration.admin": ("Admin", "DeadLetter"),
     "shmq.client.connection": ("Connection", "connect"),
     "shmq.client.administration.group": ("Group", "GroupLag", "ResetStep"),
     "shmq.client.redelivery.redelivery": ("Action",),
     "shmq.figures.model": ("QueueInfo", "QueueLag", "TopicInfo"),
+    "shmq.figures.verdict": ("Finding", "Health", "Verdict"),
     "shmq.client.producers.producer": ("Producer",),
     "shmq.client.consumers.pull": ("PullConsumer",),
     "shmq.client.consumers.simple": ("SimpleConsumer",),
@@ -136,7 +136,6 @@ __all__ = [
     "Admin",
     "BrokerBusy",
     "BrokerNotRunning",
-    "Check",
     "Codec",
     "ConnectError",
     "Connection",
@@ -145,6 +144,7 @@ __all__ = [
     "DamagedMessage",
     "DeadLetter",
     "FilterSyntaxError",
+    "Finding",
     "FlowControl",
     "ForeignNamespace",
     "Group",
@@ -194,6 +194,7 @@ __all__ = [
     "TypedMessage",
     "TypedSubscription",
     "UsageError",
+    "Verdict",
     "VersionMismatch",
     "WrongKind",
     "__version__",

@@ -34,14 +34,11 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.progress": set(),
     "shmq.timing": {"shmq.errors"},
     "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version"},
-    "shmq.changed_files": {"shmq.errors", "shmq.shm"},
-    "shmq.checks": {"shmq.changed_files", "shmq.shm"},
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.typed_json": set(),
     "shmq.protocol": {"shmq.errors", "shmq.message", "shmq.typed_json"},
     "shmq.filter": {"shmq.errors", "shmq.shm"},
     "shmq.columns": {"shmq.errors", "shmq.message", "shmq.shm"},
-    "shmq.metrics": {"shmq.errors", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
     "shmq.store": {
         "shmq.errors",
         "shmq.message",
@@ -52,9 +49,16 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.words",
     },
-    "shmq.figures": {"shmq.errors", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
+    "shmq.figures": {
+        "shmq.errors",
+        "shmq.message",
+        "shmq.progress",
+        "shmq.protocol",
+        "shmq.shm",
+        "shmq.store",
+    },
+    "shmq.metrics": {"shmq.errors", "shmq.figures", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
     "shmq.client": {
-        "shmq.checks",
         "shmq.columns",
         "shmq.errors",
         "shmq.figures",
@@ -74,7 +78,6 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.compat": {"shmq", "shmq.errors", "shmq.functions"},
     "shmq.contrib": {"shmq", "shmq.errors", "shmq.message", "shmq.version", "shmq.words"},
     "shmq": {
-        "shmq.checks",
         "shmq.errors",
         "shmq.figures",
         "shmq.functions",
@@ -85,9 +88,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "shmq.daemon.logic": {"shmq.errors", "shmq.message", "shmq.protocol"},
     "shmq.daemon": {
-        "shmq.changed_files",
-        "shmq.checks",
         "shmq.errors",
+        "shmq.figures",
         "shmq.filter",
         "shmq.message",
         "shmq.delay_levels",
@@ -105,7 +107,6 @@ ALLOWED: dict[str, set[str]] = {
     },
     "shmq.tools": {
         "shmq",
-        "shmq.changed_files",
         "shmq.errors",
         "shmq.figures",
         "shmq.filter",
@@ -134,6 +135,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.spark.jobs": {
         "shmq",
         "shmq.errors",
+        "shmq.figures",
         "shmq.message",
         "shmq.protocol",
         "shmq.shm",

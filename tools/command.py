@@ -20,9 +20,9 @@ import click
 
 from shmq.client.place import is_remote
 from shmq.errors import UsageError
+from shmq.figures.quantity import parse_duration, parse_size
 from shmq.shm.place import is_text
 from shmq.tools.terminal.output import Style, Terminal
-from shmq.tools.terminal.quantity import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -93,9 +93,9 @@ def _fast_health(words: Sequence[str]) -> int | None:
         return None
     if form not in ("table", "json", "nagios") or not (url is None or url.startswith("shmq:")):
         return None
+    from shmq.figures.observer import Observer
+    from shmq.figures.thresholds import Thresholds
     from shmq.tools.health.examine import examine
-    from shmq.tools.health.thresholds import Thresholds
-    from shmq.tools.observe.observer import Observer
 
     try:
         with Observer(url) as observer:
@@ -110,7 +110,7 @@ def _fast_health(words: Sequence[str]) -> int | None:
         text = report.nagios()
     else:
         text = "" if flags & {"-q", "--quiet"} else "\n".join(report.lines(colored=_colored(flags)))
-    return _said(text, int(report.verdict))
+    return _said(text, report.verdict.exit_status)
 
 
 def _colored(flags: set[str]) -> bool:

@@ -117,7 +117,7 @@ def open_surroundings(
     listeners = listen()
     for listener in listeners:
         open_things.callback(listener.close)
-    tables = StoreTables(store, instance, access_rights(), place.links_path)
+    tables = StoreTables(store, instance, access_rights(), place)
     settings = _settings(options, instance, store, listeners)
     _set_store_host(store, settings, listeners)
     store_log = StoreLog(store, report=lambda text: log("log.damaged", text=text))

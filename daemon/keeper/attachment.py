@@ -19,13 +19,13 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from shmq.changed_files import ChangedFile, read_changed_files
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.log import save_what_changed
 from shmq.daemon.keeper.losses import Losses
 from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
+from shmq.figures.changed_files import ChangedFile, read_changed_files
 from shmq.shm.access import access_rights
 from shmq.shm.core import (
     ACK_CONFIRMED,

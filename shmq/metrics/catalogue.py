@@ -20,9 +20,7 @@ from shmq.metrics.family import (
     GAUGE,
     HISTOGRAM,
     INFO,
-    INTERNAL_ERRORS,
     KEEPER,
-    LOG_LINES_DROPPED,
     SCRUB_BYTES,
     SCRUB_DAMAGES,
     SCRUB_REPAIRS,
@@ -30,6 +28,7 @@ from shmq.metrics.family import (
     Family,
 )
 from shmq.metrics.rocketmq_families import ROCKETMQ
+from shmq.shm.counters import INTERNAL_ERRORS, LOG_LINES_DROPPED
 
 _OWN = (
     Family(

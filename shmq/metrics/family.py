@@ -14,8 +14,6 @@ CLUSTER = "shmq_cluster"  # its label says the name
 DISPATCHED = "shmq_dispatched_position"  # units and keys below this log position are in their files
 
 BEAT = "shmq_beat"  # monotonic time of a process' last sign of life, ns
-# What `event_log.py` counts in each process; the name with LATEST behind it says when it counted last, epoch ms.
-LOG_LINES_DROPPED, INTERNAL_ERRORS, LATEST = "shmq_log_lines_dropped", "shmq_internal_errors", "_latest"
 # Families that a part of the keeper counts and the catalogue describes.
 SCRUB_BYTES = "shmq_scrub_checked_bytes"
 SCRUB_DAMAGES = "shmq_scrub_damages"

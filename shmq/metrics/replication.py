@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from shmq.figures.thresholds import SILENT_MS_MAX
 from shmq.metrics.exposition import Samples, label_text
 from shmq.shm.links import (
     ASYNCHRONOUS,
@@ -13,7 +14,6 @@ from shmq.shm.links import (
     IN_SYNC,
     LEADS,
     LOST,
-    SILENT_MS_MAX,
     STUCK,
     UP_TO_DATE,
     ElectionState,

@@ -37,6 +37,9 @@ from shmq.shm.descriptors import above_standard
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import own_mark
 
+# What `event_log.py` counts in each process; the name with LATEST behind it says when it counted last, epoch ms.
+LOG_LINES_DROPPED, INTERNAL_ERRORS, LATEST = "shmq_log_lines_dropped", "shmq_internal_errors", "_latest"
+
 KEEPER = 0
 BRIDGE = 1  # the primary one; bridge N is BRIDGE + N
 

@@ -44,12 +44,6 @@ from shmq.shm.replacing import replace_text
 CONNECTING, CATCHING_UP, ASYNCHRONOUS, IN_SYNC = "connecting", "catching up", "asynchronous", "in sync"
 LEADS, FOLLOWS, FENCED = "leads", "follows", "fenced"
 UP_TO_DATE, STUCK, LOST = "up to date", "stuck", "lost"
-SILENT_MS_MAX = 5_000  # a file that is older was written by a process that is stopped or dead
-ANSWER_SECONDS = 5.0  # a connection that is made and says nothing
-_HEARD_SECONDS = 8.0  # each end speaks every 5 s at least
-_LAG_SECONDS = 10.0
-_FAILED_SECONDS = 15.0  # what fails is tried again, and told again, more often
-GONE_SECONDS_MAX, REFUSED_SECONDS_MAX = 24 * 3600.0, 600.0  # so long that is told
 _FILE_BYTES_MAX = 1 << 20
 
 
@@ -126,61 +120,6 @@ class Links(NamedTuple):
     leader: str = ""
     election: ElectionState | None = None
     standing_since_ms: int | None = None
-
-
-class LinkFault(NamedTuple):
-    """Why a link is not well, for everybody who judges it, and what can be done."""
-
-    is_critical: bool
-    why: str
-    do: str
-
-
-SLOW = LinkFault(
-    False,
-    "the network, or the slower of the two disks, takes less than the master stores; or that host takes nothing",
-    "see shmq health on both hosts, and the network between; what is stored on the master alone is lost with it",
-)
-
-
-def fault_of_master(
-    state: str,
-    *,
-    age: float | None,
-    heard_age: float | None,
-    lag_seconds: float,
-    error: str,
-    cure: str,
-    error_age: float | None,
-) -> LinkFault | None:
-    """Judge a slave's link to its master; None: it is well. Seconds, and the fields of MasterLink."""
-    do = cure or "look for ha.master_lost in this broker's log"
-    if state in (LOST, STUCK):
-        return LinkFault(True, error, do)
-    if age is not None and heard_age is not None and heard_age >= _HEARD_SECONDS:
-        why = f"the connection stands, and nothing has come over it for {heard_age:.0f} s: this slave copies nothing"
-        return LinkFault(False, why, "look at the replication process on the master's host (shmq top), and the network")
-    if age is not None and error_age is not None and error_age < min(age, _FAILED_SECONDS):
-        return LinkFault(False, error, do)
-    return SLOW if lag_seconds >= _LAG_SECONDS else None
-
-
-def fault_of_replica(state: str, *, age: float, lag_seconds: float) -> LinkFault | None:
-    """Judge a master's link to a slave that is connected; None: it is well. Seconds, and the fields of ReplicaLink."""
-    if state == CONNECTING:
-        why = "it is no slave, or it is stopped; nothing is shipped to it, and after 20 s it is given up"
-        return LinkFault(False, why, "look at that host") if age >= ANSWER_SECONDS else None
-    return SLOW if lag_seconds >= _LAG_SECONDS else None
-
-
-def fault_of_lost(*, is_refused: bool, age: float, reason: str, cure: str) -> LinkFault | None:
-    """Judge a slave that has gone or was refused; None: that is long ago. The fields of LostLink."""
-    if age > (REFUSED_SECONDS_MAX if is_refused else GONE_SECONDS_MAX):
-        return None
-    do = (
-        "look at that host" if is_refused else "look at the slave's log for ha.master_lost; it connects again by itself"
-    )
-    return LinkFault(False, reason, cure or do)
 
 
 Row = TypeVar("Row", ReplicaLink, LostLink, MasterLink, ElectionState)

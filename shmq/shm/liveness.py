@@ -21,8 +21,6 @@ from shmq.shm.core import process_died, process_start
 from shmq.shm.descriptors import above_standard
 
 STOPPED_STATES = frozenset("Tt")
-KEEPER_BEAT_WARNING_SECONDS, KEEPER_BEAT_CRITICAL_SECONDS = 3.0, 10.0
-"""Ages of the store keeper's last round, of which it makes one each second, for every place that judges a broker."""
 
 
 class ProcessMark(NamedTuple):

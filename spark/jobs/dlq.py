@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.figures.quantity import iso_text
 from shmq.message import DEAD_LETTER_PREFIX, DEAD_LETTER_REASON, nearest
 from shmq.spark.access.way import open_place, place_options
 from shmq.spark.jobs.replay import chosen, in_queue_order
 from shmq.spark.jobs.sender import COLUMNS, Sending, check_session, check_target, sent_report
 from shmq.spark.schema import refused
-from shmq.tools.terminal.quantity import iso_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,7 +27,7 @@ import json, subprocess, sys
 import shmq
 from shmq.shm.liveness import ProcessMark, is_alive, is_seen_alive, mark_of, own_mark, signal_proven
 from shmq.testing import Broker
-from shmq.tools.observe.processes import state_of
+from shmq.figures.processes import state_of
 
 url = sys.argv[1]
 broker = mq = None

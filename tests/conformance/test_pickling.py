@@ -51,8 +51,12 @@ def things(mq: shmq.Connection, named: Named) -> Iterator[dict[str, Any]]:
     admin, health = mq.admin, mq.admin.health()
     yield {
         **{"Receipt": sent, "TopicInfo": admin.topics[topic], "QueueInfo": admin.topics[topic].queues[0]},
-        **{"Health": health, "Check": health.checks[0], "GroupLag": lag, "QueueLag": lag.offsets[0]},
-        **{"ResetStep": groups[group].reset(topic, to="end", dry_run=True)[0], "TxState": shmq.COMMIT},
+        **{"Health": health, "Finding": health.checks[0], "GroupLag": lag, "QueueLag": lag.offsets[0]},
+        **{
+            "ResetStep": groups[group].reset(topic, to="end", dry_run=True)[0],
+            "TxState": shmq.COMMIT,
+            "Verdict": health.verdict,
+        },
         **{"Action": shmq.Action.RECONSUME_LATER, "Connection": mq, "Topic": mq.topic(topic, Order)},
         **{"Message": message, "Subscription": consumer, "SimpleConsumer": simple, "Producer": producer},
         **{"PullConsumer": mq.pull_consumer(topic), "Transaction": transaction, "Slot": slot, "Admin": admin},
@@ -69,11 +73,12 @@ VALUES = (
     "TopicInfo",
     "QueueInfo",
     "Health",
-    "Check",
+    "Finding",
     "GroupLag",
     "QueueLag",
     "ResetStep",
     "TxState",
+    "Verdict",
     "Action",
 )
 OPENED = ("Connection", "Topic")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Replication
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Verdict
 from shmq.shm.links import read_links
 from shmq.testing import Broker
 from shmq.tools.health.examine import examine
-from shmq.tools.health.finding import Finding, Verdict
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Replication
 from tests.deadline import eventually
 
 

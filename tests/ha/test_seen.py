@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from shmq.daemon.options import parse_address
+from shmq.figures.verdict import Verdict
 from shmq.metrics.report import MetricsReport as Report
 from shmq.shm.addresses import read_addresses
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
 from tests.deadline import eventually
 from tests.ha.pair import Looking, assert_equal, log_end, send, settled_end, slave_of, stop_threads
 from tests.ha.seen import findings_of, replication_of, until_named, until_told

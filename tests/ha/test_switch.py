@@ -24,6 +24,7 @@ from shmq.daemon.ha.trust import NOBODY_PROVES
 from shmq.daemon.options import Options
 from shmq.daemon.switched import as_switched
 from shmq.errors import StoreError
+from shmq.figures.verdict import Verdict
 from shmq.metrics.report import MetricsReport
 from shmq.shm.access import Access
 from shmq.shm.addresses import read_addresses
@@ -35,7 +36,6 @@ from shmq.store.lineage.cutting import tails
 from shmq.store.lineage.epochs import load_epochs
 from shmq.store.lineage.standing import Role, configured_text, store_role
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
 from tests.deadline import eventually
 from tests.ha.pair import Looking, assert_equal, bodies_of, log_end, send, settled_end, stop_threads
 from tests.ha.seen import findings_of, until_told

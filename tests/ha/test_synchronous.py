@@ -15,6 +15,9 @@ import pytest
 import shmq
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import UsageError
+from shmq.figures.observer import Observer
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Verdict
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
@@ -22,9 +25,6 @@ from shmq.shm.core import READ_ONLY_FEW_REPLICAS
 from shmq.shm.instance import read_instance
 from shmq.testing import Broker
 from shmq.tools.health.examine import examine
-from shmq.tools.health.finding import Finding, Verdict
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Observer
 from tests.deadline import eventually
 from tests.ha.pair import Looking, assert_equal, bodies_of, slave_of, stop_threads
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shmq.changed_files import SAVED
 from shmq.daemon.keeper.live.held_files import FileNews
 from shmq.errors import SegmentError, ShmqError
+from shmq.figures.changed_files import SAVED
 from shmq.shm.access import access_rights
 from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FLUSH_FAILED, KeeperStore, Producer
 from shmq.shm.counters import KEEPER, create_counters, open_counter_writer, remove_counters

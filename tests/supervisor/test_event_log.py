@@ -7,8 +7,7 @@ import select
 import pytest
 
 from shmq.daemon.event_log import EventLog
-from shmq.metrics.family import INTERNAL_ERRORS, LOG_LINES_DROPPED
-from shmq.shm.counters import LooseCounters
+from shmq.shm.counters import INTERNAL_ERRORS, LOG_LINES_DROPPED, LooseCounters
 from tests.supervisor.unread_output import KINDS, unread_output
 
 

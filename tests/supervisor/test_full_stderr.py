@@ -17,10 +17,10 @@ import pytest
 
 import shmq
 from shmq.daemon.options import parse_address
+from shmq.figures.verdict import Verdict
 from shmq.protocol.codes import Request, Response
 from shmq.shm.addresses import read_addresses
 from shmq.shm.liveness import is_alive
-from shmq.tools.health.finding import Verdict
 from tests.bridge.live_bridge import RawPeer
 from tests.deadline import eventually
 from tests.ha.pair import assert_equal, send

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Snapshot
 from shmq.shm.core import ABI
 from shmq.testing import Broker
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Snapshot
 from shmq.tools.top.rates import picture_of
-from tests.tools.observe import sources
+from tests.figures import sources
 from tests.tools.shell import Shell, until
 
 SENT, TAKEN = 40, 15

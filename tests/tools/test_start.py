@@ -18,7 +18,7 @@ _SLOW = """
     secrets selectors shutil socket ssl statistics string subprocess tempfile textwrap tokenize traceback unicodedata
     urllib.request uuid uvloop zstandard shmq.aio shmq.client shmq.compat shmq.daemon shmq.filter shmq.message
     shmq.metrics shmq.protocol shmq.shm.counters shmq.spark shmq.tools.cli shmq.tools.command shmq.tools.doctor
-    shmq.tools.health.group_rules shmq.tools.observe.progress shmq.tools.observe.residency shmq.tools.top
+    shmq.tools.health.group_rules shmq.figures.progress shmq.figures.residency shmq.tools.top
 """
 SLOW = frozenset(_SLOW.split())
 OWN_MODULES_MAX = 51  # each costs a look into folders, a file and a quarter of a millisecond

@@ -13,6 +13,7 @@ import click
 
 from shmq.errors import ConnectError, ConsumeError
 from shmq.figures.model import QueueLag
+from shmq.figures.quantity import age_text, count_text, iso_text, plural
 from shmq.message import check_consumer_group, is_system_group
 from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
 from shmq.tools.broker.access import control_of, deleted, local_control_of, member_names, open_view
@@ -21,7 +22,6 @@ from shmq.tools.command import Call, Group, dry_run_option, pass_call, yes_optio
 from shmq.tools.completion import complete_group
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import Field
-from shmq.tools.terminal.quantity import age_text, count_text, iso_text, plural
 
 group = Group("group", help="List, show, create, delete consumer groups.")
 

@@ -18,6 +18,7 @@ import click
 
 from shmq.client.administration.local_figures import write_offsets
 from shmq.errors import UsageError
+from shmq.figures.quantity import count_text, plural
 from shmq.message import check_consumer_group
 from shmq.tools.administration.group_command import group_document, print_queues
 from shmq.tools.broker.access import member_names, open_view, session_of
@@ -26,7 +27,6 @@ from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.source import starts_of
 from shmq.tools.terminal.output import Field
-from shmq.tools.terminal.quantity import count_text, plural
 
 if TYPE_CHECKING:
     from shmq.client.local_session import LocalSession as Session

@@ -15,13 +15,13 @@ from shmq.client.administration.admin import refuse_unlike
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
 from shmq.errors import UsageError
 from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
+from shmq.figures.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 from shmq.message import PERM_READ, PERM_READ_WRITE, PERM_WRITE, QUEUES_MAX, check_topic, refuse_system_topic
 from shmq.tools.broker.access import control_of, deleted, is_on_every_broker, open_view, put_topic
 from shmq.tools.broker.view import BrokerView, on_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.terminal.output import Field
-from shmq.tools.terminal.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 
 topic = Group("topic", help="List, show, create, update, delete topics.")
 

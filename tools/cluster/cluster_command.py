@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from shmq.errors import BrokerNotRunning, UsageError
+from shmq.figures.observer import Observer
+from shmq.figures.quantity import age_text, count_text, size_text
+from shmq.figures.replication import election_text
+from shmq.figures.snapshot import LostReplica, Master, Replica, Snapshot, plain
 from shmq.shm.links import FOLLOWS, LEADS
 from shmq.tools.cluster.demote_command import demote
 from shmq.tools.cluster.promote_command import promote
 from shmq.tools.command import Call, Group, pass_call
-from shmq.tools.observe.election_text import election_text
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import LostReplica, Master, Replica, Snapshot, plain
 from shmq.tools.terminal.output import Column
-from shmq.tools.terminal.quantity import age_text, count_text, size_text
 
 cluster = Group("cluster", help="A broker's other hosts, and which of them is the master: status, promote, demote.")
 cluster.add_command(promote)

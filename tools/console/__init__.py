@@ -7,7 +7,7 @@
     pages/            one module a subject; each reads, and hands plain values to a template
     rendering, texts  templates, and what they say in English and in Chinese
 
-It is a face only. Figures come from `shmq.tools.observe`, verdicts from `shmq.tools.health`, rates from
+It is a face only. Figures come from `shmq.figures`, verdicts from `shmq.tools.health`, rates from
 `shmq.tools.top.rates`, changes go through the public connection and the commands' own functions, so a page says what
 the command line says.
 """

@@ -19,10 +19,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from shmq.figures.quantity import age_text, count_text, iso_text, rate_text, size_text
 from shmq.tools.console.listing import number_of
 from shmq.tools.console.source import Look
 from shmq.tools.console.texts import LANGUAGES, text_in
-from shmq.tools.terminal.quantity import age_text, count_text, iso_text, rate_text, size_text
 from shmq.version import __version__
 
 HERE = Path(__file__).parent

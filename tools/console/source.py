@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import shmq
 from shmq.errors import UsageError
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Group, Snapshot
+from shmq.figures.thresholds import Thresholds
 from shmq.message import is_hidden_topic, is_system_group
 from shmq.tools.broker.access import local_control_of, open_view
 from shmq.tools.command import Call
 from shmq.tools.health.examine import examine
 from shmq.tools.health.report import Report
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Group, Snapshot
 from shmq.tools.top.rates import Picture, picture_of
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ import re
 import stat
 from collections.abc import Iterator
 
+from shmq.figures.segments import SEMAPHORES, made_mode
+from shmq.figures.verdict import Finding
 from shmq.shm.access import WRITER_GROUP
 from shmq.tools.doctor.case import Case, user_text
-from shmq.tools.doctor.finding import Finding, fail, ok, warn
+from shmq.tools.doctor.finding import fail, ok, warn
 from shmq.tools.doctor.host import Host
-from shmq.tools.observe.segments import SEMAPHORES, made_mode
 
 _LOGIND_DIRECTORIES = ("usr/lib", "usr/local/lib", "run", "etc")  # the later one wins
 _SYSTEM_UID_MAX = 999

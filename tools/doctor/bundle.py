@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import iso_text
+from shmq.figures.verdict import Finding
 from shmq.shm.core import ABI
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding
 from shmq.tools.doctor.report import document
-from shmq.tools.terminal.quantity import iso_text
 from shmq.version import __version__
 
 LOG_BYTES = 128 << 10

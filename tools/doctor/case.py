@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmq.errors import SegmentError
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Process, Snapshot
 from shmq.shm.core import Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.leftovers import Leftover, find_settled_leftovers
 from shmq.shm.place import Place, default_store
 from shmq.tools.doctor.host import Host
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Process, Snapshot
 
 
 @dataclass(frozen=True)

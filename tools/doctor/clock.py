@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from shmq.figures.quantity import age_text
+from shmq.figures.verdict import Finding
 from shmq.shm.access import Access
 from shmq.store.checkpoint import read_checkpoint
 from shmq.store.layout import StoreLayout
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, ok, warn
-from shmq.tools.terminal.quantity import age_text
+from shmq.tools.doctor.finding import ok, warn
 
 _SLOW = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"})
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC

@@ -9,14 +9,15 @@ import time
 from collections.abc import Iterator
 
 from shmq.errors import ShmqError
+from shmq.figures.quantity import age_text, plural
+from shmq.figures.snapshot import Group
+from shmq.figures.verdict import Finding
 from shmq.message import pop_names, retry_topic
 from shmq.protocol.pop import FIRST_POP_PROPERTY
 from shmq.shm.core import Store
 from shmq.shm.unit import units_of
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, ok, warn
-from shmq.tools.observe.snapshot import Group
-from shmq.tools.terminal.quantity import age_text, plural
+from shmq.tools.doctor.finding import ok, warn
 
 RECENT_SECONDS = 600.0
 NEWEST_UNITS = 32  # of each retry queue

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from shmq.figures.broker_rules import disk_finding
+from shmq.figures.quantity import count_text, size_text
+from shmq.figures.verdict import Finding
 from shmq.store.verify import verify_store
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, fail, ok, warn
-from shmq.tools.terminal.quantity import count_text, size_text
+from shmq.tools.doctor.finding import fail, ok, warn
 
 WALK_BYTES = 64 << 20
 INODES_LEAST = 1000
@@ -65,15 +67,8 @@ def check_room(case: Case) -> Iterator[Finding]:
         f"(marks {disk.warn_percent}, {disk.force_percent}, {disk.refuse_percent} %)"
     )
     figures = {"used_percent": disk.used_percent, "free_bytes": disk.free_bytes}
-    fix = "make room, or shorten --retention-hours"
-    if disk.refuse_percent < 100 and disk.used_percent > disk.refuse_percent:
-        yield fail("store.room", f"{text}: nothing is stored any more", fix, **figures)
-    elif disk.force_percent < 100 and disk.used_percent >= disk.force_percent:
-        yield fail("store.room", f"{text}: the oldest messages go although they have not expired", fix, **figures)
-    elif disk.warn_percent < 100 and disk.used_percent >= disk.warn_percent:
-        yield warn("store.room", text, fix, **figures)
-    else:
-        yield ok("store.room", text, **figures)
+    judged = disk_finding(disk)
+    yield judged._replace(check="store.room", subject="", what=text, measures={}, facts=figures)
 
 
 def check_content(case: Case) -> Iterator[Finding]:

@@ -34,10 +34,11 @@ def doctor(call: Call, fixes: bool, bundle: str | None, deep: bool, dry_run: boo
 
     Exit status 1 when something has failed; warnings alone are 0.
     """
+    from shmq.figures.verdict import Verdict, worst
     from shmq.tools.doctor.bundle import default_path, write_bundle
     from shmq.tools.doctor.case import open_case
     from shmq.tools.doctor.examine import examine
-    from shmq.tools.doctor.finding import worst
+    from shmq.tools.doctor.finding import document_of
     from shmq.tools.doctor.fix import fix, removable
     from shmq.tools.doctor.report import document, report, summary
     from shmq.tools.terminal.rendering import text_of
@@ -53,7 +54,7 @@ def doctor(call: Call, fixes: bool, bundle: str | None, deep: bool, dry_run: boo
     removals = fix(case.place, removable(case)) if fixes and not dry_run else []
     terminal = call.terminal
     if terminal.structured:
-        rows = [finding.document() for finding in findings]
+        rows = [document_of(finding) for finding in findings]
         terminal.document(document(case, findings, removals, written), rows=rows)
     else:
         terminal.data(text_of(report(case, findings, removals), colored=terminal.colored(sys.stdout)))
@@ -62,4 +63,4 @@ def doctor(call: Call, fixes: bool, bundle: str | None, deep: bool, dry_run: boo
             terminal.say(f"would remove shmq.{leftover.broker_name}.{leftover.generation:016x}")
     if written is not None:
         terminal.say(f"wrote {written}: look through it before you attach it to an issue")
-    return ExitCode.NO if worst(findings) == "fail" else ExitCode.DONE
+    return ExitCode.NO if worst(findings) is Verdict.CRITICAL else ExitCode.DONE

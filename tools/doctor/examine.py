@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from shmq.errors import ShmqError
+from shmq.figures.verdict import Finding
 from shmq.tools.doctor import (
     access,
     clock,
@@ -18,7 +19,7 @@ from shmq.tools.doctor import (
     network,
 )
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, warn
+from shmq.tools.doctor.finding import warn
 
 Check = Callable[[Case], Iterator[Finding]]
 

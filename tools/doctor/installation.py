@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from shmq.figures.verdict import Finding
 from shmq.shm.core import ABI, Store
 from shmq.shm.old_core import CURE, old_core
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, fail, ok, warn
+from shmq.tools.doctor.finding import fail, ok, warn
 from shmq.version import __version__
 
 # distribution: what it is for, and how it comes

@@ -7,16 +7,16 @@ import platform
 import re
 from collections.abc import Iterator
 
+from shmq.figures.quantity import count_text, size_text
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Verdict, judge
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, fail, ok, warn
+from shmq.tools.doctor.finding import fail, ok, warn
 from shmq.tools.doctor.host import UNLIMITED
-from shmq.tools.terminal.quantity import count_text, size_text
 
 DOCKER_SHM_BYTES = 64 << 20
-SHM_LOW_PERCENT = 10
-SHM_FULL_PERCENT = 2
-GROUP_WARN_PERCENT = 90
+_THRESHOLDS = Thresholds()
 USED_WARN_PERCENT = 80
 FILES_LEAST = 2048
 DEFAULT_FILE_BYTES = 1 << 30
@@ -67,17 +67,17 @@ def check_shm(case: Case) -> Iterator[Finding]:
         f"{SHM_DIRECTORY} {size_text(memory.shm_free_bytes)} free of {size_text(memory.shm_bytes)}, {kind}, {swapping}"
     )
     figures = {"size_bytes": memory.shm_bytes, "free_bytes": memory.shm_free_bytes, "kind": kind}
-    percent = 100 * memory.shm_free_bytes // memory.shm_bytes if memory.shm_bytes else 0
+    verdict = judge(memory.shm_used_percent, _THRESHOLDS.shm_warn, _THRESHOLDS.shm_crit)
     grow = "mount -o remount,size=1g /dev/shm" if not case.host.is_container else "docker run --shm-size=1g …"
     if kind != "tmpfs":
         yield warn("machine.shm", f"{text}: segments would be files on a disk", "mount a tmpfs on /dev/shm", **figures)
-    elif percent < SHM_FULL_PERCENT:
+    elif verdict is Verdict.CRITICAL:
         yield fail("machine.shm", f"{text}: nearly full, so a broker cannot start or grow", grow, **figures)
     elif memory.shm_bytes <= DOCKER_SHM_BYTES:
         hint = "docker run --shm-size=1g … (compose: shm_size: 1gb), or shmq serve --segments sysv"
         yield warn("machine.shm", f"{text}: that is Docker's default size and holds little", hint, **figures)
-    elif percent < SHM_LOW_PERCENT:
-        yield warn("machine.shm", f"{text}: {percent} % are left", grow, **figures)
+    elif verdict is Verdict.WARNING:
+        yield warn("machine.shm", f"{text}: {memory.shm_used_percent:.0f} % used", grow, **figures)
     else:
         yield ok("machine.shm", text, **figures)
 
@@ -190,16 +190,26 @@ def check_numa(case: Case) -> Iterator[Finding]:
 def check_control_group(case: Case) -> Iterator[Finding]:
     """The control group's memory limit against what is used and what the segments may take."""
     memory = case.snapshot.memory
-    if memory is None or memory.cgroup_limit_bytes is None or memory.cgroup_used_bytes is None:
+    needed = None if memory is None else memory.cgroup_needed_bytes
+    if memory is None or needed is None or not memory.cgroup_limit_bytes:
         yield ok("machine.cgroup", "no control group limits memory here")
         return
-    limit, used = memory.cgroup_limit_bytes, memory.cgroup_used_bytes
+    limit, percent = memory.cgroup_limit_bytes, 100 * needed / memory.cgroup_limit_bytes
     segments = sum(segment.used_bytes for segment in case.snapshot.segments if segment.state == "own")
-    figures = {"limit_bytes": limit, "used_bytes": used, "segment_bytes": segments, "cgroup": memory.cgroup}
-    text = f"control group {100 * used // limit} % of {size_text(limit)}, {size_text(segments)} of it segments"
+    figures = {
+        "limit_bytes": limit,
+        "used_bytes": memory.cgroup_used_bytes,
+        "segment_bytes": segments,
+        "cgroup": memory.cgroup,
+    }
+    text = (
+        f"control group {percent:.0f} % of {size_text(limit)} not to be reclaimed, {size_text(segments)} are segments"
+    )
     fix = "raise memory.max (docker run --memory, MemoryMax= in the unit), or make the segments smaller"
-    if used * 100 >= limit * GROUP_WARN_PERCENT:
-        yield warn("machine.cgroup", f"{text}: segments cannot be reclaimed, the kernel kills instead", fix, **figures)
+    verdict = judge(percent, _THRESHOLDS.memory_warn, _THRESHOLDS.memory_crit)
+    if verdict is not Verdict.OK:
+        tell = fail if verdict is Verdict.CRITICAL else warn
+        yield tell("machine.cgroup", f"{text}: the kernel kills a process when it is full", fix, **figures)
     elif segments * 2 >= limit:
         yield warn("machine.cgroup", f"{text}: more than half of what may be used", fix, **figures)
     else:

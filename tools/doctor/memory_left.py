@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+from shmq.figures.quantity import plural, size_text
+from shmq.figures.verdict import Finding
 from shmq.shm.leftovers import Leftover
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, ok, warn
-from shmq.tools.terminal.quantity import plural, size_text
+from shmq.tools.doctor.finding import ok, warn
 
 FIX = "shmq doctor --fix"
+REMOVABLE = "memory.stale"
+"""The check whose finding, if it is not OK, `--fix` would deal with."""
 NAMED_MAX = 3
 
 
@@ -22,7 +24,7 @@ def check_leftovers(case: Case) -> Iterator[Finding]:
     dead = by_state.get("dead", [])
     if dead:
         text = f"{plural(len(dead), 'stale generation')} of dead brokers: {_named(dead)} ({_size(dead)})"
-        yield replace(warn("memory.stale", text, FIX, **_figures(dead)), is_removable=True)
+        yield warn(REMOVABLE, text, FIX, **_figures(dead))
     own = case.instance.generation if case.instance else None
     waiting = by_state.get("waiting", [])
     others = [entry for entry in waiting if entry.generation != own]
@@ -50,7 +52,7 @@ def check_leftovers(case: Case) -> Iterator[Finding]:
     if not dead:
         strangers = f", {len(foreign)} of other users" if foreign else ""
         text = f"no stale segments; {plural(len(living), 'generation')} in use ({_size(living)}){strangers}"
-        yield ok("memory.stale", text, **_figures(living))
+        yield ok(REMOVABLE, text, **_figures(living))
 
 
 def _named(leftovers: Sequence[Leftover]) -> str:

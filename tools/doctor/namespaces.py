@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from shmq.figures.verdict import Finding
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, ok, warn
+from shmq.tools.doctor.finding import ok, warn
 
 KINDS = ("ipc", "pid", "user")
 _FIX = {

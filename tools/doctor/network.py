@@ -7,8 +7,9 @@ import ipaddress
 import socket
 from collections.abc import Iterator
 
+from shmq.figures.verdict import Finding
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, fail, ok, warn
+from shmq.tools.doctor.finding import fail, ok, warn
 
 CONNECT_SECONDS = 0.5
 DEFAULT_PORTS = {"broker": ("127.0.0.1", 10911), "nameserver": ("127.0.0.1", 9876)}

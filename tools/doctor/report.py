@@ -10,13 +10,15 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from shmq.figures.quantity import plural, size_text
+from shmq.figures.verdict import Finding, Verdict, worst
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, Verdict, worst
+from shmq.tools.doctor.finding import WORDS, document_of, text_of
 from shmq.tools.doctor.fix import Removal
-from shmq.tools.terminal.quantity import plural, size_text
+from shmq.tools.doctor.memory_left import REMOVABLE
 
 ALIKE_MAX = 4  # findings of one check that are shown one by one
-_STYLES: dict[Verdict, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def report(case: Case, findings: Sequence[Finding], removals: Sequence[Removal] = ()) -> Group:
@@ -25,12 +27,13 @@ def report(case: Case, findings: Sequence[Finding], removals: Sequence[Removal] 
     table.add_column(no_wrap=True, width=6)
     table.add_column(overflow="fold")
     for finding, others in together(findings):
-        table.add_row(Text(f"[{finding.verdict}]", _STYLES[finding.verdict]), Text(finding.text))
-        if finding.fix and finding.verdict != "ok":
-            table.add_row("", Text.assemble(("fix: ", "bold"), finding.fix))
+        word = WORDS[finding.verdict]
+        table.add_row(Text(f"[{word}]", _STYLES[word]), Text(text_of(finding)))
+        if finding.do and finding.verdict is not Verdict.OK:
+            table.add_row("", Text.assemble(("fix: ", "bold"), finding.do))
         if others:
             more = f"and {others} more of {finding.check}; all of them: shmq doctor --json"
-            table.add_row(Text(f"[{finding.verdict}]", _STYLES[finding.verdict]), Text(more))
+            table.add_row(Text(f"[{word}]", _STYLES[word]), Text(more))
     for removal in removals:
         table.add_row(Text("[fix]", "cyan"), Text(_removal_text(removal)))
     return Group(Text(headline(case), "bold"), table)
@@ -43,7 +46,7 @@ def together(findings: Sequence[Finding]) -> Iterator[tuple[Finding, int]]:
     for finding in findings:
         kind = finding.check, finding.verdict
         shown[kind] += 1
-        if counts[kind] <= ALIKE_MAX or finding.verdict == "ok":
+        if counts[kind] <= ALIKE_MAX or finding.verdict is Verdict.OK:
             yield finding, 0
         elif shown[kind] < ALIKE_MAX:
             yield finding, counts[kind] - shown[kind] if shown[kind] == ALIKE_MAX - 1 else 0
@@ -60,10 +63,12 @@ def headline(case: Case) -> str:
 
 def summary(findings: Sequence[Finding]) -> str:
     """Return the last line."""
-    troubles = [finding for finding in findings if finding.verdict != "ok"]
+    troubles = [finding for finding in findings if finding.verdict is not Verdict.OK]
     if not troubles:
         return f"nothing found in {plural(len(findings), 'check')}"
-    removable = "; shmq doctor --fix removes what is dead" if any(f.is_removable for f in troubles) else ""
+    removable = (
+        "; shmq doctor --fix removes what is dead" if any(finding.check == REMOVABLE for finding in troubles) else ""
+    )
     return f"{plural(len(troubles), 'finding')} – report for an issue: shmq doctor --bundle{removable}"
 
 
@@ -82,8 +87,8 @@ def document(
         "broker": broker.name,
         "url": case.place.url,
         "served": case.is_served,
-        "verdict": worst(findings),
-        "findings": [finding.document() for finding in findings],
+        "verdict": WORDS[worst(findings)],
+        "findings": [document_of(finding) for finding in findings],
         "removals": [removal.document() for removal in removals],
         "bundle": bundle,
     }

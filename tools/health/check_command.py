@@ -15,12 +15,17 @@ from typing import Any
 import click
 
 from shmq.errors import ShmqError
+from shmq.figures.broker_rules import broker_findings
+from shmq.figures.observer import Depth, Observer
+from shmq.figures.progress import newest_ms
+from shmq.figures.quantity import age_text, count_text, size_text
+from shmq.figures.snapshot import Process, Snapshot, Topic
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Measure, Verdict, judge, worst_of
 from shmq.message import PERM_WRITE, nearest
 from shmq.tools.command import Call, Duration, Group, Size, pass_call
 from shmq.tools.completion import complete_group, complete_topic
-from shmq.tools.health.broker_rules import broker_findings
 from shmq.tools.health.examine import wait_until_well
-from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.group_rules import one_group
 from shmq.tools.health.health_command import (
     LAG_OPTIONS,
@@ -36,11 +41,6 @@ from shmq.tools.health.health_command import (
 )
 from shmq.tools.health.report import Report
 from shmq.tools.health.room_rules import room_findings
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Depth, Observer
-from shmq.tools.observe.progress import newest_ms
-from shmq.tools.observe.snapshot import Process, Snapshot, Topic
-from shmq.tools.terminal.quantity import age_text, count_text, size_text
 
 check = Group(
     "check",
@@ -244,7 +244,7 @@ def _process(one: Process, given: dict[str, Any]) -> Iterator[Finding]:
         for name, (value, unit, _) in figures.items()
         if value is not None
     }
-    verdict = max((judge(two.value, two.warn, two.crit) for two in measures.values()), default=Verdict.OK)
+    verdict = worst_of(judge(two.value, two.warn, two.crit) for two in measures.values())
     why, do = (
         ("", "")
         if verdict is Verdict.OK

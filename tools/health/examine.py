@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from shmq.tools.health.broker_rules import broker_findings
-from shmq.tools.health.finding import Finding, Verdict
+from shmq.figures.broker_rules import broker_findings
+from shmq.figures.observer import Depth, Observer
+from shmq.figures.snapshot import Snapshot
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Verdict
 from shmq.tools.health.report import Report
 from shmq.tools.health.room_rules import room_findings
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Depth, Observer
-from shmq.tools.observe.snapshot import Snapshot
 
 _WAIT_STEP_SECONDS = 0.1
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shmq.tools.health.finding import Finding, Measure, Verdict, judge
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Client, Group, QueueProgress, Refusal, Snapshot
-from shmq.tools.terminal.quantity import age_text, count_text, plural
+from shmq.figures.processes import STOPPED
+from shmq.figures.quantity import age_text, count_text, plural
+from shmq.figures.snapshot import Client, Group, QueueProgress, Refusal, Snapshot
+from shmq.figures.thresholds import LOSSES_TOLD_SECONDS, Thresholds
+from shmq.figures.verdict import Finding, Measure, Verdict, judge, worst_of
 
 _SHOWN_MAX = 4
-_LOST_SECONDS = 86_400.0
 
 
 def group_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
@@ -53,7 +52,7 @@ def _progress(group: Group, thresholds: Thresholds) -> Finding:
     by_count = judge(ready, thresholds.lag_warn, thresholds.lag_crit)
     age = group.oldest or 0.0
     by_age = judge(age, thresholds.age_warn, thresholds.age_crit) if ready else Verdict.OK
-    verdict = max(by_count, by_age)
+    verdict = worst_of((by_count, by_age))
     shown = "" if group.ready is None else f"ready {'' if group.ready_exact else '≤ '}{count_text(group.ready)}, "
     shown += f"in flight {count_text(group.in_flight)}, " if group.in_flight else ""
     oldest = f", oldest {age_text(age)}" if ready and group.oldest is not None else ""
@@ -74,7 +73,7 @@ def _progress(group: Group, thresholds: Thresholds) -> Finding:
     else:
         why, do = "its members are slower than the producers", "start more members, or make the handler faster"
     bound = thresholds.lag_crit if by_count is Verdict.CRITICAL else thresholds.lag_warn
-    what += f" (bound {count_text(bound)})" if by_count >= by_age and bound is not None else ""
+    what += f" (bound {count_text(bound)})" if by_count is verdict and bound is not None else ""
     return Finding("group", verdict, what, group.name, why, do, measures)
 
 
@@ -105,7 +104,7 @@ def _conflict(group: Group) -> Iterator[Finding]:
 
 def _lost(group: Group) -> Iterator[Finding]:
     """Messages that were deleted before the group had acknowledged them: for a day, or until it has gone on."""
-    rows = [row for row in group.queues if row.lost and (row.lost_age is None or row.lost_age < _LOST_SECONDS)]
+    rows = [row for row in group.queues if row.lost and (row.lost_age is None or row.lost_age < LOSSES_TOLD_SECONDS)]
     if not rows:
         return
     total = sum(row.lost for row in rows)

@@ -1,6 +1,6 @@
 """`shmq health`: is the broker of this host well, why not, and what to type.
 
-Figures come from read-only mappings, /proc and the file systems (`shmq.tools.observe`), so no daemon is asked; what
+Figures come from read-only mappings, /proc and the file systems (`shmq.figures`), so no daemon is asked; what
 they mean is decided in this folder. `health --fast` does not come here: `start.py` answers it.
 """
 
@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from shmq.errors import ShmqError, UsageError
+from shmq.figures.observer import Depth, Observer
+from shmq.figures.thresholds import Thresholds
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.health.examine import examine, wait_until_well
 from shmq.tools.health.report import FORMATS, Report
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Depth, Observer
 
 _EPILOG = "Exit status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, as Nagios has it; 64 usage."
 
@@ -96,7 +96,7 @@ def emit(call: Call, report: Report, form: str | None, *, parts: bool = True, me
         import sys
 
         terminal.data("\n".join(report.lines(colored=terminal.colored(sys.stdout))) + "\n")
-    return int(report.verdict)
+    return report.verdict.exit_status
 
 
 def observer_of(call: Call) -> Observer:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shmq.tools.health.finding import Finding, Measure, Verdict, by_severity, worst
-from shmq.tools.observe.snapshot import Snapshot
-from shmq.tools.terminal.quantity import count_text, size_text
+from shmq.figures.quantity import count_text, size_text
+from shmq.figures.snapshot import Snapshot
+from shmq.figures.verdict import Finding, Measure, Verdict, by_severity, worst
 from shmq.tools.terminal.width import padded, width_of
 
 FORMATS = ("table", "json", "nagios", "prometheus")
@@ -40,8 +40,8 @@ class Report:
     def document(self, *, parts: bool = True) -> dict[str, Any]:
         """Return the JSON document; with its parts the whole snapshot but queues and topics."""
         document: dict[str, Any] = {
-            "verdict": self.verdict.name,
-            "exit": int(self.verdict),
+            "verdict": self.verdict,
+            "exit": self.verdict.exit_status,
             "findings": [finding.document() for finding in by_severity(self.findings)],
         }
         if parts:
@@ -59,7 +59,7 @@ class Report:
         pid = f"  pid {supervisor.pid}" if supervisor else ""
         where = f"  {broker.tcp}" if broker.tcp else ""
         lines = [f"{_painted(self.verdict.name, self.verdict, colored)}  broker {broker.name}{pid}{where}"]
-        named = [(finding, f"{finding.check} {finding.subject}".rstrip()) for finding in by_severity(self._told())]
+        named = [(finding, finding.name) for finding in by_severity(self._told())]
         named += [(finding, finding.check) for finding in _deep_figures(self.snapshot)]
         width = max((min(width_of(name), 32) for _, name in named), default=0)
         for finding, name in named:
@@ -87,7 +87,7 @@ class Report:
         """Return one line of text and performance data."""
         bad = [finding for finding in by_severity(self.findings) if finding.verdict is not Verdict.OK]
         shown = [
-            f"{f'{finding.check} {finding.subject}'.rstrip()}: {finding.what}{f' ({finding.why})' * bool(finding.why)}"
+            f"{finding.name}: {finding.what}{f' ({finding.why})' * bool(finding.why)}"
             for finding in bad[:_NAGIOS_SHOWN_MAX]
         ]
         if len(bad) > _NAGIOS_SHOWN_MAX:
@@ -111,13 +111,13 @@ class Report:
         lines = [
             "# HELP shmq_health_status 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.",
             "# TYPE shmq_health_status gauge",
-            f"shmq_health_status{{{_labels(check='all', subject='')}}} {int(self.verdict)}",
+            f"shmq_health_status{{{_labels(check='all', subject='')}}} {self.verdict.exit_status}",
         ]
         grouped: dict[tuple[str, str], list[Finding]] = {}
         for finding in self.findings:
             grouped.setdefault((finding.check, finding.subject), []).append(finding)
         for (check, subject), findings in grouped.items():
-            lines.append(f"shmq_health_status{{{_labels(check=check, subject=subject)}}} {int(worst(findings))}")
+            lines.append(f"shmq_health_status{{{_labels(check=check, subject=subject)}}} {worst(findings).exit_status}")
         lines += ["# HELP shmq_health_measure What the checks looked at.", "# TYPE shmq_health_measure gauge"]
         seen = set()
         for finding in self.findings:

@@ -1,4 +1,4 @@
-"""Rules for room and leftovers: segments, memory, disk, log space, last recovery, clients."""
+"""Rules for what only the whole host shows: shared memory, control group, segments, what dead brokers left, clients."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from shmq.tools.health.broker_rules import serve_command
-from shmq.tools.health.finding import Finding, Measure, Verdict, judge
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.segments import made_mode
-from shmq.tools.observe.snapshot import Disk, Log, Memory, Recovery, Scrub, Segment, Snapshot
-from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
+from shmq.figures.broker_rules import serve_command, store_findings
+from shmq.figures.processes import STOPPED
+from shmq.figures.quantity import size_text
+from shmq.figures.segments import made_mode
+from shmq.figures.snapshot import Memory, Segment, Snapshot
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Measure, Verdict, judge
 
-_RECENT_SECONDS = 86_400.0
 _SHOWN_MAX = 3
 # What is left of brokers that no longer run, by the state shmq.shm.leftovers gives it: a word, what it is, and why.
 _LEFT = {
@@ -30,15 +29,6 @@ _LEFT = {
         "it ended without being stopped; what its groups have read is there, newer than in its files",
     ),
 }
-_SAID = "the broker's log lines"
-_BACKUPS = "the same name with .bak"
-_SET_AGAIN = (
-    "set again what is missing (shmq topic update, shmq group create); whoever edits the file stops the broker first "
-    "and takes its last entry, shmqCrc32, out"
-)
-_LOOK_AT_DISK = "the broker's log lines name them; smartctl -a"
-_QUEUES_WARN, _QUEUES_CRIT = 80.0, 95.0  # percent of the table
-_SPARE_SHARE = 0.1  # of a file: less than this ahead of the log means that the keeper has not made the next one
 
 
 def room_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
@@ -46,22 +36,13 @@ def room_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Findin
     if snapshot.memory is not None:
         yield from _memory(snapshot.memory, thresholds)
     yield from _segments(snapshot)
-    if snapshot.disk is not None:
-        yield from _disk(snapshot.disk)
-    if snapshot.log is not None:
-        yield from _log(snapshot, snapshot.log, thresholds)
-        yield from _queues(snapshot, snapshot.log)
-    if snapshot.recovery is not None:
-        yield _recovery(snapshot.recovery)
-    if snapshot.scrub is not None:
-        yield _scrub(snapshot.scrub)
+    yield from store_findings(snapshot, thresholds)
     if snapshot.broker.generation:
         yield from _clients(snapshot)
 
 
 def _memory(memory: Memory, thresholds: Thresholds) -> Iterator[Finding]:
-    used = memory.shm_bytes - memory.shm_free_bytes
-    percent = 100 * used / memory.shm_bytes if memory.shm_bytes else 0.0
+    percent = memory.shm_used_percent
     verdict = judge(percent, thresholds.shm_warn, thresholds.shm_crit)
     measures = {"shm_used": Measure(round(percent, 1), "%", thresholds.shm_warn, thresholds.shm_crit)}
     what = f"/dev/shm: {size_text(memory.shm_free_bytes)} of {size_text(memory.shm_bytes)} free, {percent:.0f} % used"
@@ -81,9 +62,9 @@ def _more_shm() -> str:
 
 
 def _cgroup(memory: Memory, thresholds: Thresholds) -> Iterator[Finding]:
-    if not memory.cgroup_limit_bytes or memory.cgroup_used_bytes is None:
+    needed = memory.cgroup_needed_bytes
+    if needed is None or not memory.cgroup_limit_bytes:
         return
-    needed = max(0, memory.cgroup_used_bytes - (memory.cgroup_reclaimable_bytes or 0))
     percent = 100 * needed / memory.cgroup_limit_bytes
     verdict = judge(percent, thresholds.memory_warn, thresholds.memory_crit)
     limit = size_text(memory.cgroup_limit_bytes)
@@ -144,135 +125,6 @@ def _left(snapshot: Snapshot, state: str, subject: str, found: list[Segment]) ->
     verdict = Verdict.WARNING if is_own else Verdict.OK
     measures = {f"{word}_bytes" if is_own else f"{word}_bytes_others": Measure(used, "B")}
     yield Finding("segments", verdict, what, f"{word} {subject}", why, do, measures)
-
-
-def _disk(disk: Disk) -> Iterator[Finding]:
-    measures = {"disk_used": Measure(disk.used_percent, "%", disk.warn_percent, disk.refuse_percent)}
-    what = f"{disk.used_percent} % of {size_text(disk.size_bytes)} used, {size_text(disk.free_bytes)} free, {disk.path}"
-    do = f"make room: du -xh {disk.path}, or shorten --retention-hours"
-    if not disk.writable:
-        why = "nothing that is sent now reaches the disk; after an error the kernel mounts it so"
-        yield Finding(
-            "disk", Verdict.CRITICAL, f"{disk.path} is mounted read-only", disk.path, why, "dmesg; mount", measures
-        )
-    elif disk.used_percent > disk.refuse_percent:
-        why = f"above {disk.refuse_percent} % the broker stores nothing more, so that what it holds stays whole"
-        yield Finding("disk", Verdict.CRITICAL, what, disk.path, why, do, measures)
-    elif disk.used_percent >= disk.force_percent:
-        why = f"from {disk.force_percent} % on the oldest log files go although they have not expired"
-        yield Finding("disk", Verdict.WARNING, what, disk.path, why, do, measures)
-    elif disk.used_percent >= disk.warn_percent:
-        why = f"it has passed {disk.warn_percent} %; from {disk.force_percent} % on files go before their time"
-        yield Finding("disk", Verdict.WARNING, what, disk.path, why, do, measures)
-    else:
-        yield Finding("disk", Verdict.OK, what, disk.path, measures=measures)
-
-
-def _log(snapshot: Snapshot, log: Log, thresholds: Thresholds) -> Iterator[Finding]:
-    ahead = max(0, log.allocated_end - log.end)
-    measures = {
-        "flush_behind": Measure(log.flush_behind_bytes, "B", thresholds.behind_warn, thresholds.behind_crit),
-        "spare_files": Measure(log.spare_files),
-        "units_behind": Measure(log.units_behind),
-        **({} if log.dispatch_behind_bytes is None else {"dispatch_behind": Measure(log.dispatch_behind_bytes, "B")}),
-    }
-    what = f"flush {size_text(log.flush_behind_bytes)} behind, {plural(log.spare_files, 'spare file')}"
-    verdict = judge(log.flush_behind_bytes, thresholds.behind_warn, thresholds.behind_crit)
-    if verdict is not Verdict.OK:
-        why = "a power cut now would lose that much; the disk is slower than the producers, or the keeper stands still"
-        yield Finding("log", verdict, what, "flush", why, "iostat -x 1; --flush sync makes producers wait", measures)
-    if ahead < log.file_bytes * _SPARE_SHARE and not snapshot.broker.retired:
-        short = f"{size_text(ahead)} of log space are left, less than a tenth of a file"
-        why = "the keeper has not made the next file: it is dead, stopped, or the disk is full"
-        is_served = snapshot.broker.served
-        do = "df -h; look at the keeper's log lines" if is_served else serve_command(snapshot)
-        yield Finding("log", Verdict.WARNING if ahead else Verdict.CRITICAL, short, "space", why, do, measures)
-    elif verdict is Verdict.OK:
-        yield Finding("log", Verdict.OK, what, measures=measures)
-
-
-def _queues(snapshot: Snapshot, log: Log) -> Iterator[Finding]:
-    percent = 100 * log.queues_taken / log.queues_max if log.queues_max else 0.0
-    verdict = judge(percent, _QUEUES_WARN, _QUEUES_CRIT)
-    if verdict is Verdict.OK:
-        return
-    gone = max(0, log.queues_taken - sum(topic.queues for topic in snapshot.topics))
-    taken, most = count_text(log.queues_taken), count_text(log.queues_max)
-    what = f"{taken} of {most} queues are taken, {count_text(gone)} of them by deleted topics"
-    why = "when all are taken no topic can be created, and no group gets its retry topic"
-    do = "look at the keeper's log lines: it frees them within a second" if gone else "delete topics that nobody needs"
-    measures = {"queues_taken": Measure(round(percent, 1), "%", _QUEUES_WARN, _QUEUES_CRIT)}
-    yield Finding("segments", verdict, what, "queues", why, do, measures)
-
-
-def _recovery(recovery: Recovery) -> Finding:
-    how = "after a clean stop" if recovery.clean else "after a crash"
-    what = (
-        f"last recovery {age_text(recovery.age)} ago {how}: {count_text(recovery.records)} messages replayed in "
-        f"{recovery.seconds:.1f} s, {plural(recovery.damages, 'damaged range')}"
-    )
-    if recovery.damages:
-        what += f" with {plural(recovery.damaged_messages, 'message')}"
-    measures = {"recovery_age": Measure(round(recovery.age, 3), "s"), "damages": Measure(recovery.damages)}
-    lost = _lost(recovery) if recovery.age < _RECENT_SECONDS else None
-    if lost is not None:
-        return Finding("recovery", *lost, measures=measures)
-    if recovery.marks_restored and recovery.age < _RECENT_SECONDS:
-        what += ", the durable mark, the checkpoint or the checksums of units were damaged and had to be written again"
-        why = "bytes of shmq.durable, checkpoint or shmq.units were not what was written; no message is lost by it"
-        return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
-    if recovery.damages and recovery.age < _RECENT_SECONDS:
-        why = "bytes of the log were not what was written: the disk, or somebody who wrote into the files"
-        do = "the broker's log lines name the ranges; smartctl -a; restore those files from a copy"
-        return Finding("recovery", Verdict.WARNING, what, why=why, do=do, measures=measures)
-    if recovery.units_repaired and recovery.age < _RECENT_SECONDS:
-        what += f", {plural(recovery.units_repaired, 'unit')} of queues written again from the log"
-        why = "ConsumeQueue files were missing or damaged; no message is lost by it"
-        return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
-    return Finding("recovery", Verdict.OK, what, measures=measures)
-
-
-def _lost(recovery: Recovery) -> tuple[Verdict, str, str, str, str] | None:
-    """Verdict, what, which, why and what to do, where files of the log or tables are not what they were."""
-    if recovery.foreign_files:
-        what = f"{plural(recovery.foreign_files, 'log file')} of other records than its queues have"
-        why = "it was replaced by that of another store, or of another time; readers leave such messages out"
-        do = "the broker's log lines recovery.file_foreign name it; stop, put the right one back, shmq store verify"
-        return Verdict.CRITICAL, what, "", why, do
-    if recovery.lost_messages:
-        what = f"{plural(recovery.lost_messages, 'message')} of missing log files were given up at the last start"
-        why = "the broker was started with --accept-loss; groups that had not read them do not get them"
-        do = "restore the files from a copy, if there is one; take --accept-loss out of the command or unit file"
-        return Verdict.WARNING, what, "", why, do
-    if recovery.restored_files:
-        names = ", ".join(f"config/{name}" for name in recovery.restored_files)
-        what = f"{names} could not be used as found at the last start; its backup ({_BACKUPS}) took its place"
-        why = "it was edited, damaged or missing; the backup is one change older, so messages may come again"
-        do = f"{_SAID} config.unreadable and config.from_backup say what was wrong; {_SET_AGAIN}"
-        return Verdict.WARNING, what, "", why, do
-    if recovery.entries_ignored:
-        names = ", ".join(f"config/{name}" for name in recovery.ignored_files) or "the tables in config/"
-        what = f"{plural(recovery.entries_ignored, 'line')} of {names} can mean nothing and had to be left out"
-        why = "somebody edited it; groups may get messages again, or topics lack settings"
-        do = f"{_SAID} config.entry_ignored name them; {_SET_AGAIN}"
-        return Verdict.WARNING, what, "", why, do
-    return None
-
-
-def _scrub(scrub: Scrub) -> Finding:
-    when = "the first pass is under way" if scrub.age is None else f"last pass ended {age_text(scrub.age)} ago"
-    what = f"checks in the background: {when}, {size_text(scrub.checked_bytes)} compared with their checksums"
-    found = scrub.damages + scrub.units_rebuilt + scrub.tables_rewritten + scrub.indexes_rebuilt
-    measures = {"scrub_found": Measure(found)}
-    if not found:
-        return Finding("scrub", Verdict.OK, what, measures=measures)
-    what += (
-        f"; {plural(scrub.damages, 'damaged range')} of the log, {plural(scrub.units_rebuilt, 'unit')}, "
-        f"{plural(scrub.tables_rewritten, 'table')} and {plural(scrub.indexes_rebuilt, 'index file')} that had to be "
-        "written again"
-    )
-    why = "bytes of the store were not what was written: the disk, or somebody who wrote into the files"
-    return Finding("scrub", Verdict.WARNING, what, why=why, do=f"shmq store scrub; {_LOOK_AT_DISK}", measures=measures)
 
 
 def _clients(snapshot: Snapshot) -> Iterator[Finding]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shmq.figures.snapshot import Security
+from shmq.figures.verdict import Finding, Verdict
 from shmq.protocol.certificate import Certificate, date_text
-from shmq.tools.health.finding import Finding, Verdict
-from shmq.tools.observe.snapshot import Security
 
 
 def security_findings(security: Security, now: float) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shmq.figures.quantity import rate_text
 from shmq.tools.measurement.conditions import condition_text, doubts, present_conditions
 from shmq.tools.measurement.saved_bench import (
     FIGURES,
@@ -22,7 +23,6 @@ from shmq.tools.measurement.saved_bench import (
     taken_now,
 )
 from shmq.tools.terminal.output import Field, Terminal
-from shmq.tools.terminal.quantity import rate_text
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.errors import ShmqError, UsageError
+from shmq.figures.quantity import rate_text, size_text
 from shmq.tools.broker.access import control_of
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.terminal.interrupt import ended_in_order
 from shmq.tools.terminal.output import Column, Field
-from shmq.tools.terminal.quantity import rate_text, size_text
 
 if TYPE_CHECKING:
     from shmq.tools.measurement.bench_answer import Answer

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shmq.tools.terminal.quantity import plural
+from shmq.figures.quantity import plural
 from shmq.version import __version__
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

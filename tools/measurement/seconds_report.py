@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import rate_text, size_text
 from shmq.tools.measurement.sustained import SHARES
 from shmq.tools.terminal.output import Column, Terminal
-from shmq.tools.terminal.quantity import rate_text, size_text
 
 _SIZE = (8.0, 5.2)  # inches
 _DOTS = 110

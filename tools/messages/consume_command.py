@@ -25,6 +25,7 @@ import click
 
 from shmq.client.spec import EVERYTHING, Wanted, wanted_of
 from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
+from shmq.figures.quantity import plural
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
@@ -42,7 +43,6 @@ from shmq.tools.messages.text import (
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.interrupt import interrupt_deferred
 from shmq.tools.terminal.output import csv_text, json_line
-from shmq.tools.terminal.quantity import plural
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message

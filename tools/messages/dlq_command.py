@@ -13,13 +13,13 @@ import click
 
 from shmq.client.administration.admin import DEAD_LETTERS_MAX
 from shmq.errors import MessageNotFound, ShmqError
+from shmq.figures.quantity import clock_text, count_text, plural
 from shmq.message import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
 from shmq.tools.broker.view import group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.messages.text import and_more, message_document
 from shmq.tools.terminal.output import Field, printable
-from shmq.tools.terminal.quantity import clock_text, count_text, plural
 
 if TYPE_CHECKING:
     import shmq

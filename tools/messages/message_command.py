@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import clock_text, count_text, plural
 from shmq.message import TRACE_TOPIC
 from shmq.protocol.system_topics.trace import Trace, decode_traces
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
@@ -26,7 +27,6 @@ from shmq.tools.completion import complete_topic
 from shmq.tools.messages.lookup import find_message, names_a_topic, no_message
 from shmq.tools.messages.text import and_more, message_document, render_pretty
 from shmq.tools.terminal.output import Field
-from shmq.tools.terminal.quantity import clock_text, count_text, plural
 from shmq.words import sent_again
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from typing import Any, cast
 import click
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import rate_text
 from shmq.tools.command import Call, Command, Content, pass_call
 from shmq.tools.completion import complete_topic
 from shmq.tools.messages.expected_topic import suggest_topic
 from shmq.tools.messages.sender import Attributes, Sender, Stored
 from shmq.tools.messages.text import unescape
 from shmq.tools.terminal.line_splitter import LineSplitter
-from shmq.tools.terminal.quantity import rate_text
 
 READ_BYTES = 256 << 10
 

@@ -20,10 +20,10 @@ import click
 
 from shmq.client.position import parse_moment
 from shmq.errors import UsageError
+from shmq.figures.quantity import plural
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.terminal.output import Column, json_line, printable
-from shmq.tools.terminal.quantity import plural
 
 if TYPE_CHECKING:
     from shmq.tools.messages.topic_tables import TopicTables

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shmq.errors import MessageTooLarge, ShmqError
+from shmq.figures.quantity import plural, size_text
 from shmq.tools.command import Call
 from shmq.tools.terminal.interrupt import interrupt_deferred
-from shmq.tools.terminal.quantity import plural, size_text
 
 if TYPE_CHECKING:
     import shmq

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import clock_text, iso_text
 from shmq.message import RESERVED_PROPERTIES
 from shmq.tools.terminal.output import json_line, printable
-from shmq.tools.terminal.quantity import clock_text, iso_text
 from shmq.words import escaped
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.errors import RemoteError, TransactionError
+from shmq.figures.quantity import clock_text, count_text, iso_text, plural
 from shmq.protocol.backlog import OpenTransaction, OpenTransactions
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
@@ -20,7 +21,6 @@ from shmq.tools.broker.access import local_control_of
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.terminal.output import Field
-from shmq.tools.terminal.quantity import clock_text, count_text, iso_text, plural
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.control import ControlClient

@@ -8,11 +8,11 @@ from __future__ import annotations
 import click
 
 from shmq.client.place import locate
+from shmq.figures.quantity import plural
 from shmq.tools.broker.contexts import Contexts, load_contexts, save_contexts
 from shmq.tools.command import Call, Group, pass_call
 from shmq.tools.completion import complete_context
 from shmq.tools.terminal.output import Column
-from shmq.tools.terminal.quantity import plural
 
 context = Group("context", help="Name brokers: add, list, use, rm.")
 

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 import click
 
 from shmq.errors import ShmqError
+from shmq.figures.quantity import count_text, rate_text, size_text
 from shmq.tools.broker.memory import Memory, open_memory
 from shmq.tools.broker.view import on_topic
 from shmq.tools.command import Call, Command, Duration, pass_call
 from shmq.tools.measurement.bench_command import PRIVATE_BROKER
 from shmq.tools.terminal.interrupt import ended_in_order
-from shmq.tools.terminal.quantity import count_text, rate_text, size_text
 
 TOPIC = "demo"
 LINE_INTERVAL = 0.25  # seconds between two lines on a terminal

@@ -23,13 +23,13 @@ from typing import Any, TypeVar
 import click
 
 from shmq import errors
+from shmq.figures.quantity import count_text
 from shmq.shm.place import Place, absolute_path, check_broker_name, check_store_path, checked, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.service.broker_config import origins_of, read_broker_config
 from shmq.tools.service.interpreter import executing, replace_by_daemon
 from shmq.tools.terminal.exit_code import ExitCode
-from shmq.tools.terminal.quantity import count_text
 
 READY_TIMEOUT = 600.0  # seconds; a large store that was not closed is read through once
 LINE_BYTES_MAX = 1 << 20

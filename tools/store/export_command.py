@@ -16,6 +16,7 @@ from typing import IO, NamedTuple
 import click
 
 from shmq.errors import StoreError
+from shmq.figures.quantity import plural
 from shmq.record import record_bytes_at
 from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES, RecordBatch, UnitRun
@@ -29,7 +30,6 @@ from shmq.tools.store.place import store_argument, store_root
 from shmq.tools.store.stored_record import record_fields
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import json_line
-from shmq.tools.terminal.quantity import plural
 
 
 @click.command(cls=Command)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from shmq.errors import CorruptionError, UsageError
+from shmq.figures.quantity import size_text
 from shmq.store.offline.restoration import Action, held_store, planned, restore_store
 from shmq.store.offline.takeover import check_takeable, copy_store
 from shmq.store.proof.store import Proof, prove_store
@@ -16,7 +17,6 @@ from shmq.tools.store.place import STORE, store_root
 from shmq.tools.store.repair_command import levels_option, print_actions
 from shmq.tools.store.verify_command import print_proof, proof_document
 from shmq.tools.terminal.exit_code import ExitCode
-from shmq.tools.terminal.quantity import size_text
 
 
 @click.command("import", cls=Command)

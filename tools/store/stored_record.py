@@ -7,10 +7,10 @@ import zlib
 from ipaddress import ip_address
 from typing import Any, Final
 
+from shmq.figures.quantity import iso_text
 from shmq.record import BLANK_MAGIC, HEAD_BYTES, LENGTH_AND_MAGIC, RECORD_BYTES_MAX, RECORD_MAGICS
 from shmq.shm.core import CoreError, record_decode, record_verify
 from shmq.store.verify import LogFiles
-from shmq.tools.terminal.quantity import iso_text
 
 _CRC_MASK: Final = 0x7FFFFFFF
 _RECORD_CRC_KEY: Final = b"__CRC32#\x01"

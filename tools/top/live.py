@@ -16,8 +16,8 @@ from functools import partial
 from rich.console import RenderableType
 
 from shmq.errors import UsageError
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Snapshot
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Snapshot
 from shmq.tools.top.rates import Picture, picture_of
 from shmq.tools.top.screen import Screen
 from shmq.tools.top.view import PANES, SORTS, Choice, page

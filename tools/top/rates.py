@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shmq.client.client_id import name_of
-from shmq.tools.observe.snapshot import Client, Group, Process, Snapshot, plain
+from shmq.figures.snapshot import Client, Group, Process, Snapshot, plain
 
 TCP_ROLE = "tcp"
 

@@ -16,7 +16,7 @@ from shmq.errors import UsageError
 from shmq.tools.command import Call, Command, Duration, pass_call
 
 if TYPE_CHECKING:
-    from shmq.tools.observe.observer import Depth, Observer
+    from shmq.figures.observer import Depth, Observer
     from shmq.tools.top.rates import Picture
 
 INTERVAL = 1.0
@@ -40,7 +40,7 @@ def top(call: Call, count: int | None, interval: float, sort: str | None, pane: 
     """
     if interval < INTERVAL_MIN:
         raise UsageError(f"--interval {interval:g} is too short", hint=f"at least {INTERVAL_MIN:g}s")
-    from shmq.tools.observe.observer import Observer
+    from shmq.figures.observer import Observer
     from shmq.tools.top.live import choice_of, watch
     from shmq.tools.top.view import page
 

@@ -13,16 +13,16 @@ from rich.console import Group
 from rich.text import Text
 
 from shmq.client.client_id import name_of
+from shmq.figures.broker_rules import broker_findings
+from shmq.figures.processes import STOPPED
+from shmq.figures.quantity import age_text, count_text, plural, rate_text, size_text
+from shmq.figures.replication import election_text
+from shmq.figures.replication_rules import replication_findings
+from shmq.figures.snapshot import Snapshot
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Verdict, by_severity
 from shmq.message import is_system_group
 from shmq.shm.links import CATCHING_UP, CONNECTING, LOST, STUCK
-from shmq.tools.health.broker_rules import broker_findings
-from shmq.tools.health.finding import Verdict, by_severity
-from shmq.tools.health.replication_rules import replication_findings
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.election_text import election_text
-from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Snapshot
-from shmq.tools.terminal.quantity import age_text, count_text, plural, rate_text, size_text
 from shmq.tools.top.rates import GroupRow, Picture, ProcessRow, TopicRow
 from shmq.tools.top.table import Column, Row, layout
 

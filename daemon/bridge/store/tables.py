@@ -11,16 +11,17 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
-from shmq.checks import broker_checks
 from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import SegmentFull, ShmqError, StoreError
+from shmq.figures.health import attached_findings
+from shmq.figures.verdict import Verdict
 from shmq.shm.access import Access
 from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_died
 from shmq.shm.instance import Instance
+from shmq.shm.place import Place
 from shmq.shm.unit import Unit, tag_codes_of, units_of
 from shmq.store.atomic import cure_of
 
@@ -36,12 +37,12 @@ class StoreTables:
     """`shmq.daemon.broker.tables.Tables` over one generation of segments.
 
     Args:
-        links_path: of links.json, where the broker may be asked how it is.
+        place: where the broker is, if it may be asked how it is.
     """
 
-    def __init__(self, store: Store, instance: Instance, access: Access, links_path: Path = Path()) -> None:
+    def __init__(self, store: Store, instance: Instance, access: Access, place: Place | None = None) -> None:
         self._store = store
-        self._links_path = links_path
+        self._place = place
         self._figures = figures = StoreFigures(store)
         self._tables = tables = BrokerTables(store)
         self._instance = instance
@@ -247,8 +248,8 @@ class StoreTables:
         )
 
     def troubles(self) -> list[tuple[str, str, str]]:
-        found = broker_checks(self._store, self._instance, self._links_path)
-        return [check[:3] for check in found if check.verdict != "OK"]
+        found = [] if self._place is None else attached_findings(self._place, self._store)
+        return [(each.name, each.verdict, each.text) for each in found if each.verdict is not Verdict.OK]
 
     def disk(self) -> DiskRoom:
         try:

@@ -21,7 +21,6 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shmq.changed_files import ACCESS, LOST, RESTORED
 from shmq.daemon.keeper.index import IndexKeeper
 from shmq.daemon.keeper.live.held_files import (
     Access,
@@ -34,6 +33,7 @@ from shmq.daemon.keeper.live.held_files import (
 from shmq.daemon.keeper.marks import MarkKeeper
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import ShmqError
+from shmq.figures.changed_files import ACCESS, LOST, RESTORED
 from shmq.shm.core import UNIT_BYTES, CoreError
 from shmq.store.atomic import adopt, fault_of, forget, write_atomically
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint

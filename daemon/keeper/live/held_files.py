@@ -20,8 +20,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from shmq.changed_files import ACCESS, FILES_CHANGED, LOST, ChangedFile
 from shmq.daemon.event_log import EventLog
+from shmq.figures.changed_files import ACCESS, FILES_CHANGED, LOST, ChangedFile
 from shmq.shm.counters import Counters
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, position_of

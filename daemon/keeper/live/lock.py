@@ -16,8 +16,8 @@ import fcntl
 import os
 from collections.abc import Callable
 
-from shmq.changed_files import LOST, RESTORED
 from shmq.daemon.keeper.live.held_files import FileNews, put_aside
+from shmq.figures.changed_files import LOST, RESTORED
 from shmq.store.layout import StoreLayout
 from shmq.store.lock import lock_owner
 

@@ -21,7 +21,6 @@ import os
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 
-from shmq.changed_files import ACCESS, LOST, RESTORED, SAVED, ChangedFile
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.held_files import (
     FileNews,
@@ -32,6 +31,7 @@ from shmq.daemon.keeper.live.held_files import (
     put_aside,
 )
 from shmq.errors import ShmqError
+from shmq.figures.changed_files import ACCESS, LOST, RESTORED, SAVED, ChangedFile
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
 from shmq.shm.counters import LooseCounters
 from shmq.store.atomic import forget, sync_directory

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from shmq.checks import Health
 from shmq.client.administration.group import Group, GroupFigures, Groups
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues, queue_count
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError
 from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
+from shmq.figures.verdict import Health
 from shmq.message import (
     DEAD_LETTER_REASON,
     PERM_READ_WRITE,

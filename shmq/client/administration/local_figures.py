@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmq.checks import Check, Health, broker_checks, health_of
 from shmq.client.administration.group import ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.errors import ConsumeError
 from shmq.figures.mapped import MappedFigures
 from shmq.figures.model import QueueLag, TopicInfo
+from shmq.figures.verdict import Finding, Health, Verdict, health_of
 from shmq.protocol.roster import popped_messages
 
 if TYPE_CHECKING:
@@ -155,10 +155,13 @@ class LocalFigures:
 
     def health(self) -> Health:
         """Look whether the broker is well."""
+        from shmq.figures.health import attached_findings  # much code, for a client that asks
+
         wire, alive = self._wire(), self._wire().control.alive
         plane = "the control plane answers" if alive else "the control plane is gone; sending and receiving go on"
-        control = Check("control", "OK" if alive else "CRITICAL", plane, {"alive": int(alive)})
-        return health_of([control, *broker_checks(wire.store, wire.instance, wire.place.links_path)])
+        verdict = Verdict.OK if alive else Verdict.CRITICAL
+        control = Finding("control", verdict, plane, facts={"alive": int(alive)})
+        return health_of([control, *attached_findings(wire.place, wire.store)])
 
 
 def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: Callable[[int], ConsumeError]) -> None:

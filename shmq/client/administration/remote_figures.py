@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.checks import Check, Health, Verdict, health_of
 from shmq.client.administration.group import ResetStep
 from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
+from shmq.figures.thresholds import DISK_RATIO_WARN
+from shmq.figures.verdict import Finding, Health, Verdict, health_of, judge
 from shmq.message import PERM_READ, PERM_WRITE, RETRY_PREFIX
 from shmq.protocol.body import (
     CHECKS,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX: Final = 4 << 20
 DEFAULT_QUEUES: Final = 8
-DISK_WARNING: Final = 0.85
-"""RocketMQ refuses writes at 0.9 by default."""
 _ROUTE_POLL: Final = 0.05
 
 
@@ -359,36 +358,39 @@ class RemoteFigures:
         try:
             brokers = self.status()
         except ShmqError as error:
-            return health_of([Check("brokers", "CRITICAL", f"the brokers do not answer: {error}", {"alive": 0})])
+            why, do = str(error), error.hint or "shmq health on their hosts"
+            what = "the brokers do not answer"
+            return health_of([Finding("brokers", Verdict.CRITICAL, what, "", why, do, facts={"alive": 0})])
         return cluster_health(brokers)
 
 
 def cluster_health(brokers: Mapping[str, Mapping[str, str]]) -> Health:
     """Look at what the brokers of a cluster say about themselves, by name."""
-    checks = [Check("brokers", "OK", f"{len(brokers)} brokers answer", {"alive": len(brokers)})]
+    checks = [Finding("brokers", Verdict.OK, f"{len(brokers)} brokers answer", facts={"alive": len(brokers)})]
     for name, table in sorted(brokers.items()):
         checks += [_disk(name, table), *_told(name, table)]
     return health_of(checks)
 
 
-def _told(name: str, table: Mapping[str, str]) -> Iterator[Check]:
+def _told(name: str, table: Mapping[str, str]) -> Iterator[Finding]:
     """What a broker of ours finds wrong with itself; others do not say."""
     try:
         rows = decode_json(table.get(CHECKS, "[]").encode(), list[tuple[str, Verdict, str]])
     except ValueError:
         return
     for check, verdict, text in rows:
-        yield Check(f"{check} of {name}", verdict, text, {})
+        yield Finding(f"{check} of {name}", verdict, text)
 
 
-def _disk(name: str, table: Mapping[str, str]) -> Check:
+def _disk(name: str, table: Mapping[str, str]) -> Finding:
     try:
         ratio = float(table.get("commitLogDiskRatio", "0"))
     except ValueError:
         ratio = 0.0
-    verdict: Verdict = "WARNING" if ratio >= DISK_WARNING else "OK"
-    text = f"the disk of its log is {100 * ratio:.0f} % full"
-    return Check(f"disk of {name}", verdict, text, {"disk_percent": round(100 * ratio)})
+    verdict = judge(ratio, DISK_RATIO_WARN, None)
+    why, do = ("it stores nothing more above its mark", "make room there") if verdict is not Verdict.OK else ("", "")
+    what, facts = f"the disk of its log is {100 * ratio:.0f} % full", {"disk_percent": round(100 * ratio)}
+    return Finding(f"disk of {name}", verdict, what, "", why, do, facts=facts)
 
 
 def _offset_table(body: bytes) -> dict[MessageQueue, dict[str, Any]]:

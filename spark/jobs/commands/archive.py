@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import count_text, size_text
 from shmq.spark.jobs.commands.job import Job, ended_by_signal, job_command, source_options
 from shmq.tools.command import Call, Command, Duration, Size
 from shmq.tools.terminal.output import Column
-from shmq.tools.terminal.quantity import count_text, size_text
 
 
 @click.command(cls=Command)

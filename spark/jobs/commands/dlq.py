@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import age_text, count_text
 from shmq.spark.jobs.commands.job import Job, job_command, option_option, sent_sentence
 from shmq.tools.command import Call, Command, yes_option
 from shmq.tools.terminal.output import Column
-from shmq.tools.terminal.quantity import age_text, count_text
 
 
 @click.command(cls=Command)

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import count_text
 from shmq.shm.descriptors import above_standard
 from shmq.shm.signal_event import SignalEvent
 from shmq.spark.jobs.driver.failure import explained
 from shmq.spark.jobs.driver.session import open_session, require
 from shmq.spark.jobs.driver.stages import Stages
 from shmq.tools.command import Call, dry_run_option, pass_call
-from shmq.tools.terminal.quantity import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from shmq.figures.quantity import count_text
 from shmq.spark.jobs.commands.job import Job, job_command, source_options
 from shmq.tools.command import Call, Command
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import Column
-from shmq.tools.terminal.quantity import count_text
 
 
 @click.command(cls=Command)

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from shmq.errors import UsageError
+from shmq.figures.quantity import count_text
 from shmq.spark.jobs.commands.job import Job, job_command, sent_sentence, source_options
 from shmq.tools.command import Call, Command, yes_option
 from shmq.tools.terminal.output import Column
-from shmq.tools.terminal.quantity import count_text
 
 _NAME = re.compile(r"[\w.-]{1,64}")
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import shmq
+from shmq.figures.thresholds import LEASE_WARN_SECONDS
+from shmq.figures.verdict import Verdict
 from shmq.metrics.report import MetricsReport
 from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.shm.liveness import signal_proven
 from shmq.store.lineage.cutting import tails
 from shmq.store.lineage.epochs import load_epochs
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
-from shmq.tools.health.replication_rules import LEASE_SECONDS_WARN
 from tests.deadline import eventually
 from tests.ha.elected.group import acknowledged, group_of, links_of
 from tests.ha.etcd.server import needs_etcd
@@ -244,7 +244,7 @@ def test_what_is_shown_names_who_leads_why_and_who_is_in_sync(tmp_path: Path) ->
             assert [labels for labels, value in values["shmq_election_part"].items() if value] == [f'part="{part}"']
             assert sum(values["shmq_electable_stores"].values()) == 2
             assert ("shmq_lease_age_seconds" in values) == (broker is leader)
-        assert 0 <= sum(metrics(leader)["shmq_lease_age_seconds"].values()) < LEASE_SECONDS_WARN
+        assert 0 <= sum(metrics(leader)["shmq_lease_age_seconds"].values()) < LEASE_WARN_SECONDS
         etcd.stop()
         eventually(lambda: findings_of(leader, "election")[0].verdict is Verdict.WARNING, group.told)
         other.kill_daemon()

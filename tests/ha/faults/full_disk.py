@@ -12,8 +12,8 @@ import sys
 import threading
 from pathlib import Path
 
+from shmq.figures.verdict import Verdict
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
 from tests.deadline import DEADLINE_SECONDS, PAUSE_SECONDS, eventually
 from tests.ha.faults.stored import prove
 from tests.ha.faults.told import health_of

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from shmq.figures.verdict import Verdict
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
 from tests.deadline import eventually
 from tests.ha.faults.stored import files_of, prove
 from tests.ha.faults.told import health_of

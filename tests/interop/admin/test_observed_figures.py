@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
+from shmq.figures.observer import Observer
 from shmq.testing import Broker
-from shmq.tools.observe.observer import Observer
 from tests.tools.shell import until
 
 Mqadmin = Callable[..., str]

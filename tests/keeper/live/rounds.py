@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from shmq.errors import BrokerNotRunning, DamagedMessage, ShmqError
+from shmq.figures.observer import Observer
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Verdict
 from shmq.shm.core import Store
 from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from shmq.tools.health.examine import examine
-from shmq.tools.health.finding import Verdict
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Observer
 from tests.crash.history.history import body_of
 from tests.deadline import attempts, eventually
 from tests.keeper.live.changes import CHANGES, LOG, OF_FILES, Change, copy

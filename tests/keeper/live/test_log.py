@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from shmq.changed_files import FILES_CHANGED
 from shmq.daemon.keeper.live import log as live_log
 from shmq.daemon.keeper.live.held_files import FileNews, put_back_directories
 from shmq.daemon.keeper.live.log import LiveLog
+from shmq.figures.changed_files import FILES_CHANGED
 from shmq.shm.access import Access
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, record_encode
 from shmq.shm.counters import LooseCounters

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from shmq.figures.observer import Observer
 from shmq.testing import Broker, SharedBroker
-from shmq.tools.observe.observer import Observer
 from tests.tools.shell import Shell, interrupt, until
 
 

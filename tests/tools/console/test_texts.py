@@ -6,9 +6,9 @@ import re
 
 from jinja2 import Environment, FileSystemLoader, nodes
 
+from shmq.figures.verdict import Verdict
 from shmq.tools.console.rendering import DONE, HERE, NAVIGATION
 from shmq.tools.console.texts import CHINESE, text_in
-from shmq.tools.health.finding import Verdict
 from tests.tables.rows import every_row
 
 SAID_BY_CODE = re.compile(r'(?:_said\(|"|refuse\(request, \d+, )"?((?:This|Open) [^"{}]*\.)"')

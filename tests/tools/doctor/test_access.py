@@ -9,6 +9,7 @@ import pytest
 from shmq.shm.place import Place
 from shmq.tools.doctor import access
 from shmq.tools.doctor.case import Case
+from shmq.tools.doctor.finding import WORDS
 from shmq.tools.doctor.host import Host
 
 SYSTEMD = {"/run/systemd/system/here": ""}
@@ -31,8 +32,8 @@ def test_logout_takes_the_segments_of_login_users_only(
     case_on: Callable[..., Case], files: dict[str, str], owner: int, verdict: str, words: str
 ) -> None:
     [found] = access.check_logind(case_on(files, owner=owner))
-    assert found.verdict == verdict and words in found.text
-    assert verdict == "ok" or "RemoveIPC=no in /etc/systemd/logind.conf" in found.fix
+    assert WORDS[found.verdict] == verdict and words in found.what
+    assert verdict == "ok" or "RemoveIPC=no in /etc/systemd/logind.conf" in found.do
 
 
 def test_a_later_directory_and_a_drop_in_win(tmp_path: Path) -> None:
@@ -53,14 +54,14 @@ def test_a_runtime_directory_of_a_session_goes_with_it(case_on: Callable[..., Ca
     case = case_on({**SYSTEMD, CONFIG: "RemoveIPC=no\n"}, owner=1000)
     session = replace(case, place=Place("x", Path("/run/user/1000/shmq/x")))
     [_, found] = access.check_logind(session)
-    assert found.verdict == "warn" and "enable-linger" in found.fix
+    assert WORDS[found.verdict] == "warn" and "enable-linger" in found.do
     assert len(list(access.check_logind(case))) == 1
 
 
 def test_a_directory_that_others_may_write_is_a_failure(case_on: Callable[..., Case], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     case = replace(case_on({}), place=Place("x", tmp_path / "run"))
-    assert [found.verdict for found in access.check_directories(case)] == ["ok"]
+    assert [WORDS[found.verdict] for found in access.check_directories(case)] == ["ok"]
     (tmp_path / "run").chmod(0o777)
     [found] = access.check_directories(case)
-    assert found.verdict == "fail" and "0777" in found.text and "chmod o-w" in found.fix
+    assert WORDS[found.verdict] == "fail" and "0777" in found.what and "chmod o-w" in found.do

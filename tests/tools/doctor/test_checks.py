@@ -11,13 +11,14 @@ from dataclasses import replace
 import pytest
 
 import shmq
+from shmq.figures.snapshot import Group, Member
+from shmq.figures.verdict import Finding
 from shmq.shm.core import Store
 from shmq.testing import Broker
 from shmq.tools.doctor import consumers, disk, installation, machine, network
 from shmq.tools.doctor import examine as examine_module
 from shmq.tools.doctor.case import Case, open_case
-from shmq.tools.doctor.finding import Finding
-from shmq.tools.observe.snapshot import Group, Member
+from shmq.tools.doctor.finding import WORDS
 
 MOUNT = "22 1 0:20 / / {mode},relatime - {kind} /dev/x {mode}\n"
 
@@ -38,42 +39,42 @@ def test_the_file_system_of_the_store_is_judged(
 ) -> None:
     case = case_on({"/proc/self/mountinfo": MOUNT.format(kind=kind, mode=mode)})
     [found] = disk.check_file_system(case)
-    assert found.verdict == verdict and words in found.text and (verdict == "ok" or found.fix)
+    assert WORDS[found.verdict] == verdict and words in found.what and (verdict == "ok" or found.do)
 
 
-@pytest.mark.parametrize(("used", "verdict"), [(74, "ok"), (75, "warn"), (85, "fail"), (91, "fail")])
+@pytest.mark.parametrize(("used", "verdict"), [(74, "ok"), (75, "warn"), (85, "warn"), (91, "fail")])
 def test_a_full_disk_is_told_at_the_brokers_own_marks(real: Case, used: int, verdict: str) -> None:
     assert real.snapshot.disk is not None
     marked = real.snapshot.disk._replace(used_percent=used, warn_percent=75, force_percent=85, refuse_percent=90)
     found = [f for f in disk.check_room(replace(real, snapshot=real.snapshot._replace(disk=marked)))]
-    assert found[-1].verdict == verdict and f"{used} % used" in found[-1].text
+    assert WORDS[found[-1].verdict] == verdict and f"{used} % used" in found[-1].what
 
 
 def test_a_port_that_takes_no_connection_is_a_failure(real: Case) -> None:
-    assert [found.verdict for found in network.check_ports(real)] == ["ok"]
+    assert [WORDS[found.verdict] for found in network.check_ports(real)] == ["ok"]
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))  # and never listens
         port = unheard.getsockname()[1]
         broker = real.snapshot.broker._replace(tcp=f"127.0.0.1:{port}")
         deaf = replace(real, snapshot=real.snapshot._replace(broker=broker))
-        [found] = [f for f in network.check_ports(deaf) if f.verdict != "ok"]
-        assert found.verdict == "fail" and found.figures["port"] == port
+        [found] = [f for f in network.check_ports(deaf) if WORDS[f.verdict] != "ok"]
+        assert WORDS[found.verdict] == "fail" and found.figures["port"] == port
         [found] = network.check_advertised(replace(real, options={"advertise": f"127.0.0.1:{port}"}))
-        assert found.verdict == "fail" and "--advertise" in found.fix
+        assert WORDS[found.verdict] == "fail" and "--advertise" in found.do
     [found] = network.check_advertised(replace(real, options={"advertise": "127.0.0.1:" + real.snapshot.broker.tcp.split(":")[1]}))  # fmt: skip  # noqa: E501
-    assert found.verdict == "ok"
+    assert WORDS[found.verdict] == "ok"
 
 
 def test_a_link_to_other_hosts_on_which_nobody_proves_who_he_is_is_warned_of(real: Case) -> None:
     def found(**options: str) -> list[str]:
-        return [finding.verdict for finding in network.check_links(replace(real, options=options))]
+        return [WORDS[finding.verdict] for finding in network.check_links(replace(real, options=options))]
 
     assert found() == [] and found(ha_listen="") == []
     assert found(ha_listen="127.0.0.1:10912") == ["ok"] and found(ha_listen="[::1]:10912") == ["ok"]
     assert found(ha_listen="10.0.0.4:10912", ha_secret_file="/etc/link") == ["ok"]
     assert found(ha_listen="10.0.0.4:10912") == found(ha_listen="0.0.0.0:10912") == ["warn"]
     [finding] = network.check_links(replace(real, options={"ha_listen": "10.0.0.4:10912"}))
-    assert "--ha-secret-file" in finding.fix
+    assert "--ha-secret-file" in finding.do
 
 
 def test_addresses_are_read_as_they_are_written() -> None:
@@ -91,7 +92,7 @@ def test_the_library_of_this_command_is_known_by_the_file_that_is_mapped(real: C
     [found] = installation.check_libraries(real)
     own = os.path.realpath(str(sys.modules[Store.__module__].__file__))
     assert own in found.figures["libraries"]
-    assert found.text.endswith("the same as this command") == (list(found.figures["libraries"]) == [own])
+    assert found.what.endswith("the same as this command") == (list(found.figures["libraries"]) == [own])
 
 
 def test_members_that_subscribe_differently_are_told(real: Case) -> None:
@@ -101,8 +102,8 @@ def test_members_that_subscribe_differently_are_told(real: Case) -> None:
     )
     group = Group("billing", "clustering", 0, 0, True, None, members, (), 12.0, 1, ())
     [found] = consumers.check_subscriptions(replace(real, snapshot=real.snapshot._replace(groups=(group,))))
-    assert (fine.verdict, found.verdict) == ("ok", "warn")
-    assert "orders: x  |  orders: y" in found.text and found.figures["members"] == ["a", "b"]
+    assert (WORDS[fine.verdict], WORDS[found.verdict]) == ("ok", "warn")
+    assert "orders: x  |  orders: y" in found.what and found.figures["members"] == ["a", "b"]
 
 
 def test_a_check_that_cannot_look_says_so_and_takes_no_other_with_it(
@@ -114,7 +115,7 @@ def test_a_check_that_cannot_look_says_so_and_takes_no_other_with_it(
 
     monkeypatch.setattr(examine_module, "CHECKS", (check_secrets, machine.check_kernel))
     first, second = examine_module.examine(real)
-    assert (first.check, first.verdict) == ("doctor.secrets", "warn") and "not yours" in first.text
+    assert (first.check, WORDS[first.verdict]) == ("doctor.secrets", "warn") and "not yours" in first.what
     assert second.check == "machine.kernel"
 
 
@@ -138,4 +139,4 @@ def test_messages_that_came_again_are_counted_for_their_group_while_a_member_liv
                 with open_case(broker.url) as case:
                     found = list(consumers.check_overdue(case))
     assert [each.figures for each in found] == [{"group": group, "messages": 1} for group in ("slow", "slow_er")]
-    assert all(each.verdict == "warn" and "msg.extend()" in each.fix for each in found)
+    assert all(WORDS[each.verdict] == "warn" and "msg.extend()" in each.do for each in found)

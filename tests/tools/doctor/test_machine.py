@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from shmq.figures.verdict import Finding, worst
 from shmq.tools.doctor import clock, machine, namespaces
 from shmq.tools.doctor.case import Case
-from shmq.tools.doctor.finding import Finding, worst
+from shmq.tools.doctor.finding import WORDS
 
 MiB = 1 << 20
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
@@ -25,7 +26,7 @@ MOUNTS = """22 1 0:20 / / rw,relatime - ext4 /dev/vda rw
 
 def only(findings: object) -> Finding:
     [found] = list(findings)  # type: ignore[call-overload]
-    assert isinstance(found, Finding) and (found.verdict == "ok" or found.fix)
+    assert isinstance(found, Finding) and (WORDS[found.verdict] == "ok" or found.do)
     return found
 
 
@@ -40,8 +41,8 @@ def shm(case: Case, *, size: int, free: int, kind: str = "tmpfs", options: str =
     [
         (1000 * MiB, 900 * MiB, "tmpfs", "ok", "no swap"),
         (64 * MiB, 60 * MiB, "tmpfs", "warn", "Docker's default"),
-        (1000 * MiB, 50 * MiB, "tmpfs", "warn", "5 % are left"),
-        (1000 * MiB, 10 * MiB, "tmpfs", "fail", "nearly full"),
+        (1000 * MiB, 51 * MiB, "tmpfs", "warn", "95 % used"),
+        (1000 * MiB, 50 * MiB, "tmpfs", "fail", "nearly full"),
         (1000 * MiB, 900 * MiB, "ext4", "warn", "files on a disk"),
     ],
 )
@@ -50,7 +51,7 @@ def test_shared_memory_is_judged_by_kind_size_and_room(
 ) -> None:
     case = case_on({"/proc/self/mountinfo": MOUNTS.format(kind=kind, options="")})
     found = shm(case, size=size, free=free)
-    assert found.verdict == verdict and words in found.text
+    assert WORDS[found.verdict] == verdict and words in found.what
     assert found.figures["free_bytes"] == free
 
 
@@ -77,8 +78,8 @@ def test_a_limit_that_is_in_the_way_is_named(case_on: Callable[..., Case], limit
     case = case_on({})
     case = case_on({f"/proc/{process.pid}/limits": LIMITS.format(**values) for process in case.own_processes})
     found = list(machine.check_limits(case))
-    assert worst(found) == ("warn" if words else "ok")
-    assert any(words in entry.text for entry in found)
+    assert WORDS[worst(found)] == ("warn" if words else "ok")
+    assert any(words in entry.what for entry in found)
 
 
 def test_mappings_near_the_kernels_limit_are_told(case_on: Callable[..., Case]) -> None:
@@ -86,7 +87,7 @@ def test_mappings_near_the_kernels_limit_are_told(case_on: Callable[..., Case]) 
     assert most > 10
     for limit, verdict in ((most + 1, "warn"), (100 * most, "ok")):
         found = only(machine.check_mappings(case_on({"/proc/sys/vm/max_map_count": f"{limit}\n"})))
-        assert (found.verdict, found.figures["used"]) == (verdict, most)
+        assert (WORDS[found.verdict], found.figures["used"]) == (verdict, most)
 
 
 @pytest.mark.parametrize(("limit", "used", "verdict"), [(None, None, "ok"), (1000, 950, "warn"), (10**12, 10, "ok")])
@@ -95,9 +96,9 @@ def test_the_control_group_must_hold_the_segments(
 ) -> None:
     case = case_on({})
     assert case.snapshot.memory is not None
-    memory = case.snapshot.memory._replace(cgroup_limit_bytes=limit, cgroup_used_bytes=used)
+    memory = case.snapshot.memory._replace(cgroup_limit_bytes=limit, cgroup_used_bytes=used, cgroup_reclaimable_bytes=0)
     found = only(machine.check_control_group(replace(case, snapshot=case.snapshot._replace(memory=memory))))
-    assert found.verdict == verdict
+    assert WORDS[found.verdict] == verdict
     assert verdict == "ok" or found.figures["segment_bytes"] > 0
 
 
@@ -107,22 +108,22 @@ def test_segments_on_two_nodes_are_told(case_on: Callable[..., Case]) -> None:
     maps = "7f00 default file=/dev/shm/shmq.x.control mapped=30 N0=20 N1=10\n7f01 default anon=1 N1=5\n"
     case = case_on({"/sys/devices/system/node/online": "0-1\n", f"/proc/{keeper.pid}/numa_maps": maps})
     found = only(machine.check_numa(case))
-    assert (found.verdict, found.figures["pages"]) == ("warn", {"0": 20, "1": 10})
-    assert only(machine.check_numa(case_on({"/sys/devices/system/node/online": "0\n"}))).verdict == "ok"
+    assert (WORDS[found.verdict], found.figures["pages"]) == ("warn", {"0": 20, "1": 10})
+    assert WORDS[only(machine.check_numa(case_on({"/sys/devices/system/node/online": "0\n"}))).verdict] == "ok"
 
 
 @pytest.mark.parametrize(("release", "verdict"), [("6.1.0-9-amd64", "ok"), ("4.19.0", "fail")])
 def test_a_kernel_without_pidfd_is_too_old(case_on: Callable[..., Case], release: str, verdict: str) -> None:
     found = only(machine.check_kernel(case_on({"/proc/sys/kernel/osrelease": release + "\n"})))
-    assert (found.verdict, found.figures["kernel"]) == (verdict, release)
+    assert (WORDS[found.verdict], found.figures["kernel"]) == (verdict, release)
 
 
 @pytest.mark.parametrize(("source", "verdict"), [("tsc", "ok"), ("hpet", "warn")])
 def test_a_slow_clock_source_is_told(case_on: Callable[..., Case], source: str, verdict: str) -> None:
     path = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-    assert only(clock.check_clock_source(case_on({path: source + "\n"}))).verdict == verdict
+    assert WORDS[only(clock.check_clock_source(case_on({path: source + "\n"}))).verdict] == verdict
 
 
 def test_broker_and_caller_share_their_namespaces_here(real: Case) -> None:
     found = only(namespaces.check_namespaces(real))
-    assert found.verdict == "ok" and set(found.figures) == {"ipc", "pid", "user"}
+    assert WORDS[found.verdict] == "ok" and set(found.figures) == {"ipc", "pid", "user"}

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Snapshot
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Verdict
 from shmq.tools.health.examine import examine
-from shmq.tools.health.finding import Finding, Verdict
 from shmq.tools.health.report import Report
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Snapshot
 from tests.deadline import attempts
 
 

@@ -1,9 +1,9 @@
 """What people and monitoring are shown: many healthy groups in one line, the broker's own groups only when asked."""
 
+from shmq.figures.snapshot import Group, Snapshot
+from shmq.figures.thresholds import Thresholds
 from shmq.tools.health.group_rules import group_findings
 from shmq.tools.health.report import Report
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.snapshot import Group, Snapshot
 from tests.tools.health.test_rules import GROUP, LOG, PROCESSES, SNAPSHOT
 
 SYSTEM = "CID_RMQ_SYS_TIMER"

@@ -1,21 +1,12 @@
 """What each figure means: rules over snapshots made by hand, for what cannot be had on every machine."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from shmq.changed_files import ChangedFile
-from shmq.checks import health_of, store_checks
-from shmq.shm.core import READ_ONLY_FOLLOWER, READ_ONLY_REASONS
-from shmq.tools.health.broker_rules import broker_findings
-from shmq.tools.health.finding import Finding, Measure, Verdict, judge, worst
-from shmq.tools.health.group_rules import group_findings
-from shmq.tools.health.report import Report
-from shmq.tools.health.room_rules import room_findings
-from shmq.tools.health.security_rules import security_findings
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.snapshot import (
+from shmq.figures.broker_rules import broker_findings
+from shmq.figures.changed_files import ChangedFile
+from shmq.figures.snapshot import (
     Broker,
     Claim,
     Client,
@@ -39,6 +30,13 @@ from shmq.tools.observe.snapshot import (
     Snapshot,
     plain,
 )
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Measure, Verdict, judge, worst
+from shmq.shm.core import READ_ONLY_FOLLOWER, READ_ONLY_REASONS
+from shmq.tools.health.group_rules import group_findings
+from shmq.tools.health.report import Report
+from shmq.tools.health.room_rules import room_findings
+from shmq.tools.health.security_rules import security_findings
 from tests.tables.rows import every_row
 
 OK, WARNING, CRITICAL, UNKNOWN = Verdict
@@ -189,29 +187,6 @@ def test_a_claim_is_judged_by_its_owner_and_its_age() -> None:
 def test_a_keeper_that_runs_but_does_not_get_on_is_told() -> None:
     assert only(judged(broker=BROKER._replace(keeper_beat_age=4.0)))[:2] == ("daemon", WARNING)
     assert only(judged(broker=BROKER._replace(keeper_beat_age=11.0)))[:2] == ("daemon", CRITICAL)
-
-
-@every_row(
-    ("beat", "reason", "retired", "ahead"),
-    [
-        *((beat, 0, False, GIB) for beat in (0.0, 2.999, 3.0, 4.0, 9.999, 10.0, 60.0)),
-        *((0.0, reason, False, GIB) for reason in READ_ONLY_REASONS),
-        (0.0, 0, True, GIB),
-        *((0.0, 0, False, ahead) for ahead in (GIB // 10, GIB // 10 + 1, 1, 0)),
-    ],
-)
-def test_the_client_judges_a_broker_as_the_command_does(
-    beat: float, reason: int, retired: bool, ahead: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_ns = 10**12
-    monkeypatch.setattr("shmq.checks.time.monotonic_ns", lambda: now_ns)
-    store: Any = SimpleNamespace(
-        keeper_beat_ns=now_ns - round(beat * 1e9), read_only=reason, retired=retired, log_end=1000, durable_end=1000,
-        allocated_end=1000 + ahead, head={"file_bytes": GIB},
-    )  # fmt: skip
-    broker = BROKER._replace(keeper_beat_age=beat, read_only=reason, retired=retired)
-    theirs = worst(judged(broker=broker, log=LOG._replace(allocated_end=1000 + ahead), replication=FOLLOWING))
-    assert health_of(store_checks(store)).verdict == theirs.name
 
 
 def test_lost_lines_are_told_for_an_hour_and_faults_for_a_day() -> None:

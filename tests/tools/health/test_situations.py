@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from shmq.errors import BrokerBusy
+from shmq.figures.thresholds import Thresholds
+from shmq.figures.verdict import Finding, Verdict
 from shmq.shm.core import ABI, StoreFigures
 from shmq.shm.instance import read_instance
 from shmq.shm.leftovers import find_leftovers
@@ -23,8 +25,6 @@ from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from shmq.tools.doctor.case import open_case
 from shmq.tools.doctor.memory_left import check_leftovers
-from shmq.tools.health.finding import Finding, Verdict
-from shmq.tools.health.thresholds import Thresholds
 from shmq.version import __version__
 from tests.tools.health.situations import all_well, looked, of, reported
 from tests.tools.shell import until
@@ -315,7 +315,7 @@ NEARLY_FULL = """
 import os, sys
 from pathlib import Path
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
+from shmq.figures.verdict import Verdict
 from tests.tools.health.situations import of, reported
 
 def fill(directory, percent):

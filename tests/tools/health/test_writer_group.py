@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shmq.figures.verdict import Verdict
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
 from tests.supervisor.test_namespaces import needs_namespaces
 from tests.tools.health.situations import all_well, of, reported
 
@@ -22,7 +22,8 @@ from shmq.shm.instance import read_instance
 from shmq.testing import Broker
 from shmq.tools.doctor.access import check_permissions
 from shmq.tools.doctor.case import open_case
-from shmq.tools.health.finding import Verdict
+from shmq.figures.verdict import Verdict
+from shmq.tools.doctor.finding import WORDS
 from tests.tools.health.situations import all_well, of, reported
 
 own = Path(sys.argv[1], "group")
@@ -31,7 +32,7 @@ subprocess.run(["mount", "--bind", own, "/etc/group"], check=True)
 with Broker(metrics="127.0.0.1:0") as broker:
     all_well(broker.url)
     with open_case(broker.url) as case:
-        print(*[f"{found.check} {found.verdict} {found.text}" for found in check_permissions(case)])
+        print(*[f"{found.check} {WORDS[found.verdict]} {found.what}" for found in check_permissions(case)])
     instance = read_instance(broker.place.instance_path)
     [path] = Path("/dev/shm").glob(f"shmq.{broker.name}.*.counters")
     modes = {file.name.rpartition(".")[2]: file.stat().st_mode & 0o777 for file in path.parent.glob(f"{path.stem}.*")}
@@ -40,7 +41,7 @@ with Broker(metrics="127.0.0.1:0") as broker:
     finding, _ = reported(broker.url, of("segments", Verdict.CRITICAL, str(path), "0660", "0640"))
     print(finding.do.partition(";")[0] == f"chown {os.geteuid()} {path} && chmod 0640 {path}")
     with open_case(broker.url) as case:
-        print(*[found.verdict for found in check_permissions(case)])
+        print(*[WORDS[found.verdict] for found in check_permissions(case)])
 """
 
 

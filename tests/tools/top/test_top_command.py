@@ -18,8 +18,8 @@ import pytest
 
 from shmq.shm.liveness import status_of
 from shmq.testing import Broker
+from tests.figures import sources
 from tests.tools.json_schema import check
-from tests.tools.observe import sources
 from tests.tools.shell import COMMAND, TIMEOUT, Shell, until
 
 

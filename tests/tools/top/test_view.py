@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from shmq.tools.observe.snapshot import Broker, Client, Group, Log, Presence, Process, QueueProgress, Snapshot, Topic
+from shmq.figures.snapshot import Broker, Client, Group, Log, Presence, Process, QueueProgress, Snapshot, Topic
 from shmq.tools.terminal.rendering import text_of
 from shmq.tools.top.live import choice_of, other_interval, pressed
 from shmq.tools.top.rates import picture_of

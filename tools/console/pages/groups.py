@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from shmq.figures.snapshot import Group
+from shmq.figures.verdict import Finding
 from shmq.message import dead_letter_topic, is_system_group
 from shmq.tools.broker.view import group_not_found
 from shmq.tools.console.listing import listing_of
 from shmq.tools.console.rendering import Renderer
 from shmq.tools.console.source import Look
-from shmq.tools.health.finding import Finding
-from shmq.tools.observe.snapshot import Group
 from shmq.tools.top.rates import GroupRow
 
 

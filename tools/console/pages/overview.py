@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from shmq.figures.verdict import Finding, Verdict, by_severity
 from shmq.tools.console.rendering import Renderer
 from shmq.tools.console.source import Look
 from shmq.tools.console.trends import Trends
-from shmq.tools.health.finding import Finding, Verdict, by_severity
 
 GROUPS_SHOWN_MAX = 6
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from shmq.errors import ShmqError
 from shmq.figures.model import kind_name, topic_role
+from shmq.figures.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
 from shmq.message import RETRY_PREFIX, is_system_group
 from shmq.progress import Backlog
 from shmq.protocol.roster import Roster, RosterMember
 from shmq.shm.core import UNIT_BYTES, Store, tag_hash
 from shmq.shm.unit import tag_codes_of, units_of
-from shmq.tools.observe.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
 
 _TAG = "TAG"
 _EVERYTHING = "*"

@@ -1,11 +1,28 @@
-"""From which number on something is worth a warning, or worse.
+"""From which number on something is worth a warning, or worse: of every rule that judges a broker, at every door.
+
+    Thresholds     what the options of `shmq health` and `check` change
+    the others     what only this file changes
 
 The marks of the disk are not here: they are the broker's own settings and come with the snapshot.
 """
 
 from typing import NamedTuple
 
-from shmq.shm.liveness import KEEPER_BEAT_CRITICAL_SECONDS, KEEPER_BEAT_WARNING_SECONDS
+# A broker and its store.
+SPARE_SHARE_LEAST = 0.1  # of a file: with less ahead of the log, the keeper has not made the next one in time
+QUEUES_WARN_PERCENT, QUEUES_CRIT_PERCENT = 80.0, 95.0  # of the table
+DISK_RATIO_WARN = 0.85  # of a broker that does not say its marks: RocketMQ refuses writes at 0.9 by default
+# How long after the last time something is told.
+LOG_LINES_TOLD_SECONDS = 3600.0
+INTERNAL_ERRORS_TOLD_SECONDS = RECOVERY_TOLD_SECONDS = LOSSES_TOLD_SECONDS = 86_400.0
+REPLICA_GONE_TOLD_SECONDS, REPLICA_REFUSED_TOLD_SECONDS = 86_400.0, 600.0
+# Links to other hosts.
+SILENT_MS_MAX = 5_000  # a links.json that is older was written by a process that is stopped or dead
+ANSWER_SECONDS = 5.0  # a connection that is made and says nothing
+HEARD_SECONDS = 8.0  # each end speaks every 5 s at least
+LINK_LAG_SECONDS = 10.0
+LINK_ERROR_SECONDS = 15.0  # what fails is tried again, and told again, more often
+LEASE_WARN_SECONDS = 3.0  # it is renewed each second
 
 
 class Thresholds(NamedTuple):
@@ -38,8 +55,8 @@ class Thresholds(NamedTuple):
     memory_crit: float = 97.0
     behind_warn: int = 64 << 20
     behind_crit: int = 1 << 30
-    beat_warn: float = KEEPER_BEAT_WARNING_SECONDS
-    beat_crit: float = KEEPER_BEAT_CRITICAL_SECONDS
+    beat_warn: float = 3.0
+    beat_crit: float = 10.0
     lock_warn: float = 1.0
     claim_warn: float = 1.0
     gone_warn: float = 60.0

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from shmq.errors import ReadOnlyStore
+from shmq.figures import limits
+from shmq.figures.observer import Observer
+from shmq.figures.processes import collect_processes
+from shmq.figures.residency import residency
+from shmq.figures.verdict import Verdict
 from shmq.shm.core import KeeperStore
 from shmq.shm.liveness import own_mark
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
-from shmq.tools.observe import limits
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.processes import collect_processes
-from shmq.tools.observe.residency import residency
 from tests.tools.health.situations import of, reported
 
 CLIENT = """import shmq, sys, time

@@ -11,12 +11,12 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from shmq.figures.snapshot import Segment
 from shmq.shm.access import read_mode_beside
 from shmq.shm.instance import Instance
 from shmq.shm.leftovers import BLOCK_BYTES, STATES, Leftover, find_leftovers, is_semaphore
 from shmq.shm.liveness import boot_id
 from shmq.shm.place import Place
-from shmq.tools.observe.snapshot import Segment
 
 OWN = "own"
 SEMAPHORES = "semaphores"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from shmq.figures.snapshot import Disk, Memory
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.store.mounts import mounted_at
-from shmq.tools.observe.snapshot import Disk, Memory
 
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60  # cgroup v1 says "none" with a number near 2^63

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.errors import SegmentError
+from shmq.figures.verdict import Finding, Measure, Verdict
 
 if TYPE_CHECKING:
     from shmq.shm.counter_reader import Entry
@@ -40,21 +41,6 @@ class ChangedFile(NamedTuple):
     do: str
 
 
-class FileFault(NamedTuple):
-    """What is to be told of a changed file, or of all that were written again.
-
-    Attributes:
-        name: of the file inside the store; "files" of those that were written again, which are `mended`.
-    """
-
-    is_critical: bool
-    name: str
-    what: str
-    why: str
-    do: str
-    mended: int = 0
-
-
 def changed_files(entries: Iterable[Entry]) -> tuple[ChangedFile, ...]:
     """Return the files that counters tell of."""
     told = (dict(entry.labels) for entry in entries if entry.family == FILES_CHANGED and entry.words[0])
@@ -75,19 +61,20 @@ def read_changed_files(instance: Instance) -> tuple[ChangedFile, ...]:
         reader.close()
 
 
-def faults_of_files(files: Iterable[ChangedFile], root: str) -> Iterator[FileFault]:
-    """Judge changed files of the store at `root`."""
+def findings_of_files(files: Iterable[ChangedFile], root: str) -> Iterator[Finding]:
+    """Judge changed files of the store at `root`: each that is gone or closed, and together all that were mended."""
     files = tuple(files)
     mended = [file for file in files if file.fate in (SAVED, RESTORED)]
     for file in [file for file in files if file not in mended][:_NAMED]:
-        is_open_to_fewer = file.fate == ACCESS
-        why = "programs that open it anew cannot" if is_open_to_fewer else "a program changed it under the broker"
+        verdict, why = Verdict.CRITICAL, "a program changed it under the broker"
+        if file.fate == ACCESS:
+            verdict, why = Verdict.WARNING, "programs that open it anew cannot"
         name = file.file.removeprefix(f"{root}/")
-        yield FileFault(not is_open_to_fewer, name, f"{name} {file.what}", why, file.do or "shmq doctor")
+        yield Finding("store", verdict, f"{name} {file.what}", name, why, file.do or "shmq doctor")
     if mended:
         named = ", ".join(f"{file.file.removeprefix(f'{root}/')} {file.what}" for file in mended[:_NAMED])
         count = len(mended)
         what = f"{count} file{'s' * (count > 1)} of the store changed under the broker, which wrote them again: {named}"
         why = "a cleaner, a copy or an rsync that deletes works in the store: the next time it may be the log"
         do = f"keep it away from {root}; what it put there lies in {root}/quarantine"
-        yield FileFault(False, "files", what, why, do, count)
+        yield Finding("store", Verdict.WARNING, what, "files", why, do, {"files_changed": Measure(count, "c")})

@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shmq.figures.snapshot import Client
 from shmq.shm.core import StoreFigures
 from shmq.shm.liveness import ProcessMark, is_alive
-from shmq.tools.observe.snapshot import Client
 
 if TYPE_CHECKING:
     from shmq.protocol.roster import Roster

@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from shmq.errors import UsageError
-from shmq.tools.terminal import quantity
+from shmq.figures import quantity
 from tests.tables.rows import every_row
 
 

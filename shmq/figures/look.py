@@ -13,21 +13,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from shmq.errors import ForeignNamespace, PermissionDenied, ShmqError
-from shmq.shm.addresses import read_addresses
-from shmq.shm.core import READ_ONLY_REASONS, Store, StoreFigures
-from shmq.shm.discovery import none_runs
-from shmq.shm.instance import Instance, read_instance
-from shmq.shm.liveness import ProcessMark, boot_id, is_alive, visible_pid_namespace
-from shmq.shm.place import Place
-from shmq.shm.presence import presence_of_key
-from shmq.store.quarantine import count_quarantined
-from shmq.store.scrub_state import read_scrub_state
-from shmq.tools.observe.clients import collect_clients
-from shmq.tools.observe.limits import DEFAULT_MARKS, collect_disk, collect_memory
-from shmq.tools.observe.log_state import collect_log
-from shmq.tools.observe.processes import collect_processes
-from shmq.tools.observe.segments import collect_segments
-from shmq.tools.observe.snapshot import (
+from shmq.figures.clients import collect_clients
+from shmq.figures.limits import DEFAULT_MARKS, collect_disk, collect_memory
+from shmq.figures.log_state import collect_log
+from shmq.figures.processes import collect_processes
+from shmq.figures.segments import collect_segments
+from shmq.figures.snapshot import (
     Broker,
     Client,
     Counted,
@@ -46,6 +37,15 @@ from shmq.tools.observe.snapshot import (
     Segment,
     Topic,
 )
+from shmq.shm.addresses import read_addresses
+from shmq.shm.core import READ_ONLY_REASONS, Store, StoreFigures
+from shmq.shm.discovery import none_runs
+from shmq.shm.instance import Instance, read_instance
+from shmq.shm.liveness import ProcessMark, boot_id, is_alive, visible_pid_namespace
+from shmq.shm.place import Place
+from shmq.shm.presence import presence_of_key
+from shmq.store.quarantine import count_quarantined
+from shmq.store.scrub_state import read_scrub_state
 
 Part = TypeVar("Part")
 
@@ -123,8 +123,8 @@ class Look:
             return _NO_MEMBERS
         if depth == "quick":
             return (self.part("clients", lambda: collect_clients(StoreFigures(store), None)) or (), (), (), (), None)
+        from shmq.figures.progress import collect_groups, collect_topics
         from shmq.protocol.roster import read_roster
-        from shmq.tools.observe.progress import collect_groups, collect_topics
 
         assert self.instance is not None
         generation = f"{self.instance.generation:016x}"
@@ -194,7 +194,7 @@ class Look:
         log = self.part("log", lambda: collect_log(store, path))
         if log is None or depth != "deep":
             return log
-        from shmq.tools.observe.residency import log_paths, residency
+        from shmq.figures.residency import log_paths, residency
 
         cached = self.part("residency", lambda: residency(log_paths(path)))
         return log if cached is None else log._replace(resident_bytes=cached[0], examined_bytes=cached[1])
@@ -240,7 +240,7 @@ class Look:
         path = self.place.links_path
         if not path.exists():
             return None
-        from shmq.tools.observe.replication import collect_replication
+        from shmq.figures.replication import collect_replication
 
         return self.part("replication", lambda: collect_replication(path))
 
@@ -262,7 +262,7 @@ class Look:
         """What keeper and bridges count of themselves."""
         if self.instance is None:
             return None
-        from shmq.tools.observe.counted import collect_counted
+        from shmq.figures.counted import collect_counted
 
         return collect_counted(self.instance)
 

@@ -6,7 +6,7 @@ a slave that is connected and says nothing          WARNING
 a master that is not there, refuses, says nothing   CRITICAL
 a slave that cannot store what it is sent           CRITICAL
 a slave behind by --behind-warn, --behind-crit      WARNING, CRITICAL   on both hosts
-a link that lags, or stands and says nothing        WARNING             on both hosts (`shmq.shm.links`)
+a link that lags, or stands and says nothing        WARNING             on both hosts (`shmq.figures.thresholds`)
 a slave of whose master nothing is known            UNKNOWN
 a leader whose lease was not renewed in time        WARNING
 a broker that neither leads nor follows anybody     CRITICAL            its name has no master, as far as it sees
@@ -15,26 +15,36 @@ a broker that neither leads nor follows anybody     CRITICAL            its name
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from shmq.shm.links import (
-    CONNECTING,
-    FOLLOWS,
-    LEADS,
-    LOST,
+from shmq.figures.quantity import age_text, count_text, plural, size_text
+from shmq.figures.snapshot import Election, LostReplica, Master, Replica, Replication, Snapshot
+from shmq.figures.thresholds import (
+    ANSWER_SECONDS,
+    HEARD_SECONDS,
+    LEASE_WARN_SECONDS,
+    LINK_ERROR_SECONDS,
+    LINK_LAG_SECONDS,
+    REPLICA_GONE_TOLD_SECONDS,
+    REPLICA_REFUSED_TOLD_SECONDS,
     SILENT_MS_MAX,
-    SLOW,
-    STUCK,
-    LinkFault,
-    fault_of_lost,
-    fault_of_master,
-    fault_of_replica,
+    Thresholds,
 )
-from shmq.tools.health.finding import Finding, Measure, Verdict, judge
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.snapshot import Election, Master, Replica, Replication, Snapshot
-from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
+from shmq.figures.verdict import Finding, Measure, Verdict, judge, worst_of
+from shmq.shm.links import CONNECTING, FOLLOWS, LEADS, LOST, STUCK
 
-LEASE_SECONDS_WARN = 3.0  # it is renewed each second
+
+class _LinkFault(NamedTuple):
+    verdict: Verdict
+    why: str
+    do: str
+
+
+_SLOW = _LinkFault(
+    Verdict.WARNING,
+    "the network, or the slower of the two disks, takes less than the master stores; or that host takes nothing",
+    "see shmq health on both hosts, and the network between; what is stored on the master alone is lost with it",
+)
 
 
 def replication_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
@@ -85,8 +95,8 @@ def _election(election: Election) -> Finding:
         age = election.lease_age or 0.0
         in_sync = plural(len(election.in_sync), "store")
         what = f"leads ({election.why}), {in_sync} in sync, lease renewed {age_text(age)} ago"
-        measures = {"lease_age": Measure(age, "s", LEASE_SECONDS_WARN)}
-        if election.reason or age > LEASE_SECONDS_WARN:
+        measures = {"lease_age": Measure(age, "s", LEASE_WARN_SECONDS)}
+        if election.reason or age > LEASE_WARN_SECONDS:
             why = election.reason or "etcd has not renewed its lease: who is elected next cannot be decided meanwhile"
             return Finding("election", Verdict.WARNING, what, "", why, do, measures)
         return Finding("election", Verdict.OK, what, measures=measures)
@@ -98,9 +108,12 @@ def _election(election: Election) -> Finding:
 
 def _replica(replica: Replica, thresholds: Thresholds) -> Finding:
     lag_seconds = (replica.lag_ms or 0) / 1000
-    fault = fault_of_replica(replica.state, age=replica.age, lag_seconds=lag_seconds)
+    fault = _SLOW if lag_seconds >= LINK_LAG_SECONDS else None
     if replica.state == CONNECTING:
         what = f"connected for {age_text(replica.age)}, and has not said where its log ends"
+        why = "it is no slave, or it is stopped; nothing is shipped to it, and after 20 s it is given up"
+        is_late = replica.age >= ANSWER_SECONDS
+        fault = _LinkFault(Verdict.WARNING, why, "look at that host") if is_late else None
     else:
         behind = f"{size_text(replica.lag_bytes or 0)} and {age_text(lag_seconds)} behind"
         end = count_text(replica.acknowledged or 0)
@@ -108,7 +121,7 @@ def _replica(replica: Replica, thresholds: Thresholds) -> Finding:
     return _judged("replica", replica, what, fault, thresholds)
 
 
-def _judged(check: str, link: Replica | Master, what: str, fault: LinkFault | None, thresholds: Thresholds) -> Finding:
+def _judged(check: str, link: Replica | Master, what: str, fault: _LinkFault | None, thresholds: Thresholds) -> Finding:
     """A link with its fault, or what its lag in bytes alone means."""
     lag_bytes, lag_ms = link.lag_bytes or 0, link.lag_ms or 0
     verdict = judge(lag_bytes, thresholds.behind_warn, thresholds.behind_crit)
@@ -116,22 +129,26 @@ def _judged(check: str, link: Replica | Master, what: str, fault: LinkFault | No
     if link.lag_bytes is not None:
         measures["lag"] = Measure(lag_bytes, "B", thresholds.behind_warn, thresholds.behind_crit)
         measures["lag_seconds"] = Measure(lag_ms / 1000, "s")
-    if fault is not None:
-        worse = Verdict.CRITICAL if fault.is_critical else Verdict.WARNING
-        return Finding(check, max(verdict, worse), what, link.address, fault.why, fault.do, measures)
-    bad = verdict is not Verdict.OK
-    return Finding(check, verdict, what, link.address, SLOW.why * bad, SLOW.do * bad, measures)
+    if fault is None and verdict is not Verdict.OK:
+        fault = _SLOW
+    if fault is None:
+        return Finding(check, verdict, what, link.address, measures=measures)
+    return Finding(check, worst_of((verdict, fault.verdict)), what, link.address, fault.why, fault.do, measures)
 
 
 def _lost(told: Replication) -> Iterator[Finding]:
-    for lost, is_refused in [(row, False) for row in told.gone] + [(row, True) for row in told.refused]:
-        fault = fault_of_lost(is_refused=is_refused, age=lost.age, reason=lost.reason, cure=lost.cure)
-        if fault is None:
-            continue
-        what = f"this slave is gone for {age_text(lost.age)}"
-        if is_refused:
+    for lost in told.gone:
+        if lost.age <= REPLICA_GONE_TOLD_SECONDS:
+            do = "look at the slave's log for ha.master_lost; it connects again by itself"
+            yield _lost_replica(lost, f"this slave is gone for {age_text(lost.age)}", do)
+    for lost in told.refused:
+        if lost.age <= REPLICA_REFUSED_TOLD_SECONDS:
             what = f"refused {count_text(lost.times)} times, {age_text(lost.age)} ago for the last time"
-        yield Finding("replica", Verdict.WARNING, what, lost.address, fault.why, fault.do)
+            yield _lost_replica(lost, what, "look at that host")
+
+
+def _lost_replica(lost: LostReplica, what: str, do: str) -> Finding:
+    return Finding("replica", Verdict.WARNING, what, lost.address, lost.reason, lost.cure or do)
 
 
 def _master(master: Master, thresholds: Thresholds) -> Finding:
@@ -146,13 +163,19 @@ def _master(master: Master, thresholds: Thresholds) -> Finding:
     else:
         since = age_text(master.age) if master.age is not None else "a moment"
         what = f"follows {master.address}, a {master.kind} broker, for {since}: {master.state}, {behind}"
-    fault = fault_of_master(
-        master.state,
-        age=master.age,
-        heard_age=master.heard_age,
-        lag_seconds=(master.lag_ms or 0) / 1000,
-        error=master.error,
-        cure=master.cure,
-        error_age=master.error_age,
-    )
-    return _judged("master", master, what, fault, thresholds)
+    return _judged("master", master, what, _fault_of(master), thresholds)
+
+
+def _fault_of(master: Master) -> _LinkFault | None:
+    do = master.cure or "look for ha.master_lost in this broker's log"
+    if master.state in (LOST, STUCK):
+        return _LinkFault(Verdict.CRITICAL, master.error, do)
+    if master.age is not None and master.heard_age is not None and master.heard_age >= HEARD_SECONDS:
+        heard = f"{master.heard_age:.0f} s"
+        why = f"the connection stands, and nothing has come over it for {heard}: this slave copies nothing"
+        do = "look at the replication process on the master's host (shmq top), and the network"
+        return _LinkFault(Verdict.WARNING, why, do)
+    is_new = master.age is not None and master.error_age is not None and master.error_age < master.age
+    if is_new and (master.error_age or 0.0) < LINK_ERROR_SECONDS:
+        return _LinkFault(Verdict.WARNING, master.error, do)
+    return _SLOW if (master.lag_ms or 0) / 1000 >= LINK_LAG_SECONDS else None

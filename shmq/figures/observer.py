@@ -20,13 +20,13 @@ import time
 from types import TracebackType
 from typing import Literal, Self
 
+from shmq.figures.log_state import LockWatch, collect_claim
+from shmq.figures.look import Look
+from shmq.figures.snapshot import Snapshot
 from shmq.shm.core import Store, StoreFigures
 from shmq.shm.discovery import find_place
 from shmq.shm.place import Place
 from shmq.shm.segment import open_store
-from shmq.tools.observe.log_state import LockWatch, collect_claim
-from shmq.tools.observe.look import Look
-from shmq.tools.observe.snapshot import Snapshot
 
 Depth = Literal["quick", "usual", "deep"]
 LOCK_PATIENCE_SECONDS = 0.05

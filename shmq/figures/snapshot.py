@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from shmq.changed_files import ChangedFile
+    from shmq.figures.changed_files import ChangedFile
 
 
 class Fault(NamedTuple):
@@ -124,6 +124,18 @@ class Memory(NamedTuple):
     cgroup_limit_bytes: int | None
     cgroup_used_bytes: int | None
     cgroup_reclaimable_bytes: int | None  # of these: pages of files that nobody has used lately
+
+    @property
+    def shm_used_percent(self) -> float:
+        """How full /dev/shm is."""
+        return 100 * (self.shm_bytes - self.shm_free_bytes) / self.shm_bytes if self.shm_bytes else 0.0
+
+    @property
+    def cgroup_needed_bytes(self) -> int | None:
+        """What the control group cannot give back; None where nothing limits it."""
+        if not self.cgroup_limit_bytes or self.cgroup_used_bytes is None:
+            return None
+        return max(0, self.cgroup_used_bytes - (self.cgroup_reclaimable_bytes or 0))
 
 
 class Log(NamedTuple):

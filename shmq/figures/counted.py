@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from shmq.changed_files import changed_files
 from shmq.errors import SegmentError
-from shmq.metrics.family import INTERNAL_ERRORS, LATEST, LOG_LINES_DROPPED
+from shmq.figures.changed_files import changed_files
+from shmq.figures.snapshot import Counted
 from shmq.shm.counter_reader import open_counters
+from shmq.shm.counters import INTERNAL_ERRORS, LATEST, LOG_LINES_DROPPED
 from shmq.shm.instance import Instance
-from shmq.tools.observe.snapshot import Counted
 
 
 def collect_counted(instance: Instance) -> Counted | None:

@@ -14,9 +14,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from shmq.figures.snapshot import Process
 from shmq.shm.core import process_died
 from shmq.shm.liveness import ProcessMark, is_alive, is_frozen, status_of
-from shmq.tools.observe.snapshot import Process
 
 if TYPE_CHECKING:
     import psutil

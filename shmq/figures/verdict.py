@@ -1,4 +1,4 @@
-"""One thing that was examined, and the verdict on it.
+"""One thing that was examined, and the verdict on it: the types of `mq.admin.health()` and of all commands.
 
     verdict     exit status     as Nagios means it
     OK          0               nothing to do
@@ -9,24 +9,30 @@
 Rule: whatever is not OK says why, and what to type next.
 """
 
-from collections.abc import Iterable, Mapping
-from enum import IntEnum
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 Number = int | float
 
 
-class Verdict(IntEnum):
-    """The exit status of a check."""
+class Verdict(StrEnum):
+    """How something is; a string, so that it is compared with "OK" and written into JSON as it is."""
 
-    OK = 0
-    WARNING = 1
-    CRITICAL = 2
-    UNKNOWN = 3
+    OK = "OK"
+    WARNING = "WARNING"
+    CRITICAL = "CRITICAL"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a check."""
+        return _STATUSES.index(self)
 
 
+_STATUSES = tuple(Verdict)
 _SEVERITY = (Verdict.OK, Verdict.WARNING, Verdict.UNKNOWN, Verdict.CRITICAL)
+_NONE: Mapping[str, Any] = {}
 
 
 class Measure(NamedTuple):
@@ -48,6 +54,7 @@ class Finding(NamedTuple):
         why: what caused it, or what follows from it; "" for OK.
         do: the next command, or the next step; "" for OK.
         measures: the numbers by name.
+        facts: what else a program may want of it, as plain values.
     """
 
     check: str
@@ -56,14 +63,30 @@ class Finding(NamedTuple):
     subject: str = ""
     why: str = ""
     do: str = ""
-    measures: Mapping[str, Measure] = MappingProxyType({})
+    measures: Mapping[str, Measure] = _NONE
+    facts: Mapping[str, Any] = _NONE
+
+    @property
+    def name(self) -> str:
+        """What was looked at, and which one of them."""
+        return f"{self.check} {self.subject}".rstrip()
+
+    @property
+    def text(self) -> str:
+        """What is the case, and where that is not well, why and what to do."""
+        return "; ".join(filter(None, (f"{self.what}: {self.why}" if self.why else self.what, self.do)))
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Facts and numbers without units and bounds."""
+        return {**self.facts, **{name: one.value for name, one in self.measures.items()}}
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain values, as JSON carries it."""
         return {
             "check": self.check,
             "subject": self.subject,
-            "verdict": self.verdict.name,
+            "verdict": self.verdict,
             "what": self.what,
             "why": self.why,
             "do": self.do,
@@ -74,9 +97,34 @@ class Finding(NamedTuple):
         }
 
 
+class Health(NamedTuple):
+    """All findings about a broker or cluster, and the worst verdict."""
+
+    verdict: Verdict
+    checks: tuple[Finding, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same as plain dicts and lists."""
+        checks = [
+            {"name": check.name, "verdict": str(check.verdict), "text": check.text, "figures": check.figures}
+            for check in self.checks
+        ]
+        return {"verdict": str(self.verdict), "checks": checks}
+
+
+def health_of(findings: Sequence[Finding]) -> Health:
+    """Return findings with their worst verdict."""
+    return Health(worst(findings), tuple(findings))
+
+
 def worst(findings: Iterable[Finding]) -> Verdict:
     """Return the verdict of all findings together: what could not be seen is worse than a warning."""
-    return max((finding.verdict for finding in findings), key=_SEVERITY.index, default=Verdict.OK)
+    return worst_of(finding.verdict for finding in findings)
+
+
+def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the worst verdict; OK of none."""
+    return max(verdicts, key=_SEVERITY.index, default=Verdict.OK)
 
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:

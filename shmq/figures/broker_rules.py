@@ -1,19 +1,31 @@
-"""Rules for daemon, store, lock and claim: does the broker run, take appends, and does a process block the others."""
+"""Rules for a broker: whether it runs, takes appends, and whether a process blocks the others; and for its store.
+
+broker_findings   what keeps messages from flowing now: daemon, store, slaves, master, lock, claim
+store_findings    what will, or has cost messages: disk, log space, the table of queues, last recovery, scrubber
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from shmq.figures.processes import STOPPED
+from shmq.figures.quantity import age_text, count_text, plural, size_text
+from shmq.figures.snapshot import Broker, Claim, Counted, Disk, Lock, Log, Process, Recovery, Scrub, Snapshot
+from shmq.figures.thresholds import (
+    INTERNAL_ERRORS_TOLD_SECONDS,
+    LOG_LINES_TOLD_SECONDS,
+    QUEUES_CRIT_PERCENT,
+    QUEUES_WARN_PERCENT,
+    RECOVERY_TOLD_SECONDS,
+    SPARE_SHARE_LEAST,
+    Thresholds,
+)
+from shmq.figures.verdict import Finding, Measure, Verdict, judge
 from shmq.shm.core import READ_ONLY_FOLLOWER
-from shmq.tools.health.finding import Finding, Measure, Verdict, judge
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Broker, Claim, Counted, Lock, Process, Snapshot
-from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
 
 if TYPE_CHECKING:
-    from shmq.changed_files import ChangedFile
+    from shmq.figures.changed_files import ChangedFile
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
 _WITHOUT = {
@@ -23,8 +35,13 @@ _WITHOUT = {
     "replication": "slaves on other hosts do not get what is stored here now",
     "bridge": "no client can connect, join a group or use TCP; who is connected goes on sending and reading",
 }
-_LINES_TOLD_SECONDS = 3600.0
-_FAULTS_TOLD_SECONDS = 86400.0
+_SAID = "the broker's log lines"
+_BACKUPS = "the same name with .bak"
+_SET_AGAIN = (
+    "set again what is missing (shmq topic update, shmq group create); whoever edits the file stops the broker first "
+    "and takes its last entry, shmqCrc32, out"
+)
+_LOOK_AT_DISK = "the broker's log lines name them; smartctl -a"
 _READ_ONLY = {
     1: (
         "a write to the store's disk failed, and after that nothing can be promised to be stored",
@@ -61,7 +78,7 @@ def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Find
     yield from _store(snapshot)
     yield from _replicas(snapshot)
     if snapshot.replication is not None or snapshot.broker.read_only == READ_ONLY_FOLLOWER:
-        from shmq.tools.health.replication_rules import replication_findings  # most brokers have no other host
+        from shmq.figures.replication_rules import replication_findings  # most brokers have no other host
 
         yield from replication_findings(snapshot, thresholds)
     if snapshot.broker.quarantined:
@@ -70,6 +87,19 @@ def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Find
         yield from _lock(snapshot.lock, thresholds)
     if snapshot.claim is not None:
         yield from _claim(snapshot.claim, thresholds)
+
+
+def store_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
+    """Judge what the broker keeps."""
+    if snapshot.disk is not None:
+        yield disk_finding(snapshot.disk)
+    if snapshot.log is not None:
+        yield from _log(snapshot, snapshot.log, thresholds)
+        yield from _queues(snapshot, snapshot.log)
+    if snapshot.recovery is not None:
+        yield _recovery(snapshot.recovery)
+    if snapshot.scrub is not None:
+        yield _scrub(snapshot.scrub)
 
 
 def serve_command(snapshot: Snapshot) -> str:
@@ -133,13 +163,13 @@ def _daemon(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
 def _counted(counted: Counted) -> Iterator[Finding]:
     """What is counted is told for a while after the last time."""
     count, age = counted.log_lines_dropped, counted.log_lines_dropped_age
-    if age is not None and age < _LINES_TOLD_SECONDS:
+    if age is not None and age < LOG_LINES_TOLD_SECONDS:
         what = f"{plural(count, 'line')} of the broker's log could not be written, the last {age_text(age)} ago"
         why = "its stderr is full because nothing reads it: a pager, a log shipper that hangs, Ctrl-S; or was closed"
         do = "read it again (Ctrl-Q in its terminal), or start it so: shmq serve --detach --log-file FILE"
         yield Finding("daemon", Verdict.WARNING, what, "stderr", why, do, {"log_lines_dropped": Measure(count, "c")})
     count, age = counted.internal_errors, counted.internal_errors_age
-    if age is not None and age < _FAULTS_TOLD_SECONDS:
+    if age is not None and age < INTERNAL_ERRORS_TOLD_SECONDS:
         what = f"{plural(count, 'fault')} inside the broker, the last {age_text(age)} ago"
         why = "a defect of shmq: what was being served then has failed, the rest went on"
         do = "report it with the lines internal.error and process.fault of its log"
@@ -150,12 +180,9 @@ def _changed(files: tuple[ChangedFile, ...], root: str) -> Iterator[Finding]:
     """Files of the store that a program changed under the running broker; told until the next start."""
     if not files:
         return
-    from shmq.changed_files import faults_of_files  # hardly ever needed
+    from shmq.figures.changed_files import findings_of_files  # hardly ever needed
 
-    for fault in faults_of_files(files, root):
-        verdict = Verdict.CRITICAL if fault.is_critical else Verdict.WARNING
-        measures = {"files_changed": Measure(fault.mended, "c")} if fault.mended else {}
-        yield Finding("store", verdict, fault.what, fault.name, fault.why, fault.do, measures)
+    yield from findings_of_files(files, root)
 
 
 def _finding_dead(snapshot: Snapshot, what: str) -> Finding:
@@ -271,3 +298,130 @@ def _claim(claim: Claim, thresholds: Thresholds) -> Iterator[Finding]:
     else:
         return
     yield Finding("claim", Verdict.WARNING, what, str(claim.pid), why, do, measures)
+
+
+def disk_finding(disk: Disk) -> Finding:
+    """Judge the disk of a store by the broker's own marks."""
+    measures = {"disk_used": Measure(disk.used_percent, "%", disk.warn_percent, disk.refuse_percent)}
+    what = f"{disk.used_percent} % of {size_text(disk.size_bytes)} used, {size_text(disk.free_bytes)} free, {disk.path}"
+    do, verdict = f"make room: du -xh {disk.path}, or shorten --retention-hours", Verdict.WARNING
+    if not disk.writable:
+        what, do, verdict = f"{disk.path} is mounted read-only", "dmesg; mount", Verdict.CRITICAL
+        why = "nothing that is sent now reaches the disk; after an error the kernel mounts it so"
+    elif disk.used_percent > disk.refuse_percent:
+        why = f"above {disk.refuse_percent} % the broker stores nothing more, so that what it holds stays whole"
+        verdict = Verdict.CRITICAL
+    elif disk.used_percent >= disk.force_percent:
+        why = f"from {disk.force_percent} % on the oldest log files go although they have not expired"
+    elif disk.used_percent >= disk.warn_percent:
+        why = f"it has passed {disk.warn_percent} %; from {disk.force_percent} % on files go before their time"
+    else:
+        return Finding("disk", Verdict.OK, what, disk.path, measures=measures)
+    return Finding("disk", verdict, what, disk.path, why, do, measures)
+
+
+def _log(snapshot: Snapshot, log: Log, thresholds: Thresholds) -> Iterator[Finding]:
+    ahead = max(0, log.allocated_end - log.end)
+    measures = {
+        "flush_behind": Measure(log.flush_behind_bytes, "B", thresholds.behind_warn, thresholds.behind_crit),
+        "spare_files": Measure(log.spare_files),
+        "units_behind": Measure(log.units_behind),
+        **({} if log.dispatch_behind_bytes is None else {"dispatch_behind": Measure(log.dispatch_behind_bytes, "B")}),
+    }
+    what = f"flush {size_text(log.flush_behind_bytes)} behind, {plural(log.spare_files, 'spare file')}"
+    verdict = judge(log.flush_behind_bytes, thresholds.behind_warn, thresholds.behind_crit)
+    if verdict is not Verdict.OK:
+        why = "a power cut now would lose that much; the disk is slower than the producers, or the keeper stands still"
+        yield Finding("log", verdict, what, "flush", why, "iostat -x 1; --flush sync makes producers wait", measures)
+    if ahead < log.file_bytes * SPARE_SHARE_LEAST and not snapshot.broker.retired:
+        short = f"{size_text(ahead)} of log space are left, less than a tenth of a file"
+        why = "the keeper has not made the next file: it is dead, stopped, or the disk is full"
+        is_served = snapshot.broker.served
+        do = "df -h; look at the keeper's log lines" if is_served else serve_command(snapshot)
+        yield Finding("log", Verdict.WARNING if ahead else Verdict.CRITICAL, short, "space", why, do, measures)
+    elif verdict is Verdict.OK:
+        yield Finding("log", Verdict.OK, what, measures=measures)
+
+
+def _queues(snapshot: Snapshot, log: Log) -> Iterator[Finding]:
+    percent = 100 * log.queues_taken / log.queues_max if log.queues_max else 0.0
+    verdict = judge(percent, QUEUES_WARN_PERCENT, QUEUES_CRIT_PERCENT)
+    if verdict is Verdict.OK:
+        return
+    gone = max(0, log.queues_taken - sum(topic.queues for topic in snapshot.topics))
+    taken, most = count_text(log.queues_taken), count_text(log.queues_max)
+    what = f"{taken} of {most} queues are taken, {count_text(gone)} of them by deleted topics"
+    why = "when all are taken no topic can be created, and no group gets its retry topic"
+    do = "look at the keeper's log lines: it frees them within a second" if gone else "delete topics that nobody needs"
+    measures = {"queues_taken": Measure(round(percent, 1), "%", QUEUES_WARN_PERCENT, QUEUES_CRIT_PERCENT)}
+    yield Finding("segments", verdict, what, "queues", why, do, measures)
+
+
+def _recovery(recovery: Recovery) -> Finding:
+    how = "after a clean stop" if recovery.clean else "after a crash"
+    what = (
+        f"last recovery {age_text(recovery.age)} ago {how}: {count_text(recovery.records)} messages replayed in "
+        f"{recovery.seconds:.1f} s, {plural(recovery.damages, 'damaged range')}"
+    )
+    if recovery.damages:
+        what += f" with {plural(recovery.damaged_messages, 'message')}"
+    measures = {"recovery_age": Measure(round(recovery.age, 3), "s"), "damages": Measure(recovery.damages)}
+    lost = _lost(recovery) if recovery.age < RECOVERY_TOLD_SECONDS else None
+    if lost is not None:
+        return Finding("recovery", *lost, measures=measures)
+    if recovery.marks_restored and recovery.age < RECOVERY_TOLD_SECONDS:
+        what += ", the durable mark, the checkpoint or the checksums of units were damaged and had to be written again"
+        why = "bytes of shmq.durable, checkpoint or shmq.units were not what was written; no message is lost by it"
+        return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
+    if recovery.damages and recovery.age < RECOVERY_TOLD_SECONDS:
+        why = "bytes of the log were not what was written: the disk, or somebody who wrote into the files"
+        do = "the broker's log lines name the ranges; smartctl -a; restore those files from a copy"
+        return Finding("recovery", Verdict.WARNING, what, why=why, do=do, measures=measures)
+    if recovery.units_repaired and recovery.age < RECOVERY_TOLD_SECONDS:
+        what += f", {plural(recovery.units_repaired, 'unit')} of queues written again from the log"
+        why = "ConsumeQueue files were missing or damaged; no message is lost by it"
+        return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
+    return Finding("recovery", Verdict.OK, what, measures=measures)
+
+
+def _lost(recovery: Recovery) -> tuple[Verdict, str, str, str, str] | None:
+    """Verdict, what, which, why and what to do, where files of the log or tables are not what they were."""
+    if recovery.foreign_files:
+        what = f"{plural(recovery.foreign_files, 'log file')} of other records than its queues have"
+        why = "it was replaced by that of another store, or of another time; readers leave such messages out"
+        do = "the broker's log lines recovery.file_foreign name it; stop, put the right one back, shmq store verify"
+        return Verdict.CRITICAL, what, "", why, do
+    if recovery.lost_messages:
+        what = f"{plural(recovery.lost_messages, 'message')} of missing log files were given up at the last start"
+        why = "the broker was started with --accept-loss; groups that had not read them do not get them"
+        do = "restore the files from a copy, if there is one; take --accept-loss out of the command or unit file"
+        return Verdict.WARNING, what, "", why, do
+    if recovery.restored_files:
+        names = ", ".join(f"config/{name}" for name in recovery.restored_files)
+        what = f"{names} could not be used as found at the last start; its backup ({_BACKUPS}) took its place"
+        why = "it was edited, damaged or missing; the backup is one change older, so messages may come again"
+        do = f"{_SAID} config.unreadable and config.from_backup say what was wrong; {_SET_AGAIN}"
+        return Verdict.WARNING, what, "", why, do
+    if recovery.entries_ignored:
+        names = ", ".join(f"config/{name}" for name in recovery.ignored_files) or "the tables in config/"
+        what = f"{plural(recovery.entries_ignored, 'line')} of {names} can mean nothing and had to be left out"
+        why = "somebody edited it; groups may get messages again, or topics lack settings"
+        do = f"{_SAID} config.entry_ignored name them; {_SET_AGAIN}"
+        return Verdict.WARNING, what, "", why, do
+    return None
+
+
+def _scrub(scrub: Scrub) -> Finding:
+    when = "the first pass is under way" if scrub.age is None else f"last pass ended {age_text(scrub.age)} ago"
+    what = f"checks in the background: {when}, {size_text(scrub.checked_bytes)} compared with their checksums"
+    found = scrub.damages + scrub.units_rebuilt + scrub.tables_rewritten + scrub.indexes_rebuilt
+    measures = {"scrub_found": Measure(found)}
+    if not found:
+        return Finding("scrub", Verdict.OK, what, measures=measures)
+    what += (
+        f"; {plural(scrub.damages, 'damaged range')} of the log, {plural(scrub.units_rebuilt, 'unit')}, "
+        f"{plural(scrub.tables_rewritten, 'table')} and {plural(scrub.indexes_rebuilt, 'index file')} that had to be "
+        "written again"
+    )
+    why = "bytes of the store were not what was written: the disk, or somebody who wrote into the files"
+    return Finding("scrub", Verdict.WARNING, what, why=why, do=f"shmq store scrub; {_LOOK_AT_DISK}", measures=measures)

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Snapshot
 from shmq.shm.instance import read_instance
 from shmq.testing import Broker
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Snapshot
 from tests.tools.shell import Shell, until
 
 

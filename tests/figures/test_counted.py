@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from shmq.changed_files import LOST, RESTORED, ChangedFile
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.held_files import FileNews
+from shmq.figures.changed_files import LOST, RESTORED, ChangedFile
+from shmq.figures.counted import collect_counted
+from shmq.figures.snapshot import Counted
 from shmq.shm.access import access_rights
 from shmq.shm.counters import BRIDGE, KEEPER, create_counters, open_counter_writer, remove_counters
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import boot_id, pid_namespace
-from shmq.tools.observe.counted import collect_counted
-from shmq.tools.observe.snapshot import Counted
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from shmq.figures.quantity import age_text
+from shmq.figures.snapshot import Election, LostReplica, Master, Replica, Replication
 from shmq.shm.links import ElectionState, LostLink, MasterLink, ReplicaLink, read_links
-from shmq.tools.observe.snapshot import Election, LostReplica, Master, Replica, Replication
 
 
 def collect_replication(path: Path) -> Replication | None:
@@ -28,6 +29,17 @@ def collect_replication(path: Path) -> Replication | None:
         election=None if links.election is None else _election(links.election),
         standing_age=_age_if(links.standing_since_ms, now_ms),
     )
+
+
+def election_text(election: Election) -> str:
+    """Say this broker's part, how fresh a leader's lease is, and which stores can be elected."""
+    text = f"elected over etcd: this broker is {election.role}"
+    if election.role == "leading":
+        text += f" ({election.why}), its lease was renewed {age_text(election.lease_age or 0.0)} ago"
+    elif election.reason:
+        text += f": {election.reason}"
+    stores = [store[:8] + " (here)" * (store == election.store) for store in election.in_sync]
+    return f"{text}; in sync: {', '.join(stores) or 'nobody'}"
 
 
 def _election(row: ElectionState) -> Election:

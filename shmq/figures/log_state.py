@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 from shmq.errors import ShmqError
+from shmq.figures.processes import state_of, thread_state
+from shmq.figures.snapshot import Claim, Lock, Log
 from shmq.shm.access import Access
 from shmq.shm.core import ACK_CONFIRMED, Store, StoreFigures, process_died
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of, status_of
 from shmq.store.durable import DurableMark
 from shmq.store.index.mark import read_index_mark
 from shmq.store.layout import StoreLayout, position_of
-from shmq.tools.observe.processes import state_of, thread_state
-from shmq.tools.observe.snapshot import Claim, Lock, Log
 
 CLAIM_OPEN = 1  # enum shmq_claim_state
 _LAYOUT_ACCESS = Access(-1)  # only paths are asked for

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from shmq.figures.observer import Observer
 from shmq.shm.liveness import ProcessMark
 from shmq.store.verify import verify_store
 from shmq.testing import Broker
-from shmq.tools.observe.observer import Observer
-from tests.tools.observe import sources
+from tests.figures import sources
 from tests.tools.shell import Inside, Shell, until
 
 FRAME_UNITS = 204  # bindings/shmq.h

@@ -3,12 +3,12 @@
 import json
 from collections import Counter
 
+from shmq.figures.observer import Observer
+from shmq.figures.snapshot import Snapshot
 from shmq.shm.core import CoreError, record_decode, record_verify
 from shmq.shm.instance import read_instance
 from shmq.shm.segment import unlink_segments
 from shmq.testing import Broker
-from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.snapshot import Snapshot
 from tests.tools.shell import Shell, until
 
 UNIT_BYTES = 20

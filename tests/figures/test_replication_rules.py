@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from shmq.checks import link_checks
+from shmq.figures.broker_rules import broker_findings
+from shmq.figures.replication import collect_replication
+from shmq.figures.snapshot import Snapshot
+from shmq.figures.thresholds import SILENT_MS_MAX, Thresholds
+from shmq.figures.verdict import Finding, Verdict, worst
 from shmq.metrics.exposition import Samples
 from shmq.metrics.replication import read_replication
 from shmq.shm.core import READ_ONLY_FOLLOWER
@@ -18,7 +22,6 @@ from shmq.shm.links import (
     FOLLOWS,
     LEADS,
     LOST,
-    SILENT_MS_MAX,
     STUCK,
     UP_TO_DATE,
     Links,
@@ -27,12 +30,7 @@ from shmq.shm.links import (
     ReplicaLink,
     write_links,
 )
-from shmq.tools.health.broker_rules import broker_findings
-from shmq.tools.health.finding import Finding, Verdict, worst
 from shmq.tools.health.report import Report
-from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.observe.replication import collect_replication
-from shmq.tools.observe.snapshot import Snapshot
 from shmq.tools.terminal.rendering import text_of
 from shmq.tools.top.rates import picture_of
 from shmq.tools.top.view import Choice, page
@@ -101,7 +99,7 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmq.tools.observe.replication.time.monotonic_ns", lambda: NOW_MS * 1_000_000)
+    monkeypatch.setattr("shmq.figures.replication.time.monotonic_ns", lambda: NOW_MS * 1_000_000)
 
 
 def told(links: Links, directory: Path) -> Path:
@@ -127,11 +125,7 @@ def test_every_tool_says_the_same_of_a_link_with_cause_and_cure(tmp_path: Path, 
     path = told(links, tmp_path)
     found = judged(path)
     assert worst(found) is verdict, found
-    checks = list(link_checks(path, is_slave=True, now_ms=NOW_MS))
-    assert {check.verdict for check in checks} - {"OK"} == {verdict.name} - {"OK"}, checks
     bad = [each for each in found if each.verdict is not OK]
-    texts = [check.text for check in checks if check.verdict != "OK"]
-    assert all(each.why in text and each.do in text for each, text in zip(bad, texts, strict=True)), (bad, texts)
     report = Report(SNAPSHOT, found)
     assert all(each.why in report.nagios() for each in bad) and report.verdict is verdict
     samples = Samples()
@@ -148,6 +142,3 @@ def test_of_a_slave_that_tells_nothing_nobody_says_that_it_is_well(tmp_path: Pat
     broken.write_text("{")
     for path in (missing, broken, silent):
         assert worst(judged(path)) is UNKNOWN
-        [check] = link_checks(path, is_slave=True, now_ms=NOW_MS)
-        assert check.verdict == "WARNING"
-    assert list(link_checks(missing, is_slave=False, now_ms=NOW_MS)) == []
