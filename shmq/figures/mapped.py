@@ -13,15 +13,77 @@ Rule: an offset of a deleted topic is none of a topic that has its name again; i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from shmq.errors import TopicNotFound, UsageError
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
-from shmq.shm.core import TOPIC_LIVE, QueueEntry, Store, StoreFigures
+from shmq.shm.core import TOPIC_LIVE, Store, StoreFigures
+
+_made = tuple.__new__
 
 Popped = Mapping[tuple[str, str, int], int]
 """(group, topic, queue id) -> messages popped and not settled."""
+
+
+class QueueOf(NamedTuple):
+    """A queue, its topic, and its bounds: read once, so that all that is made of it tells of the same moment."""
+
+    topic: str
+    queue_id: int
+    queue_index: int
+    offset_min: int
+    offset_max: int
+
+
+class GroupOffset(NamedTuple):
+    """What the tables have of one group on one queue; `cleaned_at` is when messages were last counted as lost, or 0."""
+
+    group: str
+    queue: QueueOf
+    committed: int
+    owner: int
+    updated_ms: int
+    in_flight: int
+    cleaned: int
+    cleaned_at: float
+
+
+def group_offsets(
+    store: Store, groups: Mapping[int, str], queue_of: Callable[[int], QueueOf | None], popped: Callable[[], Popped]
+) -> Iterator[GroupOffset]:
+    """Yield the offsets of groups, joined with queues, losses and what was popped, in the order of the table.
+
+    Args:
+        groups: group index -> name, of those wanted.
+        queue_of: returns the queue of an index; None for one whose topic is deleted.
+        popped: called once, if there is an offset of these groups.
+    """
+    lost = {(group, queue): (count, at) for group, queue, count, at in store.offsets_lost()}
+    in_flight: Popped | None = None
+    hidden, cleaned, at = 0, 0, 0
+    for entry in store.offsets():
+        group, index = entry.group, entry.queue
+        name = groups.get(group)
+        queue = None if name is None else queue_of(index)
+        if name is None or queue is None:
+            continue  # not wanted, or of a former life, until the keeper has freed it
+        if in_flight is None:
+            in_flight = popped()
+        if in_flight:
+            hidden = in_flight.get((name, queue.topic, queue.queue_id), 0)
+        if lost:
+            cleaned, at = lost.get((group, index), (0, 0))
+        # By place and without a call into Python: there may be ten thousand of them.
+        yield _made(GroupOffset, (name, queue, entry.committed, entry.owner, entry.updated_ms, hidden, cleaned, at))
+
+
+def losses(store: Store, groups: Mapping[int, str], topic_of: Mapping[int, str]) -> Iterator[tuple[str, str, int]]:
+    """Yield topic, group and how many messages were counted as lost, queue by queue."""
+    for group, queue, count, _ in store.offsets_lost():
+        topic, name = topic_of.get(queue), groups.get(group)
+        if topic is not None and name is not None:
+            yield topic, name, count
 
 
 class MappedFigures:
@@ -85,45 +147,40 @@ class MappedFigures:
         """
         store = self._store
         groups = {index: name for index, name in store.groups() if group in (None, name)}
-        offsets = [entry for entry in store.offsets() if entry.group in groups]
-        if not offsets:
-            return {}
-        lost = {(of_group, queue): count for of_group, queue, count, _ in store.offsets_lost()}
-        popped, topics, pids = self._popped(), _TopicsByIndex(store), {}
+        offsets = list(group_offsets(store, groups, _QueuesByIndex(store).find, self._popped))
+        pids = {}
         if any(entry.owner >= 0 for entry in offsets):
             pids = {client.slot: client.pid for client in StoreFigures(store).clients() if client.state}
         found: dict[str, list[QueueLag]] = {}
         for entry in offsets:
-            name, queue = groups[entry.group], store.queue(entry.queue)
-            topic = topics.name_of(entry.queue, queue)
-            if topic is None:
-                continue  # of a former life, until the keeper has freed it
-            found.setdefault(name, []).append(
+            queue = entry.queue
+            found.setdefault(entry.group, []).append(
                 QueueLag(
-                    topic=topic,
+                    topic=queue.topic,
                     queue_id=queue.queue_id,
                     committed=entry.committed,
                     offset_min=queue.offset_min,
                     offset_max=queue.offset_max,
                     owner=entry.owner,
                     updated_ms=entry.updated_ms,
-                    in_flight=popped.get((name, topic, queue.queue_id), 0),
-                    cleaned=lost.get((entry.group, entry.queue), 0),
+                    in_flight=entry.in_flight,
+                    cleaned=entry.cleaned,
                     owner_pid=pids.get(entry.owner),
                 )
             )
         return {name: sorted(rows, key=_place) for name, rows in sorted(found.items())}
 
 
-class _TopicsByIndex:
-    """Topics of queues, each looked up once: a group reads few of many topics."""
+class _QueuesByIndex:
+    """Queues of living topics, each topic looked up once: a group reads few of many topics."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._found: dict[int, tuple[str, Sequence[int]]] = {}
 
-    def name_of(self, index: int, queue: QueueEntry) -> str | None:
-        """Return the name of the living topic that has a queue, None when there is none."""
+    def find(self, index: int) -> QueueOf | None:
+        """Return a queue of a living topic, None when there is none."""
+        queue = self._store.queue(index)
         if queue.topic not in self._found:
             try:
                 entry = self._store.topic(queue.topic)
@@ -131,7 +188,9 @@ class _TopicsByIndex:
             except TopicNotFound:
                 self._found[queue.topic] = "", ()
         name, queues = self._found[queue.topic]
-        return name if queues[queue.queue_id : queue.queue_id + 1] == [index] else None
+        if queues[queue.queue_id : queue.queue_id + 1] != [index]:
+            return None
+        return QueueOf(name, queue.queue_id, index, queue.offset_min, queue.offset_max)
 
 
 def _place(row: QueueLag) -> tuple[str, int]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from shmq.errors import ShmqError
+from shmq.figures.mapped import GroupOffset, QueueOf, group_offsets
 from shmq.figures.model import kind_name, topic_role
 from shmq.figures.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
 from shmq.message import RETRY_PREFIX, is_system_group
@@ -24,16 +24,6 @@ _TAG = "TAG"
 _EVERYTHING = "*"
 _UNITS_A_READ = 4096
 SCAN_MAX = 200_000  # units looked at for the ready messages of all groups in one snapshot
-
-
-class QueueOf(NamedTuple):
-    """A queue, its topic, and its bounds: read once, so that topics and groups tell of the same moment."""
-
-    topic: str
-    queue_id: int
-    queue_index: int
-    offset_min: int
-    offset_max: int
 
 
 def collect_topics(store: Store) -> tuple[tuple[Topic, ...], dict[int, QueueOf]]:
@@ -97,38 +87,32 @@ class _GroupCollector:
         self._queues = queues
         self._oldest = oldest
         self._roster = roster
-        self._in_flight = roster.in_flight if roster else {}
         clients = list(clients)
         self._pids = {client.slot: client.pid for client in clients if client.slot is not None}
         self._alive = {client.client_id for client in clients if client.alive}
-        names = dict(store.groups())
-        self._losses = {(names.get(group, ""), queue): (count, at) for group, queue, count, at in store.offsets_lost()}
         self._left = SCAN_MAX
         self._now_ms = time.time() * 1000
 
     def groups(self) -> tuple[Group, ...]:
-        entries: dict[int, list[tuple[QueueOf, int, int, int]]] = {}
-        for row in self._store.offsets():
-            if row.queue in self._queues:  # a deleted topic leaves offsets behind
-                where = self._queues[row.queue]
-                entries.setdefault(row.group, []).append((where, row.committed, row.owner, row.updated_ms))
-        found = [self._group(name, entries.get(index, ())) for index, name in self._store.groups()]
-        return tuple(sorted(found, key=lambda group: group.name))
+        names = dict(self._store.groups())
+        popped = self._roster.in_flight if self._roster else {}
+        entries: dict[str, list[GroupOffset]] = {name: [] for name in names.values()}
+        for entry in group_offsets(self._store, names, self._queues.get, lambda: popped):
+            entries[entry.group].append(entry)
+        return tuple(sorted((self._group(*each) for each in entries.items()), key=lambda group: group.name))
 
-    def _group(self, name: str, entries: Iterable[tuple[QueueOf, int, int, int]]) -> Group:
+    def _group(self, name: str, entries: Sequence[GroupOffset]) -> Group:
         said = self._roster.groups.get(name) if self._roster else None
         gone = [entry for entry in self._roster.departed if entry.group == name] if self._roster else []
         # While nobody is there, what the last members wanted is what waits for them.
         wanted = _Wanted(said.members if said else [entry.member for entry in gone])
         rows, exact, born = [], wanted.is_exact, []
-        for queue, committed, owner, updated_ms in entries:
-            in_flight = self._in_flight.get((name, queue.topic, queue.queue_id), 0) if self._in_flight else 0
-            row, is_exact = self._progress(queue, committed, owner, updated_ms, wanted, in_flight)
-            row = self._with_losses(row, name, queue.queue_index)
+        for entry in entries:
+            row, is_exact = self._progress(entry, wanted)
             exact &= is_exact
             rows.append(row)
             if row.lag > row.in_flight and self._oldest:
-                born.append(self._stored_ms(queue, max(committed, row.offset_min)))
+                born.append(self._stored_ms(entry.queue, max(entry.committed, row.offset_min)))
         times = [time_ms for time_ms in born if time_ms is not None]
         now_ms = time.monotonic_ns() // 1_000_000
         since = said.differs_since_ms if said else None
@@ -156,17 +140,16 @@ class _GroupCollector:
             ),
         )
 
-    def _progress(
-        self, queue: QueueOf, committed: int, owner: int, updated_ms: int, wanted: _Wanted, in_flight: int
-    ) -> tuple[QueueProgress, bool]:
-        offset_min, offset_max = queue.offset_min, queue.offset_max
+    def _progress(self, entry: GroupOffset, wanted: _Wanted) -> tuple[QueueProgress, bool]:
+        _, queue, committed, owner, updated_ms, in_flight, cleaned, _ = entry
+        topic, queue_id, _, offset_min, offset_max = queue
         backlog = Backlog(committed, offset_min, offset_max, in_flight)
-        ready, exact = self._ready(queue, backlog, wanted.hashes(queue.topic)) if wanted.is_known else (None, True)
+        ready, exact = self._ready(queue, backlog, wanted.hashes(topic)) if wanted.is_known else (None, True)
         idle = max(0.0, self._now_ms - updated_ms) / 1000 if updated_ms else None
         # By place: names would take a tenth of a look at ten thousand of them.
-        return QueueProgress(
-            queue.topic,
-            queue.queue_id,
+        row = QueueProgress(
+            topic,
+            queue_id,
             offset_min,
             offset_max,
             None if committed < 0 else committed,
@@ -175,16 +158,17 @@ class _GroupCollector:
             self._pids.get(owner),
             idle,
             in_flight,
-        ), exact
+        )
+        if not cleaned and not 0 <= committed < offset_min:
+            return row, exact  # nearly always, and there are many
+        return self._with_losses(row, entry), exact
 
-    def _with_losses(self, row: QueueProgress, group: str, queue: int) -> QueueProgress:
+    def _with_losses(self, row: QueueProgress, entry: GroupOffset) -> QueueProgress:
         """What was counted when it was deleted, or, where that was before a restart, what the offsets tell."""
-        cleaned, at = self._losses.get((group, queue), (0, 0))
-        if not cleaned and (row.committed is None or row.committed >= row.offset_min):
-            return row  # nearly always, and there are many
-        committed = -1 if row.committed is None or is_system_group(group) else row.committed
-        lost = Backlog(committed, row.offset_min, row.offset_max, cleaned=cleaned).lost if committed >= 0 else cleaned
-        age = max(0.0, self._now_ms / 1000 - at) if cleaned else None
+        lost = entry.cleaned
+        if entry.committed >= 0 and not is_system_group(entry.group):
+            lost = Backlog(entry.committed, row.offset_min, row.offset_max, cleaned=lost).lost
+        age = max(0.0, self._now_ms / 1000 - entry.cleaned_at) if entry.cleaned else None
         return row._replace(lost=lost, lost_age=age)
 
     def _ready(self, queue: QueueOf, backlog: Backlog, hashes: frozenset[int] | None) -> tuple[int, bool]:

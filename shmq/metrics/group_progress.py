@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from shmq.errors import ShmqError
+from shmq.figures.mapped import losses
 from shmq.metrics.exposition import Samples
 from shmq.progress import Backlog
 from shmq.shm.core import Store, StoreFigures
@@ -101,10 +102,8 @@ class GroupProgress:
                 samples.put(family, self._age_ms(oldest.get(labels), now_ms), labels)
 
     def _read_losses(self, samples: Samples) -> None:
-        for group, queue, count, _ in self._store.offsets_lost():
-            topic, name = self._topic_of.get(queue), self._groups.get(group)
-            if topic is not None and name is not None:
-                samples.add(LOST, count, self._labels_of(topic, name))
+        for topic, name, count in losses(self._store, self._groups, self._topic_of):
+            samples.add(LOST, count, self._labels_of(topic, name))
 
     def _see(self, family: str, labels: str, queue: int, offset: int) -> None:
         place, oldest = self._place_of(queue, offset), self._oldest[family]
