@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from shmq.client.administration.admin import refuse_unlike
-from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
+from shmq.client.administration.queue_change import QueueChange, TopicQueues, TopicSettings, change_queues
 from shmq.errors import UsageError
 from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
 from shmq.figures.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
@@ -215,7 +215,7 @@ def create(
             change, perm, kind, flush = change_queues(now), known.perm, known.kind, known.own_flush
         is_new = known is None or not is_on_every_broker(control, name)
         if is_new and not dry_run:
-            put_topic(control, name, change, perm=perm, kind=kind, flush=flush)
+            put_topic(control, name, TopicSettings(change, kind, perm, flush))
     facts = {"queues": change.write_queues, "read_queues": change.read_queues, "kind": kind}
     _report(call, name, "create", {**facts, "permission": permission_text(perm), "changed": is_new and not dry_run})
     if is_new:
@@ -275,7 +275,7 @@ def update(
     if changed:
         with control_of(call) as control:
             is_other = kind not in (None, view.kind)
-            put_topic(control, name, change, perm=perm, kind=kind or view.kind, flush=flush, changes_kind=is_other)
+            put_topic(control, name, TopicSettings(change, kind or view.kind, perm, flush, changes_kind=is_other))
     facts = {"queues": change.write_queues, "read_queues": change.read_queues, "kind": kind or view.kind}
     facts |= {"kept_messages": change.kept, "hidden_messages": change.hidden}
     _report(call, name, "update", {**facts, "permission": permission_text(perm), "changed": changed})

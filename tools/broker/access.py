@@ -21,7 +21,7 @@ from shmq.shm.discovery import find_place
 from shmq.tools.command import Call, confirmed
 
 if TYPE_CHECKING:
-    from shmq.client.administration.queue_change import QueueChange
+    from shmq.client.administration.queue_change import TopicSettings
     from shmq.client.administration.remote_figures import RemoteFigures
     from shmq.client.local_session import LocalSession
     from shmq.client.wire_shm.control import ControlClient
@@ -81,25 +81,17 @@ def _control_plane(call: Call) -> Iterator[ControlClient]:
         client.close()
 
 
-def put_topic(
-    control: Control,
-    name: str,
-    change: QueueChange,
-    *,
-    perm: int,
-    kind: str,
-    flush: str | None = None,
-    changes_kind: bool = False,
-) -> None:
+def put_topic(control: Control, name: str, settings: TopicSettings) -> None:
     """Let the broker, or every broker of a cluster, create or change a topic."""
     from shmq.client.wire_shm.control import ControlClient
 
     if isinstance(control, ControlClient):
+        change, perm, kind, flush = settings.queues, settings.perm, settings.kind, settings.flush
         control.create_topic(
             name, queues=change.write_queues, read_queues=change.read_queues, perm=perm, kind=kind, flush=flush
         )
     else:
-        control.create_topic(name, change, perm=perm, kind=kind, flush=flush, changes_kind=changes_kind)
+        control.create_topic(name, settings)
 
 
 def is_on_every_broker(control: Control, topic: str) -> bool:

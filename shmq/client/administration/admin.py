@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from shmq.client.administration.group import Group, GroupFigures, Groups
-from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues, queue_count
+from shmq.client.administration.queue_change import TopicQueues, TopicSettings, change_queues, queue_count
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError
@@ -92,16 +92,7 @@ class Figures(GroupFigures, Protocol):
     def topic_queues(self, name: str) -> TopicQueues | None:
         """Return the queues of a topic as each broker has them, None when there is no such topic."""
 
-    def create_topic(
-        self,
-        name: str,
-        change: QueueChange,
-        *,
-        kind: str,
-        perm: int,
-        flush: str | None = None,
-        changes_kind: bool = False,
-    ) -> bool:
+    def create_topic(self, name: str, settings: TopicSettings) -> bool:
         """Create or change a topic, and wait until it can be used; return whether it is new."""
 
     def delete_topic(self, name: str) -> None:
@@ -238,11 +229,11 @@ class Admin:
             refuse_unlike(name, have | {"flush": known.flush}, wanted)
             if figures.is_on_every_broker(name):
                 return known
-            figures.create_topic(name, change_queues(now), kind=known.kind, perm=known.perm, flush=known.own_flush)
+            figures.create_topic(name, TopicSettings(change_queues(now), known.kind, known.perm, known.own_flush))
             return next(iter(figures.topics([name])))
         count = figures.default_queues if queues is None else queues
         change = change_queues(TopicQueues(count, count, {}), queues=count, read_queues=read_queues)
-        figures.create_topic(name, change, kind=kind or TOPIC_KINDS[0], perm=PERM_READ_WRITE, flush=flush)
+        figures.create_topic(name, TopicSettings(change, kind or TOPIC_KINDS[0], PERM_READ_WRITE, flush))
         return next(iter(figures.topics([name])))
 
     @edge
@@ -275,14 +266,9 @@ class Admin:
         if all(wish is None for wish in (queues, kind, read_queues, flush)):
             raise UsageError("nothing to change was given", hint="give queues=, read_queues=, kind= or flush=")
         change = change_queues(now, queues=queues, read_queues=read_queues)
-        self._figures.create_topic(
-            name,
-            change,
-            kind=kind or known.kind,
-            perm=known.perm,
-            flush=flush,
-            changes_kind=kind not in (None, known.kind),
-        )
+        is_other = kind not in (None, known.kind)
+        settings = TopicSettings(change, kind or known.kind, known.perm, flush, changes_kind=is_other)
+        self._figures.create_topic(name, settings)
         return next(iter(self._figures.topics([name])))
 
     def _look(self, name: str, kind: str | None, flush: str | None) -> tuple[TopicQueues | None, TopicInfo | None]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.administration.group import ResetStep
-from shmq.client.administration.queue_change import QueueChange, TopicQueues
+from shmq.client.administration.queue_change import TopicQueues, TopicSettings
 from shmq.errors import ConsumeError
 from shmq.figures.mapped import MappedFigures
 from shmq.figures.model import QueueLag, TopicInfo
@@ -76,24 +76,15 @@ class LocalFigures:
         stored = {queue.queue_id: queue.messages for queue in info.queues}
         return TopicQueues(info.read_queues, info.write_queues, stored)
 
-    def create_topic(
-        self,
-        name: str,
-        change: QueueChange,
-        *,
-        kind: str,
-        perm: int,
-        flush: str | None = None,
-        changes_kind: bool = False,
-    ) -> bool:
+    def create_topic(self, name: str, settings: TopicSettings) -> bool:
         """Create or change a topic, and wait until it is in shared memory; return whether it is new."""
         is_new = self._wire().control.create_topic(
             name,
-            queues=change.write_queues,
-            read_queues=change.read_queues,
-            perm=perm,
-            kind=kind,
-            flush=flush,
+            queues=settings.queues.write_queues,
+            read_queues=settings.queues.read_queues,
+            perm=settings.perm,
+            kind=settings.kind,
+            flush=settings.flush,
         )
         self.queues.wait_for_topic(name)
         return is_new

@@ -48,6 +48,21 @@ class QueueChange(NamedTuple):
     hidden: int = 0
 
 
+class TopicSettings(NamedTuple):
+    """What a topic shall be, on every broker; the one list of what can be set.
+
+    Attributes:
+        flush: None where the broker says when a message counts, or where it stays as it is.
+        changes_kind: the topic exists, and is of another kind.
+    """
+
+    queues: QueueChange
+    kind: str
+    perm: int
+    flush: str | None = None
+    changes_kind: bool = False
+
+
 def queue_count(name: str, count: int | None) -> int | None:
     """Return a number of queues that a topic can have; None stays None.
 

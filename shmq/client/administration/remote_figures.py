@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmq.client.administration.group import ResetStep
-from shmq.client.administration.queue_change import QueueChange, TopicQueues
+from shmq.client.administration.queue_change import TopicQueues, TopicSettings
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
@@ -142,18 +142,9 @@ class RemoteFigures:
         )
         return TopicQueues(read, write, stored)
 
-    def create_topic(
-        self,
-        name: str,
-        change: QueueChange,
-        *,
-        kind: str,
-        perm: int,
-        flush: str | None = None,
-        changes_kind: bool = False,
-    ) -> bool:
+    def create_topic(self, name: str, settings: TopicSettings) -> bool:
         """Create or change a topic on every broker, and wait until the name servers know it."""
-        is_new = not self.has_topic(name)
+        is_new, change, perm = not self.has_topic(name), settings.queues, settings.perm
         ext = {
             "topic": name,
             "defaultTopic": DEFAULT_TOPIC,
@@ -163,7 +154,7 @@ class RemoteFigures:
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0",
             "order": "false",
-            "attributes": attribute_text(kind, flush, changes_kind=changes_kind),
+            "attributes": attribute_text(settings.kind, settings.flush, changes_kind=settings.changes_kind),
         }
         wire = self._wire()
         brokers = len(self._ask_all(Request.UPDATE_AND_CREATE_TOPIC, ext))
