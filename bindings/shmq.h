@@ -341,7 +341,7 @@ struct shmq_offset {           /* progress of one group on one queue */
     alignas(16) _Atomic uint64_t committed; /* next queue offset to deliver, plus 1; 0 means never set */
     _Atomic uint64_t place;        /* group << 32 | number of the queue; `committed` changes together with it: offset.c */
     _Atomic uint64_t owner;        /* client slot + 1 | slot generation << 32 of the member that reads it, 0 none;
-                                      or a lock over TCP: see py_offsets.c */
+                                      or a lock over TCP: see owner.c */
     _Atomic uint64_t updated_ms;
     _Atomic uint64_t taken;        /* statistics: queue offset behind what the reading member was handed, 0 none */
     _Atomic uint64_t lost;         /* statistics: messages that cleaning took before they were acknowledged << 32 |
@@ -805,6 +805,11 @@ SHMQ_API enum shmq_status shmq_flusher_work(struct shmq_store *store, struct shm
 /* Sleep until the durable end is above a position (SHMQ_OK), or a time (SHMQ_TIMED_OUT); wants nothing. */
 SHMQ_API enum shmq_status shmq_durable_follow(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 SHMQ_API void shmq_set_read_only(struct shmq_store *store, uint32_t word);
+/* What the keeper alone says of the log: up to where it has files, where it begins, where recovery found its end. */
+SHMQ_API void shmq_set_allocated_end(struct shmq_store *store, uint64_t position);
+SHMQ_API void shmq_set_log_begin(struct shmq_store *store, uint64_t position);
+SHMQ_API void shmq_set_log_end(struct shmq_store *store, uint64_t position);
+SHMQ_API void shmq_retire(struct shmq_store *store); /* these segments are given up: wakes all, who attach again */
 /* room.c: let the log's files end at `position`. SHMQ_WOULD_BLOCK: a writer is at work, or less than a file away. */
 SHMQ_API enum shmq_status shmq_room_give_back(struct shmq_store *store, uint64_t position);
 
@@ -916,6 +921,11 @@ struct shmq_leaving { uint32_t queue; uint64_t offset_max; };
 SHMQ_API enum shmq_status shmq_queues_close(struct shmq_store *store, uint64_t deadline_ns, uint32_t count_max,
                                             struct shmq_leaving *out, uint32_t *count);
 SHMQ_API enum shmq_status shmq_queue_free(struct shmq_store *store, uint32_t queue);
+/* A restored queue, whole; SHMQ_BAD_ARGUMENT: first or persisted above the end. */
+SHMQ_API enum shmq_status shmq_queue_publish(struct shmq_store *store, uint32_t queue, uint64_t first,
+                                             uint64_t persisted, uint64_t end);
+SHMQ_API enum shmq_status shmq_queue_set_persisted(struct shmq_store *store, uint32_t queue, uint64_t persisted);
+SHMQ_API enum shmq_status shmq_queue_set_offset_min(struct shmq_store *store, uint32_t queue, uint64_t first);
 SHMQ_API enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *group);
 SHMQ_API uint32_t shmq_group_find(const struct shmq_store *store, const char *name);
 SHMQ_API enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name);
@@ -928,6 +938,40 @@ SHMQ_API enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t gro
 SHMQ_API uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t group, uint32_t queue);
 /* Set what is committed; false, and nothing is changed, when the slot is another queue's by now. */
 SHMQ_API bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t committed);
+/* What is committed, the next queue offset plus 1; 0: never set, or the slot is another queue's. */
+SHMQ_API uint64_t shmq_offset_get(const struct shmq_offset *entry, uint32_t queue);
+/* The next queue offset to deliver, and when it was set. */
+SHMQ_API void shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
+                              uint64_t queue_offset);
+/* Count messages that cleaning took before the group had acknowledged them; `seconds` of the wall clock. */
+SHMQ_API void shmq_offset_lose(struct shmq_offset *entry, uint32_t queue, uint64_t count, uint64_t seconds);
+
+/* owner.c: who reads a queue for a group. `entry` is &store->offsets[slot]; where it is another queue's by now, each of
+ * these answers no and changes nothing. A member has a client slot: shmq_client_put, then store->client_slot. */
+#define SHMQ_OWNER_LOCK (UINT32_C(1) << 31)  /* in the low half of an owner word: a client over TCP has it */
+#define SHMQ_OWNER_MOVING UINT64_MAX         /* the slot becomes another queue's */
+struct shmq_owner_lock { uint32_t holder; uint64_t now_ms, life_ms; }; /* 31 bits of the holder; monotonic clock */
+/* Become the owner where no living one is; true: it is ours. */
+SHMQ_API bool shmq_owner_take(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue);
+SHMQ_API void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue);
+SHMQ_API bool shmq_owner_lock(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
+                              const struct shmq_owner_lock *lock);
+SHMQ_API void shmq_owner_unlock(struct shmq_offset *entry, uint32_t queue, uint32_t holder);
+/* Take it away from its owner, who finds out when it next looks. */
+SHMQ_API void shmq_owner_free(struct shmq_offset *entry, uint32_t queue);
+/* Client slot of the living local owner, SHMQ_NONE without one. */
+SHMQ_API uint32_t shmq_owner_find(const struct shmq_store *store, const struct shmq_offset *entry, uint32_t queue);
+SHMQ_API uint32_t shmq_owner_of(const struct shmq_store *store, uint64_t word);
+/* As shmq_owner_of as far as shared memory says: the slot is in use, and was not handed out again. */
+SHMQ_API bool shmq_owner_stays(const struct shmq_store *store, uint64_t word);
+static inline bool shmq_owner_is_local(uint64_t word)
+{
+    return (uint32_t)word && !((uint32_t)word & SHMQ_OWNER_LOCK);
+}
+/* The owner word of this process' client slot, 0 without one. */
+SHMQ_API uint64_t shmq_owner_word(const struct shmq_store *store);
+/* Show how far a reader without a client slot was handed messages, unless a local member reads the queue. */
+SHMQ_API void shmq_owner_show(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t taken);
 SHMQ_API enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role,
                                           uint32_t *slot);
 SHMQ_API void shmq_client_drop(struct shmq_store *store, uint32_t slot);

@@ -343,6 +343,27 @@ def test_no_file_outgrows_one_concept() -> None:
     assert not long, f"files above {FILE_LINES_MAX} lines: {long}"
 
 
+# What the CPython face itself writes to shared memory: beats and counts of its own client slot, and the keeper's beat.
+FACE_WRITES = {
+    "read/py_poll.c": ["beat_ns", "received", "settled"],
+    "send/py_send.c": ["sent", "beat_ns"],
+    "store/py_flush.c": ["keeper_beat_ns"],
+}
+ATOMIC_WRITE = re.compile(
+    r"(?:atomic_(?:store|exchange|compare_exchange|fetch|flag|init)|__sync_|__atomic_(?!load))\w*\s*\(\s*[^,;]*?(\w+)\s*,"
+)
+
+
+def test_the_face_of_the_core_writes_no_shared_word_but_beats() -> None:
+    face = ROOT / "bindings" / "face"
+    written = {
+        str(path.relative_to(face)): words
+        for path in sorted(face.rglob("*.[ch]"))
+        if (words := ATOMIC_WRITE.findall(path.read_text()))
+    }
+    assert written == FACE_WRITES, "an algorithm on shared memory belongs to bindings/core"
+
+
 def test_functions_fit_on_a_screen() -> None:
     long = [
         f"{source.module}.{name}: {lines}"

@@ -203,11 +203,6 @@ PyObject *row_new(struct core_state *state, enum row_kind kind, const int64_t *n
 PyObject *row_of(struct core_state *state, enum row_kind kind, PyObject *const *values);
 bool row_append(PyObject *list, PyObject *row); /* takes the row over; false with an exception */
 
-/* ---- py_offsets.c: of the slot of a group and a queue (by number); nothing happens once it is another queue's ---- */
-void offset_commit(PyStore *self, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset);
-bool offset_is_owned(PyStore *self, struct shmq_offset *entry, uint32_t queue); /* by a local member that lives */
-void offset_tell_taken(PyStore *self, struct shmq_offset *entry, uint32_t queue, uint64_t taken);
-
 /* ---- py_store.c ---- */
 bool store_raise_closed(PyStore *self); /* false */
 static inline bool store_check(PyStore *self) /* open, or raises */
@@ -248,11 +243,6 @@ extern PyMethodDef keeper_methods[], flush_methods[], loss_methods[], damage_met
     batch_methods[], index_methods[], state_methods[], replica_methods[],
     figure_methods[], column_methods[];                       /* of its parts */
 extern PyGetSetDef store_getset[], figure_getset[];
-
-/* ---- py_offsets.c ---- */
-#define OWNER_LOCK_BIT (UINT32_C(1) << 31) /* of an owner word: a client over TCP has it */
-/* Whether a local member owns it, as far as shared memory says: its slot is in use, and was not handed out again. */
-bool owner_stays(const struct shmq_store *store, uint64_t word);
 
 /* ---- py_store_part.c ---- */
 bool store_parts_add(PyObject *module); /* after the type of the store */

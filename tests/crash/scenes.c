@@ -128,8 +128,27 @@ static pid_t claim_by_child(struct arena *arena, bool lives)
 static void put_group(struct shmq_store *store, const char *name)
 {
     uint32_t group, slot;
-    ARENA_MUST(shmq_group_put(store, name, &group) == SHMQ_OK && shmq_offset_put(store, group, 1, &slot) == SHMQ_OK);
+    ARENA_MUST(shmq_group_put(store, name, &group) == SHMQ_OK && shmq_offset_put(store, group, SHAPE_OFFSET_QUEUE, &slot) == SHMQ_OK);
     atomic_store(&store->offsets[slot].committed, 6);
+}
+
+#define RESTORED "restored"
+uint32_t scene_restored_queue(const struct shmq_store *store)
+{
+    return shmq_topic_queue(store, shmq_topic_find(store, RESTORED, strlen(RESTORED)), 0);
+}
+
+/* What OPERATION_OWNER and OPERATION_QUEUE_PUBLISH begin with. */
+static void put_parts(struct shmq_store *store, enum operation operation)
+{
+    uint32_t topic;
+    if (operation == OPERATION_OWNER) {
+        struct shmq_offset *entry = &store->offsets[shmq_offset_find(store, 0, SHAPE_OFFSET_QUEUE)];
+        atomic_store(&entry->owner, UINT64_C(99) << 32 | 3u); /* of a life of client slot 2 that is over */
+        atomic_store(&entry->taken, 4);
+    } else if (operation == OPERATION_QUEUE_PUBLISH) {
+        ARENA_MUST(shmq_topic_put(store, RESTORED, 1, 1, 6, 0, 0, &topic) == SHMQ_OK);
+    }
 }
 
 static void put_to_sleep(struct arena *arena)
@@ -308,9 +327,10 @@ void scenery_open(struct scenery *scenery, const struct shape *shape)
         .id = VICTIM_ID, .queue = shape->queue, .body_bytes = shape->body_bytes, .properties = shape->properties};
     build(scenery, shape);
     if ((shape->operation == OPERATION_OFFSET_PUT && shape->scene == SCENE_PLAIN) ||
-        shape->operation == OPERATION_GROUP_DELETE) {
+        shape->operation == OPERATION_GROUP_DELETE || shape->operation == OPERATION_OWNER) {
         put_group(&scenery->arena.store, "workers");
     }
+    put_parts(&scenery->arena.store, shape->operation);
     bool stores = shape->operation <= OPERATION_REPLICATE || shape->operation == OPERATION_WAKE;
     bool drops = shape->operation == OPERATION_CLAIM_OPEN || shape->operation == OPERATION_CLAIM_ABORT;
     scenery->ledger.parties[0] = (struct party){.first = first,
@@ -540,6 +560,41 @@ void check_role(struct shmq_store *store, const struct shape *shape, bool acked,
     }
 }
 
+/* The next member gets the queue exactly where no living one has it. */
+static void check_owner(struct shmq_store *store, bool acked, struct verdict *verdict)
+{
+    struct shmq_offset *entry = &store->offsets[shmq_offset_find(store, 0, SHAPE_OFFSET_QUEUE)];
+    const uint64_t word = atomic_load(&entry->owner);
+    const bool is_owned = shmq_owner_find(store, entry, SHAPE_OFFSET_QUEUE) != SHMQ_NONE;
+    ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 3, &store->client_slot) == SHMQ_OK);
+    const bool takes = shmq_owner_take(store, entry, SHAPE_OFFSET_QUEUE);
+    if (takes == is_owned || (acked && is_owned) || atomic_load(&entry->committed) != 6) {
+        verdict_add(verdict, 10, "owner %llx, and the next member %s it", (unsigned long long)word,
+                    takes ? "takes" : "does not take");
+    }
+    shmq_owner_leave(store, entry, SHAPE_OFFSET_QUEUE);
+    if (takes && atomic_load(&entry->owner) != 0) {
+        verdict_add(verdict, 10, "the queue was left, and has an owner");
+    }
+    store->client_slot = SHMQ_NONE;
+}
+
+/* Who sees an end sees the beginning, and what is on disk, that were published with it. */
+static void check_published(struct shmq_store *store, bool acked, struct verdict *verdict)
+{
+    const uint32_t queue = scene_restored_queue(store);
+    const struct shmq_queue *entry = shmq_queue_place(store, queue);
+    const uint64_t end = atomic_load(&entry->offset_max), first = atomic_load(&entry->offset_min),
+                   persisted = atomic_load(&entry->persisted);
+    if (first + 2 < end || persisted + 1 < end || (acked && end != SHAPE_PUBLISHED)) {
+        verdict_add(verdict, 5, "end %llu was published before %llu and %llu", (unsigned long long)end,
+                    (unsigned long long)first, (unsigned long long)persisted);
+    }
+    if (shmq_queue_publish(store, queue, 6, 6, 8) != SHMQ_OK || shmq_queue_publish(store, queue, 9, 6, 8) == SHMQ_OK) {
+        verdict_add(verdict, 10, "the queue cannot be published after the death");
+    }
+}
+
 void check_tables(struct scenery *scenery, const struct shape *shape, bool acked, struct verdict *verdict)
 {
     struct arena *arena = &scenery->arena;
@@ -573,6 +628,12 @@ void check_tables(struct scenery *scenery, const struct shape *shape, bool acked
             one == two || two >= atomic_load(&store->readers->client_high)) {
             verdict_add(verdict, 10, "client slots cannot be put after the death");
         }
+        break;
+    case OPERATION_OWNER:
+        check_owner(store, acked, verdict);
+        break;
+    case OPERATION_QUEUE_PUBLISH:
+        check_published(store, acked, verdict);
         break;
     case OPERATION_WAKE:
     case OPERATION_ERRAND:

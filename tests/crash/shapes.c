@@ -81,6 +81,8 @@ const struct shape shapes[] = {
     {"topic-free", OPERATION_TOPIC_FREE, SCENE_TOPIC_FREED, 0, 1, NULL, 0},
     {"topic-put-renamed", OPERATION_TOPIC_PUT, SCENE_TOPIC_EMPTY, 0, 1, NULL, 0},
     {"client-put", OPERATION_CLIENT_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"owner", OPERATION_OWNER, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"queue-publish", OPERATION_QUEUE_PUBLISH, SCENE_PLAIN, 0, 1, NULL, 0},
     {"confirm", OPERATION_CONFIRM, SCENE_PLAIN, 0, 1, NULL, 0},
     {"flush", OPERATION_FLUSH, SCENE_PLAIN, 0, 1, NULL, 0},
     {"lock", OPERATION_LOCK, SCENE_PLAIN, 0, 1, NULL, 0},
@@ -213,6 +215,10 @@ void actor_prepare(struct actor *actor, const struct shape *shape, struct scener
         open_claim(actor);
         write_body(actor);
     }
+    if (shape->operation == OPERATION_OWNER) {
+        ARENA_MUST(shmq_client_put(&actor->store, actor->store.self_pid, actor->store.self_start, 3,
+                                   &actor->store.client_slot) == SHMQ_OK);
+    }
     if (shape->operation == OPERATION_REPLICATE) {
         ship(actor, scenery->ledger.begins_at[first->queue]);
     }
@@ -289,6 +295,39 @@ static enum shmq_status act_claim(struct actor *actor)
     return status;
 }
 
+/* Whoever comes after a victim does the same, and does not mind who is refused: check_tables looks at what is left. */
+static enum shmq_status act_owner(struct actor *actor)
+{
+    struct shmq_store *store = &actor->store;
+    const uint32_t queue = SHAPE_OFFSET_QUEUE;
+    struct shmq_offset *entry = &store->offsets[shmq_offset_find(store, 0, queue)];
+    const struct shmq_owner_lock lock = {.holder = 7, .now_ms = 1000, .life_ms = 500}, /* over, by the real clock */
+                                 again = {.holder = 7, .now_ms = 1400, .life_ms = 500};
+    (void)shmq_owner_take(store, entry, queue);
+    shmq_owner_leave(store, entry, queue);
+    shmq_owner_show(store, entry, queue, 5);
+    (void)shmq_owner_lock(store, entry, queue, &lock);
+    (void)shmq_owner_lock(store, entry, queue, &again);
+    shmq_owner_unlock(entry, queue, lock.holder);
+    shmq_owner_show(store, entry, queue, 6);
+    (void)shmq_owner_take(store, entry, queue);
+    shmq_owner_free(entry, queue);
+    return SHMQ_OK;
+}
+
+static enum shmq_status act_publish(struct actor *actor)
+{
+    const uint32_t queue = scene_restored_queue(&actor->store);
+    const uint64_t known = shmq_load_acquire(&shmq_queue_place(&actor->store, queue)->offset_max), least = SHAPE_PUBLISHED - 4;
+    for (uint64_t end = known > least ? known : least; end <= SHAPE_PUBLISHED; end++) {
+        const enum shmq_status status = shmq_queue_publish(&actor->store, queue, end - 2, end - 1, end);
+        if (status != SHMQ_OK) {
+            return status;
+        }
+    }
+    return SHMQ_OK;
+}
+
 static enum shmq_status act_table(struct actor *actor)
 {
     uint32_t out;
@@ -315,6 +354,10 @@ static enum shmq_status act_table(struct actor *actor)
         return status == SHMQ_NO_TOPIC ? SHMQ_OK : status; /* a repairer comes to what the victim has deleted */
     case OPERATION_OFFSET_PUT:
         return shmq_offset_put(&actor->store, 0, scene_offset_queue(&actor->store, actor->shape), &out);
+    case OPERATION_OWNER:
+        return act_owner(actor);
+    case OPERATION_QUEUE_PUBLISH:
+        return act_publish(actor);
     default:
         return shmq_client_put(&actor->store, actor->store.self_pid, actor->store.self_start, 3, &out);
     }
@@ -380,6 +423,8 @@ static enum shmq_status act(struct actor *actor)
     case OPERATION_QUEUE_FREE:
     case OPERATION_TOPIC_FREE:
     case OPERATION_CLIENT_PUT:
+    case OPERATION_OWNER:
+    case OPERATION_QUEUE_PUBLISH:
         return act_table(actor);
     default:
         return act_claim(actor);

@@ -29,6 +29,8 @@ enum operation {
     OPERATION_QUEUE_FREE,
     OPERATION_TOPIC_FREE,
     OPERATION_CLIENT_PUT,
+    OPERATION_OWNER,          /* a queue of a dead member is taken, left, locked, unlocked, taken, freed */
+    OPERATION_QUEUE_PUBLISH,  /* a restored queue, again and again, further each time */
     OPERATION_CONFIRM,        /* no replica is needed; one joins; a flush; it has everything */
     OPERATION_FLUSH,
     OPERATION_WAKE,           /* append and wake two sleeping slots */
@@ -100,6 +102,10 @@ struct scenery {              /* what a scene leaves for the operation and the c
 void scenery_open(struct scenery *scenery, const struct shape *shape);
 void scenery_close(struct scenery *scenery);
 
+#define SHAPE_OFFSET_QUEUE 1u      /* the queue whose slot scenes make, and OPERATION_OWNER hands over */
+#define SHAPE_PUBLISHED 8u         /* OPERATION_QUEUE_PUBLISH: its last end; the queue begins 2 before, 1 is not on disk */
+/* The queue that OPERATION_QUEUE_PUBLISH restores. */
+uint32_t scene_restored_queue(const struct shmq_store *store);
 /* The queue whose offset OPERATION_OFFSET_PUT wants. */
 uint32_t scene_offset_queue(const struct shmq_store *store, const struct shape *shape);
 

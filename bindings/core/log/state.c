@@ -83,6 +83,32 @@ void shmq_set_read_only(struct shmq_store *store, uint32_t word)
     shmq_futex_wake(&log->confirmed_sequence, INT32_MAX);
 }
 
+void shmq_retire(struct shmq_store *store)
+{
+    atomic_store_explicit(&store->log->retired, 1, memory_order_release);
+    shmq_wake_all(store);
+}
+
+void shmq_set_allocated_end(struct shmq_store *store, uint64_t position)
+{
+    atomic_store_explicit(&store->log->allocated_end, position, memory_order_release);
+}
+
+void shmq_set_log_begin(struct shmq_store *store, uint64_t position)
+{
+    atomic_store_explicit(&store->log->begin, position, memory_order_release);
+}
+
+void shmq_set_log_end(struct shmq_store *store, uint64_t position)
+{
+    struct shmq_log *log = store->log;
+    /* What was recovered is confirmed: who read it before the restart may not miss it now. */
+    atomic_store_explicit(&log->durable_end, position, memory_order_release);
+    atomic_store_explicit(&log->confirmed_end, position, memory_order_release);
+    atomic_store_explicit(&log->in_sync_end, position, memory_order_release);
+    atomic_store_explicit(&log->end, position, memory_order_release);
+}
+
 /* The one place that says what a message of a queue has to be before anybody sees it: in the log, or safe. */
 static inline bool is_sync(const struct shmq_store *store, uint32_t queue)
 {

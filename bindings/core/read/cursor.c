@@ -7,16 +7,6 @@
 #define WINDOW_BITS_MIN UINT64_C(256)
 #define WAIT_NS_MAX UINT64_C(1000000) /* a longer wait counts as so long */
 
-uint64_t shmq_owner_word(const struct shmq_store *store)
-{
-    uint32_t slot = store->client_slot;
-    if (slot >= store->sizes.client_max) {
-        return 0;
-    }
-    uint32_t generation = atomic_load_explicit(&store->clients[slot].generation, memory_order_acquire);
-    return ((uint64_t)generation << 32) | (slot + 1u);
-}
-
 /* ---- assignment ------------------------------------------------------------------------------------ */
 struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue)
 {

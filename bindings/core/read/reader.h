@@ -188,7 +188,5 @@ static inline uint64_t shmq_queue_first(const struct shmq_store *store, uint32_t
 {
     return atomic_load_explicit(&shmq_queue_place(store, queue)->offset_min, memory_order_acquire);
 }
-/* The owner word of this process' client slot, 0 without one. */
-uint64_t shmq_owner_word(const struct shmq_store *store);
 
 #endif

@@ -2,19 +2,17 @@
  *
  *   place   group << 32 | number of the queue      a slot is for a group and an entry of the queue table; which of the
  *                                                  entry's queues it is for, the number says
- *   owner   py_offsets.c; OWNER_NOBODY_YET while a slot becomes that of the entry's next queue
+ *   owner   owner.c; SHMQ_OWNER_MOVING while a slot becomes that of the entry's next queue
  *
- *   next queue:  owner = OWNER_NOBODY_YET · committed = 0 and place = its own, at once · statistics 0 · owner = 0
+ *   next queue:  owner = SHMQ_OWNER_MOVING · committed = 0 and place = its own, at once · statistics 0 · owner = 0
  *
  * `committed` and `place` are changed by one compare-and-swap of 16 bytes. A process that was stopped between its look at
  * the owner and its store, and wakes when the queue is deleted and the slot is another's, therefore stores nothing. Taking
- * a queue is a compare-and-swap of `owner`, after which the taker looks at the place again (py_offsets.c).
+ * a queue is a compare-and-swap of `owner`, after which the taker looks at the place again (owner.c).
  *
- * A put that was killed on its way leaves OWNER_NOBODY_YET behind: nobody takes the queue, and the next put begins anew.
+ * A put that was killed on its way leaves SHMQ_OWNER_MOVING behind: the queue is not taken, and the next put begins anew.
  */
 #include "core/internal.h"
-
-#define OWNER_NOBODY_YET UINT64_MAX /* a lock until the end of time, for all who look */
 
 static uint32_t offset_count(const struct shmq_store *store)
 {
@@ -54,9 +52,33 @@ bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t comm
     }
 }
 
+uint64_t shmq_offset_get(const struct shmq_offset *entry, uint32_t queue)
+{
+    const uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
+    return (uint32_t)atomic_load_explicit(&entry->place, memory_order_acquire) == queue ? committed : 0;
+}
+
+void shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset)
+{
+    if (shmq_offset_commit(entry, queue, queue_offset + 1)) {
+        atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(store), memory_order_release);
+    }
+}
+
+void shmq_offset_lose(struct shmq_offset *entry, uint32_t queue, uint64_t count, uint64_t seconds)
+{
+    if ((uint32_t)atomic_load_explicit(&entry->place, memory_order_acquire) != queue) {
+        return;
+    }
+    const uint64_t before = atomic_load_explicit(&entry->lost, memory_order_relaxed) >> 32;
+    const uint64_t lost = count < UINT32_MAX - before ? before + count : UINT32_MAX;
+    /* One word for both numbers, so that no reader joins the count of one cleaning to the time of another. */
+    atomic_store_explicit(&entry->lost, lost << 32 | (seconds & UINT32_MAX), memory_order_relaxed);
+}
+
 static void slot_move(struct shmq_offset *entry, uint64_t place)
 {
-    atomic_store_explicit(&entry->owner, OWNER_NOBODY_YET, memory_order_seq_cst);
+    atomic_store_explicit(&entry->owner, SHMQ_OWNER_MOVING, memory_order_seq_cst);
     SHMQ_POINT("offset.disowned");
     while (!pair_change(entry, atomic_load_explicit(&entry->committed, memory_order_relaxed),
                         atomic_load_explicit(&entry->place, memory_order_relaxed), 0, place)) {
@@ -72,7 +94,7 @@ static void slot_move(struct shmq_offset *entry, uint64_t place)
 static bool is_ready(const struct shmq_offset *entry, uint64_t place)
 {
     return atomic_load_explicit(&entry->place, memory_order_acquire) == place &&
-           atomic_load_explicit(&entry->owner, memory_order_acquire) != OWNER_NOBODY_YET;
+           atomic_load_explicit(&entry->owner, memory_order_acquire) != SHMQ_OWNER_MOVING;
 }
 
 uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t group, uint32_t queue)

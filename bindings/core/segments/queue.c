@@ -214,3 +214,45 @@ enum shmq_status shmq_queue_free(struct shmq_store *store, uint32_t queue)
     shmq_table_exit(store);
     return SHMQ_OK;
 }
+
+/* ---- what recovery and the keeper know of a queue -------------------------------------------------- */
+enum shmq_status shmq_queue_publish(struct shmq_store *store, uint32_t queue, uint64_t first, uint64_t persisted,
+                                    uint64_t end)
+{
+    struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (!entry) {
+        return SHMQ_NO_QUEUE;
+    }
+    if (first > end || persisted > end) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    atomic_store_explicit(&entry->offset_min, first, memory_order_release);
+    atomic_store_explicit(&entry->persisted, persisted, memory_order_release);
+    SHMQ_POINT("queue.publishing");
+    /* Last: a reader that sees the end finds where the queue begins, and its units. */
+    atomic_store_explicit(&entry->offset_max, end, memory_order_release);
+    return SHMQ_OK;
+}
+
+enum shmq_status shmq_queue_set_persisted(struct shmq_store *store, uint32_t queue, uint64_t persisted)
+{
+    struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (!entry) {
+        return SHMQ_NO_QUEUE;
+    }
+    atomic_store_explicit(&entry->persisted, persisted, memory_order_release);
+    return SHMQ_OK;
+}
+
+enum shmq_status shmq_queue_set_offset_min(struct shmq_store *store, uint32_t queue, uint64_t first)
+{
+    struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (!entry) {
+        return SHMQ_NO_QUEUE;
+    }
+    if (first > atomic_load_explicit(&entry->offset_max, memory_order_acquire)) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    atomic_store_explicit(&entry->offset_min, first, memory_order_release);
+    return SHMQ_OK;
+}

@@ -187,8 +187,8 @@ static PyObject *figures_offsets_taken(PyStorePart *part, PyObject *unused)
         const struct shmq_offset *entry = &store->offsets[i];
         uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
         uint64_t taken = atomic_load_explicit(&entry->taken, memory_order_relaxed) & ~TAKEN_LOCALLY;
-        if ((uint32_t)owner && !((uint32_t)owner & OWNER_LOCK_BIT)) {
-            taken = owner_stays(store, owner) && taken ? taken | TAKEN_LOCALLY : 0;
+        if (shmq_owner_is_local(owner)) {
+            taken = shmq_owner_stays(store, owner) && taken ? taken | TAKEN_LOCALLY : 0;
         }
         memcpy(PyBytes_AS_STRING(words) + sizeof taken * i, &taken, sizeof taken);
     }

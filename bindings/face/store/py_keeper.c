@@ -7,11 +7,6 @@
 #define UNITS_READ_MAX 65536u
 #define POPULATE_BYTES_MAX (UINT64_C(1) << 30)
 
-static uint64_t load(const _Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_acquire);
-}
-
 static bool number_from(PyObject *value, uint64_t *out)
 {
     *out = PyLong_AsUnsignedLongLong(value);
@@ -19,20 +14,19 @@ static bool number_from(PyObject *value, uint64_t *out)
 }
 
 /* ---- positions ------------------------------------------------------------------------------------- */
-static PyObject *position_store(PyObject *value, _Atomic uint64_t *word)
+static PyObject *position_set(PyStore *self, PyObject *value, void (*set)(struct shmq_store *store, uint64_t position))
 {
     uint64_t position;
-    if (!number_from(value, &position)) {
+    if (!store_check(self) || !number_from(value, &position)) {
         return NULL;
     }
-    atomic_store_explicit(word, position, memory_order_release);
+    set(&self->core, position);
     Py_RETURN_NONE;
 }
 
 static PyObject *keeper_set_allocated_end(PyStorePart *part, PyObject *value)
 {
-    PyStore *self = part->store;
-    return store_check(self) ? position_store(value, &self->core.log->allocated_end) : NULL;
+    return position_set(part->store, value, shmq_set_allocated_end);
 }
 
 static PyObject *keeper_give_back(PyStorePart *part, PyObject *value)
@@ -55,27 +49,12 @@ static PyObject *keeper_give_back(PyStorePart *part, PyObject *value)
 
 static PyObject *keeper_set_log_begin(PyStorePart *part, PyObject *value)
 {
-    PyStore *self = part->store;
-    return store_check(self) ? position_store(value, &self->core.log->begin) : NULL;
+    return position_set(part->store, value, shmq_set_log_begin);
 }
 
 static PyObject *keeper_set_log_end(PyStorePart *part, PyObject *value)
 {
-    PyStore *self = part->store;
-    if (!store_check(self)) {
-        return NULL;
-    }
-    /* What was recovered is confirmed: whoever read it before the restart may not miss it now. */
-    _Atomic uint64_t *const words[] = {&self->core.log->durable_end, &self->core.log->confirmed_end,
-                                       &self->core.log->in_sync_end};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        PyObject *none = position_store(value, words[i]);
-        if (!none) {
-            return NULL;
-        }
-        Py_DECREF(none);
-    }
-    return position_store(value, &self->core.log->end);
+    return position_set(part->store, value, shmq_set_log_end);
 }
 
 static PyObject *keeper_set_read_only(PyStorePart *part, PyObject *value)
@@ -101,8 +80,7 @@ static PyObject *keeper_set_retired(PyStorePart *part, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    atomic_store_explicit(&self->core.log->retired, 1, memory_order_release);
-    shmq_wake_all(&self->core);
+    shmq_retire(&self->core);
     Py_RETURN_NONE;
 }
 
@@ -242,14 +220,11 @@ static PyObject *keeper_set_persisted(PyStorePart *part, PyObject *args)
     PyStore *self = part->store;
     unsigned int queue;
     unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "IK:set_persisted", &queue, &offset) || !store_check(self)) {
+    if (!PyArg_ParseTuple(args, "IK:set_persisted", &queue, &offset) || !store_check(self) ||
+        !queue_living(self, queue)) {
         return NULL;
     }
-    struct shmq_queue *entry = queue_living(self, queue);
-    if (!entry) {
-        return NULL;
-    }
-    atomic_store_explicit(&entry->persisted, offset, memory_order_release);
+    (void)shmq_queue_set_persisted(&self->core, queue, offset);
     Py_RETURN_NONE;
 }
 
@@ -260,22 +235,15 @@ static PyObject *keeper_set_queue(PyStorePart *part, PyObject *args, PyObject *k
     unsigned int queue;
     unsigned long long first, end, persisted;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IKKK:set_queue", names, &queue, &first, &end, &persisted) ||
-        !store_check(self)) {
+        !store_check(self) || !queue_living(self, queue)) {
         return NULL;
     }
-    struct shmq_queue *entry = queue_living(self, queue);
-    if (!entry) {
-        return NULL;
-    }
-    if (first > end || persisted > end) {
+    if (shmq_queue_publish(&self->core, queue, first, persisted, end) == SHMQ_BAD_ARGUMENT) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT,
                           "offset_min %llu and persisted %llu must not exceed offset_max "
                           "%llu",
                           first, persisted, end);
     }
-    atomic_store_explicit(&entry->offset_min, first, memory_order_release);
-    atomic_store_explicit(&entry->persisted, persisted, memory_order_release);
-    atomic_store_explicit(&entry->offset_max, end, memory_order_release);
     Py_RETURN_NONE;
 }
 
@@ -284,19 +252,15 @@ static PyObject *keeper_set_offset_min(PyStorePart *part, PyObject *args)
     PyStore *self = part->store;
     unsigned int queue;
     unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check(self)) {
+    struct shmq_queue *entry;
+    if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check(self) ||
+        !(entry = queue_living(self, queue))) {
         return NULL;
     }
-    struct shmq_queue *entry = queue_living(self, queue);
-    if (!entry) {
-        return NULL;
-    }
-    unsigned long long end = load(&entry->offset_max);
-    if (offset > end) {
+    if (shmq_queue_set_offset_min(&self->core, queue, offset) == SHMQ_BAD_ARGUMENT) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset_min %llu must not exceed offset_max %llu", offset,
-                          end);
+                          (unsigned long long)atomic_load_explicit(&entry->offset_max, memory_order_acquire));
     }
-    atomic_store_explicit(&entry->offset_min, offset, memory_order_release);
     Py_RETURN_NONE;
 }
 

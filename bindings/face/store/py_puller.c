@@ -85,7 +85,7 @@ static bool progress_open(PyPuller *self, const struct plan *plan, uint64_t high
     }
     out->entry = &store->core.offsets[slot];
     out->commits = plan->commits && self->key.numbers[SHMQ_PULL_COMMIT] <= high &&
-                   !offset_is_owned(store, out->entry, plan->queue);
+                   shmq_owner_find(&store->core, out->entry, plan->queue) == SHMQ_NONE;
     return out->commits || !plan->needs_progress ||
            atomic_load_explicit(&out->entry->committed, memory_order_acquire) != 0;
 }
@@ -148,9 +148,9 @@ static PyObject *plan_serve(PyPuller *self, const struct plan *plan)
         return NULL;
     }
     if (progress.commits) {
-        offset_commit(self->store, progress.entry, plan->queue, self->key.numbers[SHMQ_PULL_COMMIT]);
+        shmq_offset_set(&self->store->core, progress.entry, plan->queue, self->key.numbers[SHMQ_PULL_COMMIT]);
     }
-    offset_tell_taken(self->store, progress.entry, plan->queue, pull->next_offset);
+    shmq_owner_show(&self->store->core, progress.entry, plan->queue, pull->next_offset);
     return answer;
 }
 
