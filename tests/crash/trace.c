@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
@@ -19,6 +20,7 @@
 #endif
 
 #define BREAKPOINT 0xCCu
+#define PASSES_MAX 12u
 
 pid_t trace_spawn(void (*before)(void *), void (*start)(void *), void *argument)
 {
@@ -89,6 +91,31 @@ bool trace_run_to(pid_t child, uint64_t address, uint32_t skipped)
             return true;
         }
     }
+}
+
+void trace_record(pid_t child, const _Atomic uint32_t *done, struct trace_path *path)
+{
+    uint64_t room = 0;
+    *path = (struct trace_path){.addresses = NULL, .count = 0};
+    while (atomic_load(done) == 0) {
+        if (path->count == room) {
+            room = room * 2 + 4096;
+            path->addresses = realloc(path->addresses, room * sizeof *path->addresses);
+            ARENA_MUST(path->addresses != NULL);
+        }
+        path->addresses[path->count++] = trace_instruction(child);
+        ARENA_MUST(trace_step(child) == 0);
+    }
+    trace_end(child, false);
+}
+
+bool trace_run_along(pid_t child, const struct trace_path *path, uint64_t at)
+{
+    uint32_t passed = 0;
+    for (uint64_t i = 0; i < at; i++) {
+        passed += path->addresses[i] == path->addresses[at];
+    }
+    return passed <= PASSES_MAX && trace_run_to(child, path->addresses[at], passed);
 }
 
 uint32_t trace_count_calls(pid_t child, const _Atomic uint32_t *counting, uint32_t value, long *last)

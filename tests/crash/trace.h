@@ -18,6 +18,12 @@ uint64_t trace_instruction(pid_t child);
 /* Run until the instruction at `address` is about to execute for the (skipped + 1)th time; false: the child got there
  * never. */
 bool trace_run_to(pid_t child, uint64_t address, uint32_t skipped);
+/* The instructions of a child from where it stands until *done is not 0; the child is ended. */
+struct trace_path { uint64_t *addresses, count; };
+void trace_record(pid_t child, const _Atomic uint32_t *done, struct trace_path *path);
+/* Run until the path's instruction `at` is about to execute. False: that is inside a long loop, whose first rounds are
+ * enough, or the child got there never. */
+bool trace_run_along(pid_t child, const struct trace_path *path, uint64_t at);
 /* Let it run to its end, counting the system calls it enters while *counting holds `value`; the last one's number too. */
 uint32_t trace_count_calls(pid_t child, const _Atomic uint32_t *counting, uint32_t value, long *last);
 /* By force: SIGKILL. Otherwise: go on to the end. Reaps the child. */

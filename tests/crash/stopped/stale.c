@@ -8,6 +8,8 @@
  * made must be as they left it, and the victim must have read nothing of it. Where the victim is stopped with a lock, the
  * others get their answer at their deadline, and no entry changes hands.
  *
+ * "take" finds no owner and takes the queue, which by then is another one without an owner.
+ *
  * "find" looks the topic up by its name and writes to the queue it finds, while the topic's entry becomes that of a topic
  * with another name.
  *
@@ -29,17 +31,16 @@
 #define OLD_MESSAGES 5u
 #define NEW_MESSAGES 7u
 #define NEW_COMMITTED 4u
-#define PASSES_MAX 12u
 #define PULLED_BYTES_MAX 4096u
 
 enum operation {
     OPERATION_APPEND, OPERATION_APPEND_FRAME, OPERATION_BATCH, OPERATION_TOGETHER, OPERATION_CLAIM, OPERATION_READ,
     OPERATION_FILTERED, OPERATION_ACKNOWLEDGE, OPERATION_PULL, OPERATION_COMMIT, OPERATION_OFFSET_PUT,
-    OPERATION_FIND, OPERATION_COUNT,
+    OPERATION_FIND, OPERATION_TAKE, OPERATION_COUNT,
 };
 static const char *const names[OPERATION_COUNT] = {
     "append", "append-frame", "batch", "together", "claim", "read", "filtered", "acknowledge", "pull", "commit",
-    "offset-put", "find",
+    "offset-put", "find", "take",
 };
 
 struct notes {                  /* what the victim tells; no part of the store */
@@ -53,8 +54,7 @@ struct bed {
     struct notes *notes;
     uint32_t group, slot, queue; /* the victim's */
     uint32_t beside;            /* a queue of a topic that stays */
-    uint64_t *addresses;
-    uint64_t instructions;
+    struct trace_path path;
     struct verdict verdict;
     uint64_t cases, held;
 };
@@ -120,7 +120,8 @@ static void prepare(void *argument)
     ARENA_MUST(shmq_mapping_get(&victim.store, shmq_load_acquire(&victim.store.log->end)) != NULL);
     ARENA_MUST(shmq_client_put(&victim.store, victim.store.self_pid, victim.store.self_start, 3, &client) == SHMQ_OK);
     victim.store.client_slot = client;
-    atomic_store(&victim.store.offsets[bed->slot].owner, shmq_owner_word(&victim.store));
+    atomic_store(&victim.store.offsets[bed->slot].owner,
+                 bed->operation == OPERATION_TAKE ? 0 : shmq_owner_word(&victim.store));
     for (uint32_t i = 0; i < 2; i++) {
         struct message message = {.id = 300 + i, .queue = i, .body_bytes = 40};
         victim.specs[i] = message_spec(&message, victim.bodies[i]);
@@ -221,6 +222,8 @@ static enum shmq_status act(struct bed *bed)
     case OPERATION_FIND:
         slot = shmq_topic_queue(store, shmq_topic_find(store, ARENA_TOPIC, strlen(ARENA_TOPIC)), 0);
         return slot == SHMQ_NONE ? SHMQ_NO_TOPIC : shmq_append(store, slot, &victim.specs[0], 0, after_ms(20000), &out);
+    case OPERATION_TAKE:
+        return shmq_owner_take(store, &store->offsets[bed->slot], bed->queue) ? SHMQ_OK : SHMQ_NO_QUEUE;
     default:
         return act_store(bed);
     }
@@ -279,8 +282,8 @@ static bool make_anew(struct bed *bed, struct anew *anew)
     append(store, anew->queues[0], NEW_ID, anew->messages);
     ARENA_MUST(shmq_offset_put(store, bed->group, anew->queues[0], &anew->slot) == SHMQ_OK && anew->slot == bed->slot);
     ARENA_MUST(shmq_offset_commit(&store->offsets[anew->slot], anew->queues[0], NEW_COMMITTED));
-    /* The hardest case: the victim's own process reads the new queue too. */
-    anew->owner = (uint64_t)atomic_load(&store->clients[0].generation) << 32 | 1u;
+    /* The hardest case: the victim's own process reads the new queue too; for a taker, the word is as it was. */
+    anew->owner = bed->operation == OPERATION_TAKE ? 0 : (uint64_t)atomic_load(&store->clients[0].generation) << 32 | 1u;
     atomic_store(&store->offsets[anew->slot].owner, anew->owner);
     shmq_raise_durable(store, shmq_load_acquire(&store->log->end));
     anew->end = shmq_load_acquire(&store->log->end);
@@ -319,29 +322,12 @@ static void check_anew(struct bed *bed, const struct anew *anew, uint64_t at)
 }
 
 /* ---- the cases ----------------------------------------------------------------------------------- */
-static void count_instructions(struct bed *bed)
-{
-    uint64_t room = 0;
-    memset(bed->notes, 0, sizeof *bed->notes);
-    pid_t child = trace_spawn(prepare, start, bed);
-    while (atomic_load(&bed->notes->done) == 0) {
-        if (bed->instructions == room) {
-            room = room * 2 + 4096;
-            bed->addresses = realloc(bed->addresses, room * sizeof *bed->addresses);
-            ARENA_MUST(bed->addresses != NULL);
-        }
-        bed->addresses[bed->instructions++] = trace_instruction(child);
-        ARENA_MUST(trace_step(child) == 0);
-    }
-    trace_end(child, false);
-}
-
-static void run_case(struct bed *bed, uint64_t at, uint32_t passed)
+static void run_case(struct bed *bed, uint64_t at)
 {
     struct anew anew;
     memset(bed->notes, 0, sizeof *bed->notes);
     pid_t child = trace_spawn(prepare, start, bed);
-    if (!trace_run_to(child, bed->addresses[at], passed)) {
+    if (!trace_run_along(child, &bed->path, at)) {
         trace_end(child, true);
         return;
     }
@@ -366,23 +352,16 @@ static uint64_t run_operation(enum operation operation, uint64_t stride, uint64_
     uint8_t *origin = malloc(arena_snapshot_bytes(&bed.arena));
     ARENA_MUST(origin != NULL);
     arena_save(&bed.arena, origin);
-    count_instructions(&bed);
-    for (uint64_t at = seed % stride; at < bed.instructions; at += stride) {
-        uint32_t passed = 0;
-        for (uint64_t i = 0; i < at; i++) {
-            passed += bed.addresses[i] == bed.addresses[at];
-        }
-        if (passed > PASSES_MAX) {
-            continue; /* inside a long loop, whose first rounds were looked at */
-        }
+    trace_record(trace_spawn(prepare, start, &bed), &bed.notes->done, &bed.path);
+    for (uint64_t at = seed % stride; at < bed.path.count; at += stride) {
         arena_restore(&bed.arena, origin);
-        run_case(&bed, at, passed);
+        run_case(&bed, at);
     }
     printf("{\"operation\": \"%s\", \"instructions\": %" PRIu64 ", \"cases\": %" PRIu64 ", \"held\": %" PRIu64
            ", \"violations\": %" PRIu64 ", \"first\": \"%s\"}\n",
-           names[operation], bed.instructions, bed.cases, bed.held, bed.verdict.violations, bed.verdict.first);
+           names[operation], bed.path.count, bed.cases, bed.held, bed.verdict.violations, bed.verdict.first);
     fflush(stdout);
-    free(bed.addresses);
+    free(bed.path.addresses);
     free(origin);
     munmap(bed.notes, SHMQ_PAGE_BYTES);
     arena_destroy(&bed.arena);

@@ -13,7 +13,7 @@ from core_build import Edit, can_step, program, run
 
 pytestmark = pytest.mark.skipif(not can_step(), reason="single-stepping reads x86-64 Linux registers")
 
-SOURCES = ("crash/stale.c", "crash/trace.c", "crash/check.c", "crash/arena.c")
+SOURCES = ("crash/stopped/stale.c", "crash/trace.c", "crash/check.c", "crash/arena.c")
 
 
 def figures_of(executable: Any, *arguments: object) -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def figures_of(executable: Any, *arguments: object) -> list[dict[str, Any]]:
 def test_a_process_stopped_anywhere_leaves_the_next_queue_alone(crash_plan: Any) -> None:
     stride = 1 if crash_plan.long else 11
     figures = figures_of(program("stale", SOURCES), stride, crash_plan.seed)
-    assert len(figures) == 12
+    assert len(figures) == 13
     assert [line for line in figures if line["violations"]] == []
     for line in figures:
         assert line["cases"] - line["held"] >= 5, line
@@ -66,6 +66,10 @@ MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
                 "        if (before != UINT64_MAX) {\n",
             ),
         ),
+    ),
+    "take": (
+        "a taker does not look at the place again",
+        (Edit("owner.c", "if (!holds(entry, queue)) { /* it became", "if (false) { /* it became"),),
     ),
     "find": (
         "the number of a topic is not looked at behind what was read under it",
