@@ -15,7 +15,7 @@ from shmq.bindings import _core, config
 from shmq.version import __version__
 from tests.bindings.live_store import LiveStore
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "c" / "hello.c"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "c"
 LIBRARY = config.HERE / f"libshmq.so.{_core.ABI}"
 
 
@@ -29,14 +29,18 @@ def configured(*options: object) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.fixture(scope="module")
-def hello(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    program = tmp_path_factory.mktemp("library") / "hello"
+def compiled(name: str, folder: Path) -> Path:
+    program = folder / name
     flags = configured("--cflags", "--libs")
     warnings = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-Wpedantic")
-    done = said(os.environ.get("CC", "cc"), *warnings, EXAMPLE, *flags, "-o", program)
+    done = said(os.environ.get("CC", "cc"), *warnings, EXAMPLES / f"{name}.c", *flags, "-o", program)
     assert done.returncode == 0, done.stderr
     return program
+
+
+@pytest.fixture(scope="module")
+def hello(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled("hello", tmp_path_factory.mktemp("library"))
 
 
 @pytest.fixture
@@ -60,6 +64,25 @@ def test_a_c_program_appends_and_reads_beside_python(hello: Path, segments: list
         assert (first, second) == ("0 hello from Python", "1 hello from C")
         messages = live.reader().poll()
         assert [message.body for message in messages] == [b"hello from Python", b"hello from C"]
+
+
+def test_a_c_program_reads_for_a_group_unless_a_living_member_does(segments: list[Path], tmp_path: Path) -> None:
+    group = compiled("group", tmp_path)
+    with LiveStore() as live:
+        (queue, *_) = live.topic()
+        for body in (b"one", b"two"):
+            live.producer().send("orders", body, queue_id=0)
+        slot = live.tables.offset_put(live.tables.group_put("workers"), queue)
+        live.store.offset_set(slot, 1)
+        mine = live.use_client()
+        assert live.store.offset_take(slot)
+        refused = said(group, "orders", "workers", *segments)
+        assert (refused.returncode, refused.stdout) == (0, f"client slot {mine} reads the queue\n"), refused.stderr
+        assert live.store.offset_get(slot) == 1
+        live.tables.client_drop(mine)
+        done = said(group, "orders", "workers", *segments)
+        assert (done.returncode, done.stdout) == (0, "1 two\n"), done.stderr
+        assert (live.store.offset_get(slot), live.store.offset_owner(slot)) == (2, -1)
 
 
 def test_what_cannot_be_opened_or_found_is_said(hello: Path, segments: list[Path], tmp_path: Path) -> None:
