@@ -109,7 +109,8 @@ def test_threads_see_each_others_work_whole() -> None:
     figures = json.loads(run(program("threads", THREADS), 20_000 if LONG else 2_000, statuses=(0, 1)))
     print(figures)
     assert figures["wrong"] == 0
-    assert all(figures[name] > 0 for name in ("appended", "claimed", "units_seen", "waits", "looked_up", "released"))
+    counts = ("appended", "claimed", "units_seen", "waits", "looked_up", "released", "owned")
+    assert all(figures[name] > 0 for name in counts)
 
 
 # The sanitizer knows neither pthread_mutex_clocklock nor an expanded memcpy, and says of fences that it ignores them.
@@ -145,6 +146,15 @@ def test_thread_sanitizer_notices_an_extent_that_is_read_in_halves() -> None:
     )
     done = attempt(program("threads-mutant", THREADS, SANITIZED, edits=(halves,)), 5_000)
     assert "WARNING: ThreadSanitizer: data race" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("sanitizer_works")
+def test_thread_sanitizer_notices_a_queue_that_is_handed_over_without_order() -> None:
+    swap = "(&entry->owner, seen, word, memory_order_"
+    relaxed = Edit("owner.c", f"{swap}acq_rel,", f"{swap}relaxed,")
+    done = attempt(program("threads-mutant", THREADS, SANITIZED, edits=(relaxed,)), 5_000)
+    assert "WARNING: ThreadSanitizer: data race" in done.stderr and "member_thread" in done.stderr
 
 
 def test_the_plain_build_is_the_one_that_ships() -> None:

@@ -15,6 +15,7 @@
 
 #define APPENDERS 2u
 #define WAITERS 3u
+#define MEMBERS 3u
 #define TOPICS 4000u
 #define WAIT_NS UINT64_C(20000000)
 #define DEADLINE_NS UINT64_C(20000000000)
@@ -22,8 +23,10 @@
 static struct arena arena;
 static struct shmq_store wait_store;
 static uint64_t end_ns;
-static _Atomic uint64_t appended, claimed, units_seen, waits, looked_up, released, wrong;
+static _Atomic uint64_t appended, claimed, units_seen, waits, looked_up, released, owned, wrong;
 static _Atomic uint32_t newest_topic;
+static uint32_t member_slot; /* the offset slot that members hand to each other */
+static uint64_t progress;     /* of whoever owns it: a plain word, so the sanitizer sees a second reader */
 static _Atomic uint64_t passed[ARENA_QUEUES];
 
 static uint64_t after(uint64_t ns)
@@ -267,6 +270,35 @@ static void *look_up_thread(void *argument)
     return NULL;
 }
 
+/* The last member is a client over TCP, which locks. */
+static void *member_thread(void *argument)
+{
+    struct shmq_store store;
+    const uint32_t member = (uint32_t)(uintptr_t)argument;
+    attach(&store);
+    struct shmq_offset *entry = &store.offsets[member_slot];
+    fault_if(shmq_client_put(&store, store.self_pid, store.self_start, 3, &store.client_slot) != SHMQ_OK);
+    while (!over()) {
+        const struct shmq_owner_lock lock = {
+            .holder = member, .now_ms = store.io->monotonic_ns() / 1000000, .life_ms = 600000};
+        const bool locks = member == MEMBERS - 1;
+        if (!(locks ? shmq_owner_lock(&store, entry, 0, &lock) : shmq_owner_take(&store, entry, 0))) {
+            usleep(20);
+            continue;
+        }
+        const uint64_t before = progress++;
+        fault_if(progress != before + 1 || before != atomic_load_explicit(&owned, memory_order_relaxed));
+        atomic_store_explicit(&owned, before + 1, memory_order_relaxed);
+        if (locks) {
+            shmq_owner_unlock(entry, 0, member);
+        } else {
+            shmq_owner_leave(&store, entry, 0);
+        }
+    }
+    shmq_store_detach(&store);
+    return NULL;
+}
+
 static void run_all(void)
 {
     pthread_t threads[16];
@@ -276,6 +308,9 @@ static void run_all(void)
     }
     for (uint32_t i = 0; i < WAITERS; i++) {
         pthread_create(&threads[count++], NULL, wait_thread, (void *)(uintptr_t)i);
+    }
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        pthread_create(&threads[count++], NULL, member_thread, (void *)(uintptr_t)i);
     }
     void *(*const others[])(void *) = {claim_thread, claim_thread, keeper_thread, table_thread, read_thread, look_up_thread};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -302,13 +337,17 @@ int main(int argc, char **argv)
     snprintf(name, sizeof name, "/shmq.%s.%016" PRIx64 ".w%u", broker, arena.store.head->generation, wait_store.client_slot);
     sem_t *semaphore = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
     ARENA_MUST(semaphore != SEM_FAILED);
+    uint32_t group;
+    ARENA_MUST(shmq_group_put(&arena.store, "members", &group) == SHMQ_OK);
+    ARENA_MUST(shmq_offset_put(&arena.store, group, 0, &member_slot) == SHMQ_OK);
     end_ns = after((argc > 1 ? strtoull(argv[1], NULL, 10) : 2000) * UINT64_C(1000000));
     run_all();
     sem_unlink(name);
     printf("{\"appended\": %" PRIu64 ", \"claimed\": %" PRIu64 ", \"units_seen\": %" PRIu64 ", \"waits\": %" PRIu64
-           ", \"looked_up\": %" PRIu64 ", \"released\": %" PRIu64 ", \"wrong\": %" PRIu64 "}\n",
+           ", \"looked_up\": %" PRIu64 ", \"released\": %" PRIu64 ", \"owned\": %" PRIu64
+           ", \"wrong\": %" PRIu64 "}\n",
            atomic_load(&appended), atomic_load(&claimed), atomic_load(&units_seen), atomic_load(&waits),
-           atomic_load(&looked_up), atomic_load(&released), atomic_load(&wrong));
+           atomic_load(&looked_up), atomic_load(&released), atomic_load(&owned), atomic_load(&wrong));
     arena_destroy(&arena);
     return atomic_load(&wrong) == 0 ? 0 : 1;
 }
