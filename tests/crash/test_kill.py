@@ -117,6 +117,19 @@ class Mutant(NamedTuple):
 
 
 MUTANTS: dict[str, Mutant] = {
+    "the end of a restored queue is published before its beginning": Mutant(
+        (
+            Edit(
+                "queue.c",
+                "    atomic_store_explicit(&entry->offset_min, first, memory_order_release);\n"
+                "    atomic_store_explicit(&entry->persisted",
+                "    atomic_store_explicit(&entry->offset_max, end, memory_order_release);\n"
+                "    atomic_store_explicit(&entry->offset_min, first, memory_order_release);\n"
+                "    atomic_store_explicit(&entry->persisted",
+            ),
+        ),
+        "queue-publish",
+    ),
     KEPT_INTENT: Mutant(
         (
             Edit(
