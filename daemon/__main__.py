@@ -1,27 +1,32 @@
-"""The daemon's processes, told apart by their first argument: `serve` for people, `keeper` and `bridge` for `serve`.
+"""The daemon's processes, told apart by their first argument.
 
-    python -m shmq.daemon serve [--name NAME] [--store DIRECTORY] …
-    python -m shmq.daemon nameserver [--listen HOST:PORT] [--kv FILE] …     a name server without a broker
+`shmq serve` and `shmq nameserver` become two of them, and the supervisor starts the others.
+
+    python -m shmq.daemon ROLE --options JSON …
+
+    serve         the supervisor of a broker       its settings: `shmq/options/broker.py`
+    keeper, bridge, exporter, replication          its children, of the same settings
+    nameserver    a name server without a broker   its settings: `shmq/options/nameserver.py`
 
 Only what a process needs is imported in it, because every process of an idle broker costs memory.
 """
 
 import argparse
-import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, USAGE, exit_code_of
-from shmq.daemon.options import COMMAND_LINE, Options
+from shmq.daemon.exit_code import USAGE, exit_code_of
 from shmq.daemon.standard_streams import never_wait
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
+from shmq.options.broker import Options
 from shmq.shm.descriptors import open_standard
-from shmq.version import __version__
+
+_CHILDREN = ("keeper", "bridge", "exporter", "replication")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,110 +36,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="shmqd", description="The processes of a shmq broker.")
-    parser.add_argument("--version", action="version", version=f"shmq {__version__}")
-    roles = parser.add_subparsers(dest="role", required=True, parser_class=_Parser)
-    serve = roles.add_parser("serve", help="run a broker in the foreground")
-    serve.add_argument("--name", dest="broker_name", help="broker name")
-    serve.add_argument("--runtime-dir", help="directory of the socket (default: by name)")
-    serve.add_argument("--store", help="store directory (default: by name)")
-    serve.add_argument("--file-bytes", type=int, help="size of a CommitLog file (default 1 GiB)")
-    serve.add_argument("--flush", choices=("async", "sync"))
-    serve.add_argument("--verify-reads", choices=("on", "off"))
-    serve.add_argument("--flush-interval-ms", type=int)
-    serve.add_argument("--segments", choices=("posix", "sysv"))
-    serve.add_argument("--no-auto-create", dest="auto_create", action="store_false", default=None)
-    serve.add_argument("--default-queues", type=int)
-    for name in ("topic", "queue", "frame", "client", "group", "offset"):
-        serve.add_argument(f"--{name}-max", type=int)
-    serve.add_argument("--lease-ms", type=int, help="how long a stopped process may hold the append lock")
-    serve.add_argument("--retention-hours", type=int)
-    serve.add_argument("--delete-hour", metavar="HOUR;HOUR", help="hours of the day for expired files (any)")
-    serve.add_argument("--when-full", choices=("refuse", "delete-consumed", "delete-oldest"))
-    serve.add_argument("--delay-levels", help="RocketMQ's messageDelayLevel")
-    serve.add_argument("--timer-max-delay", dest="timer_max_delay_seconds", type=int, help="seconds (3 days)")
-    serve.add_argument("--disk-warn-percent", type=int)
-    serve.add_argument("--disk-force-percent", type=int)
-    serve.add_argument("--disk-refuse-percent", type=int)
-    serve.add_argument("--accept-loss", metavar="BEGIN-END,…", help="bytes of the log that may be missing, exactly")
-    serve.add_argument("--unit-memory-bytes", type=int)
-    serve.add_argument("--populate-bytes", type=int)
-    serve.add_argument("--log-format", choices=("text", "json"))
-    _add_network(serve)
-    serve.add_argument("--options", dest="options_json", help="all settings as one JSON object")
-    serve.add_argument("--origins", type=json.loads, help="where settings come from, as a JSON object (command line)")
-    serve.add_argument("--check", action="store_true", help="say the settings, or what is wrong with them, as JSON")
-    serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
-    serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
-    _add_nameserver(roles.add_parser("nameserver", help="run a name server in the foreground"))
-    for role in ("keeper", "bridge", "exporter", "replication"):
-        child = roles.add_parser(role)
-        child.add_argument("--options", dest="options_json", required=True)
-        child.add_argument("--alive-fd", type=int, default=-1)
-        child.add_argument("--ready-fd", type=int, default=-1)
-        child.add_argument("--number", type=int, default=0)
+    parser = _Parser(prog="python -m shmq.daemon", epilog="Type shmq serve, or shmq nameserver.")
+    parser.add_argument("role", choices=("serve", *_CHILDREN, "nameserver"))
+    parser.add_argument("--options", required=True, metavar="JSON", help="all settings that are no defaults")
+    parser.add_argument("--json", action="store_true", help="say that it is ready, or why not, as JSON")
+    parser.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
+    parser.add_argument("--alive-fd", type=int, default=-1, help="of a child: ends when its supervisor does")
+    parser.add_argument("--number", type=int, default=0, help="of a bridge")
     return parser
-
-
-def _add_network(serve: argparse.ArgumentParser) -> None:
-    serve.add_argument("--no-tcp", dest="tcp", action="store_false", default=None)
-    serve.add_argument("--role", dest="replication_role", choices=("master", "sync-master", "slave"))
-    serve.add_argument("--in-sync-min", type=int)
-    for name in ("master", "master-ha"):
-        serve.add_argument(f"--{name}", metavar="HOST:PORT")
-    serve.add_argument("--ha-allow", metavar="CIDR;CIDR")
-    serve.add_argument("--ha-secret-file", metavar="FILE")
-    serve.add_argument("--etcd", metavar="URL;URL")
-    serve.add_argument("--etcd-ca", metavar="FILE")
-    serve.add_argument("--etcd-cert", metavar="FILE")
-    serve.add_argument("--etcd-key", metavar="FILE")
-    for name in ("listen", "nameserver-listen", "advertise", "metrics", "ha-listen"):
-        serve.add_argument(f"--{name}", metavar="HOST:PORT")
-    serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
-    serve.add_argument("--nameserver-ca", metavar="FILE")
-    serve.add_argument("--cluster")
-    for name in ("bridges", "tcp-connections-max", "address-connections-max"):
-        serve.add_argument(f"--{name}", type=int)
-    _add_security(serve)
-
-
-def _add_security(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--insecure", action="store_true", default=None)
-    for name in ("acl", "tls-cert", "tls-key"):
-        parser.add_argument(f"--{name}", metavar="FILE")
-    parser.add_argument("--tls-mode", choices=("disabled", "permissive", "enforcing"))
-
-
-def _add_nameserver(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--listen", metavar="HOST:PORT", help="where clients and brokers connect (127.0.0.1:9876)")
-    parser.add_argument("--kv", metavar="FILE", help="keeps the KV configuration")
-    parser.add_argument("--match-addresses", action="store_true")
-    _add_security(parser)
-    parser.add_argument("--log-format", choices=("text", "json"))
-    parser.add_argument("--json", dest="as_json", action="store_true")
-
-
-def _run_nameserver(arguments: argparse.Namespace) -> int:
-    from shmq.daemon.nameserver.process import NameServerOptions, run_nameserver
-
-    given = {name: value for name, value in vars(arguments).items() if name != "role" and value is not None}
-    return run_nameserver(NameServerOptions(**given))
-
-
-def _options_of(arguments: argparse.Namespace) -> Options:
-    options = Options.from_json(arguments.options_json) if arguments.options_json else Options()
-    given: dict[str, Any] = {
-        name: value
-        for name, value in vars(arguments).items()
-        if name in options.__dataclass_fields__ and value is not None
-    }
-    if getattr(arguments, "replication_role", None) is not None:  # `role` is which process this is
-        given["role"] = arguments.replication_role
-    else:
-        given.pop("role", None)
-    if not options.origins:
-        given.setdefault("origins", dict.fromkeys(given, COMMAND_LINE))
-    return options.replaced(**given)
 
 
 def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
@@ -182,19 +91,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if not __debug__:
         sys.exit("shmq's daemon does not run under -O: its assertions guard the store")
-    if arguments.role == "nameserver":
-        return _run_nameserver(arguments)
     try:
-        options = _options_of(arguments)
+        if arguments.role == "nameserver":
+            from shmq.daemon.nameserver.process import run_nameserver
+            from shmq.options.nameserver import NameServerOptions
+
+            return run_nameserver(NameServerOptions.from_json(arguments.options), as_json=arguments.json)
+        options = Options.from_json(arguments.options)
     except ShmqError as error:
-        if getattr(arguments, "check", False):
-            print(json.dumps({"error": str(error), "hint": error.hint}))
-            return exit_code_of(error)
         print(f"error: {error}" + (f"\n  do    {error.hint}" if error.hint else ""), file=sys.stderr)
         return exit_code_of(error)
-    if arguments.role == "serve" and arguments.check:
-        print(options.to_json())
-        return DONE
     if arguments.role != "serve":
         return _run_child(
             arguments.role,

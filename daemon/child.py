@@ -17,8 +17,8 @@ import sys
 import time
 from typing import Any
 
-from shmq.daemon.options import Options
 from shmq.errors import UsageError
+from shmq.options.broker import Options
 from shmq.shm.liveness import ProcessMark, mark_of
 
 _MESSAGE_BYTES_MAX = 1 << 20

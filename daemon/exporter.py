@@ -19,16 +19,17 @@ import os
 import time
 from collections.abc import Callable
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.security import is_loopback
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, exit_code_of
-from shmq.daemon.options import Options, parse_address
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError, UsageError
 from shmq.metrics.exposition import CONTENT_TYPE
 from shmq.metrics.report import MetricsReport
+from shmq.options.broker import Options
 from shmq.shm.access import UMASK, access_rights
 from shmq.shm.addresses import read_addresses, write_addresses
 from shmq.shm.place import Place

@@ -18,8 +18,8 @@ import signal
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.held_files import put_back_directories
-from shmq.daemon.options import Options
 from shmq.errors import SegmentError, StoreLocked
+from shmq.options.broker import Options
 from shmq.shm.access import access_rights
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive, signal_proven

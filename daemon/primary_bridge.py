@@ -14,6 +14,7 @@ import os
 import time
 from dataclasses import replace
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.limits import BridgeLimits, limits_of
@@ -32,9 +33,9 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.nameserver.service import NameService, start_name_service
-from shmq.daemon.options import Options, parse_address
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
+from shmq.options.broker import Options
 from shmq.protocol.roster import roster_text
 from shmq.shm.access import UMASK, access_rights
 from shmq.shm.addresses import read_addresses, write_addresses

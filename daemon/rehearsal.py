@@ -19,9 +19,10 @@ import json
 import os
 from typing import Any, NoReturn
 
+from shmq.addresses import parse_address
 from shmq.daemon.exit_code import exit_code_of
-from shmq.daemon.options import Options, parse_address
 from shmq.errors import ShmqError
+from shmq.options.broker import Options
 
 
 def rehearse(options: Options) -> dict[str, Any] | None:

@@ -34,11 +34,11 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY, UNEXPECTED, exit_code_of
 from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
-from shmq.daemon.options import Options
 from shmq.daemon.rehearsal import rehearse
 from shmq.daemon.service_manager import ServiceManager
 from shmq.daemon.switched import stand_back
 from shmq.errors import ShmqError
+from shmq.options.broker import Options
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses
 from shmq.shm.core import KeeperStore

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shmq.daemon.options import Options
+from shmq.options.broker import Options
 from shmq.shm.access import access_rights
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.standing import Role, configured_text, forget_role, load_role, store_role

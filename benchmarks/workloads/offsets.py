@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.brokers.contestants import name_of
 from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.daemon.keeper.attachment import Attached, attach
-from shmq.daemon.options import Options
+from shmq.options.broker import Options
 from shmq.shm.core import BrokerTables, StoreFigures
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments

@@ -13,8 +13,8 @@ have one address together, get the larger part. An idle TCP connection takes abo
 from dataclasses import dataclass, replace
 
 from shmq.daemon.descriptors import raise_descriptor_limit
-from shmq.daemon.options import Options
 from shmq.errors import UsageError
+from shmq.options.broker import Options
 from shmq.protocol.frame import FRAME_BYTES_MAX, STOCK_FRAME_BYTES_MAX
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limits import BridgeLimits
@@ -32,8 +33,8 @@ from shmq.daemon.counters import own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY
 from shmq.daemon.logic.requests import Address
-from shmq.daemon.options import Options, parse_address
 from shmq.errors import SegmentError
+from shmq.options.broker import Options
 from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
 from shmq.shm.core import (

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.group_link import GroupLink
@@ -26,9 +27,9 @@ from shmq.daemon.broker.clients.relays import RelayedGroups
 from shmq.daemon.broker.worker import WorkerLogic
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
-from shmq.daemon.options import Options, parse_address
 from shmq.daemon.tether import Tether
 from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.options.broker import Options
 from shmq.shm.access import UMASK
 from shmq.shm.addresses import read_addresses
 from shmq.shm.place import Place

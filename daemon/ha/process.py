@@ -19,6 +19,7 @@ from functools import partial
 
 import msgspec
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.tables import StoreTables
@@ -36,11 +37,11 @@ from shmq.daemon.ha.switch_socket import SwitchSocket
 from shmq.daemon.ha.switching import Switching, finish_promotion
 from shmq.daemon.ha.telling import Telling
 from shmq.daemon.ha.trust import Trust, is_open_unproven, open_trust
-from shmq.daemon.options import Options, parse_address
 from shmq.daemon.switched import Switched
 from shmq.daemon.tether import Tether
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.options.broker import Options
 from shmq.shm.access import UMASK, access_rights
 from shmq.shm.addresses import HA_ADDRESS, read_addresses, write_addresses
 from shmq.shm.core import ReplicaStore, Store

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.sockets.watched_file import WatchedFile
-from shmq.daemon.options import Options, parse_address, parse_networks
 from shmq.errors import UsageError
+from shmq.options.broker import Options, parse_networks
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096

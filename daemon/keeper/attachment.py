@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.log import save_what_changed
 from shmq.daemon.keeper.losses import Losses
-from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
 from shmq.figures.changed_files import ChangedFile, read_changed_files
+from shmq.options.broker import Options
 from shmq.shm.access import access_rights
 from shmq.shm.core import (
     ACK_CONFIRMED,

@@ -8,8 +8,8 @@ The flusher counts its flushes by itself.
 
 import time
 
-from shmq.daemon.options import Options
 from shmq.metrics.family import BEAT, CLUSTER, DISK_BOUNDS, DISPATCHED, SIZE_BOUNDS
+from shmq.options.broker import Options
 from shmq.shm.core import unit_sizes
 from shmq.shm.counters import Counters, Histogram
 from shmq.store.recovery import RecoveryReport

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.options import Options
 from shmq.errors import SendTimeout
 from shmq.metrics.family import DISK_BOUNDS
+from shmq.options.broker import Options
 from shmq.shm.core import CoreError, KeeperStore
 from shmq.shm.counters import Counters, LooseCounters
 

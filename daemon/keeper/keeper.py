@@ -35,8 +35,8 @@ from shmq.daemon.keeper.scrubber import Scrubber
 from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
-from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
+from shmq.options.broker import Options
 from shmq.shm.core import READ_ONLY_REASONS, CoreError, KeeperStore
 from shmq.shm.counters import Counters, LooseCounters
 from shmq.shm.signal_event import SignalEvent

@@ -5,9 +5,9 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
 from shmq.daemon.keeper.attachment import attach
 from shmq.daemon.keeper.keeper import Keeper
-from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
+from shmq.options.broker import Options
 from shmq.shm.counters import KEEPER
 from shmq.store.recovery import RecoveryReport
 

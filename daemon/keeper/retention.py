@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.consumption import Consumption, Holder
-from shmq.daemon.options import Options
+from shmq.options.broker import Options
 from shmq.shm.core import READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER, KeeperStore, Store, disk_full_word
 from shmq.shm.lease import leased_position
 from shmq.store.commitlog import CommitLogFiles

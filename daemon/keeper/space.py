@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.options import Options
 from shmq.errors import ShmqError
+from shmq.options.broker import Options
 from shmq.shm.core import CoreError, KeeperStore, Store
 from shmq.store.commitlog import CommitLogFiles
 

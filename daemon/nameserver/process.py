@@ -10,9 +10,9 @@ import contextlib
 import json
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.limits import DESCRIPTORS_SPARE, BridgeLimits, connection_limits
 from shmq.daemon.bridge.sockets.security import Security
@@ -23,58 +23,34 @@ from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.key_values import Forgetful
 from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.daemon.nameserver.settings import NameServerSettings
-from shmq.daemon.options import parse_address
 from shmq.errors import ShmqError
+from shmq.options.nameserver import NameServerOptions
 from shmq.shm.access import UMASK, access_rights
 from shmq.version import __version__
 
-DEFAULT_LISTEN = "127.0.0.1:9876"
 _DESCRIPTORS_WANTED = 65536
 
 
-@dataclass(frozen=True, slots=True)
-class NameServerOptions:
-    """Settings of a name server.
-
-    Attributes:
-        kv: path of the file that keeps the KV configuration; "" keeps it in memory only.
-        match_addresses: a broker on another host may only register the address it is seen to come from.
-        insecure, acl, tls_cert, tls_key, tls_mode: as of a broker.
-        as_json: say that it is ready, or why not, as JSON.
-    """
-
-    listen: str = DEFAULT_LISTEN
-    kv: str = ""
-    match_addresses: bool = False
-    insecure: bool = False
-    acl: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_mode: str = "disabled"
-    log_format: str = "text"
-    as_json: bool = False
-
-
-def run_nameserver(options: NameServerOptions) -> int:
+def run_nameserver(options: NameServerOptions, *, as_json: bool) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
     log = EventLog("nameserver", options.log_format)
     log.own_everything()
     os.umask(UMASK)
     try:
-        return run_loop(_serve(options, log), log)
+        return run_loop(_serve(options, log, as_json=as_json), log)
     except ShmqError as error:
         status = exit_code_of(error)
-        _say_failed(error, status, as_json=options.as_json)
+        _say_failed(error, status, as_json=as_json)
         return status
 
 
-async def _serve(options: NameServerOptions, log: EventLog) -> int:
+async def _serve(options: NameServerOptions, log: EventLog, *, as_json: bool) -> int:
     stop = stop_event()
     limits = connection_limits(raise_descriptor_limit(_DESCRIPTORS_WANTED) - DESCRIPTORS_SPARE)
     security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
     face = _start(options, log, limits, security)
     with contextlib.closing(face):
-        _say_ready(str(face.address), options)
+        _say_ready(str(face.address), options.kv, as_json=as_json)
         while not stop.is_set():
             face.tick()
             security.tick(log)
@@ -92,14 +68,14 @@ def _start(options: NameServerOptions, log: EventLog, limits: BridgeLimits, secu
     return start_nameserver(host, port, log, keeper=keeper, settings=settings, limits=limits, security=security)
 
 
-def _say_ready(address: str, options: NameServerOptions) -> None:
-    if options.as_json:
-        _print(json.dumps({"nameserver": address, "pid": os.getpid(), "kv": options.kv or None}))
+def _say_ready(address: str, kv: str, *, as_json: bool) -> None:
+    if as_json:
+        _print(json.dumps({"nameserver": address, "pid": os.getpid(), "kv": kv or None}))
         return
     _print(
         f"shmq {__version__}  name server  pid {os.getpid()}\n"
         f"  listens   {address}\n"
-        f"  keeps     {options.kv or 'nothing: the KV configuration ends with it (--kv FILE)'}\n"
+        f"  keeps     {kv or 'nothing: the KV configuration ends with it (--kv FILE)'}\n"
         f"ready – brokers: shmq serve --nameserver {address}    clients: namesrvAddr={address}"
     )
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import cast
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.sockets.tcp_listener import address_of
 from shmq.daemon.logic.effects import Report
 from shmq.daemon.nameserver.embedded_broker import Topics, TopicSource
 from shmq.daemon.nameserver.registrar import Connect, Cut, Registrar, RegistrarEffect, Send
 from shmq.daemon.nameserver.registration import GONE, Version
-from shmq.daemon.options import parse_address
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command

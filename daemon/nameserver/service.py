@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.security import Security, is_loopback
 from shmq.daemon.broker.tables import Tables
@@ -17,8 +18,8 @@ from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.daemon.nameserver.registrar import RegisteredBroker, Registrar
 from shmq.daemon.nameserver.registrar_links import RegistrarLinks
 from shmq.daemon.nameserver.settings import with_room_for
-from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError, UsageError
+from shmq.options.broker import Options
 from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair, key_pair_of
 from shmq.protocol.route import MASTER_ID, SLAVE_ID
 from shmq.shm.access import access_rights

@@ -10,14 +10,10 @@ Rule: it is replaced as a whole, and removed by the process that wrote it.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # a part of a host's name
-_HOST_CHARACTERS_MAX = 253
-_ZONE = re.compile(r"[A-Za-z0-9_.-]{0,15}")  # the interface in an IPv6 address
 HA_ADDRESS = "ha"  # in a file of its own: where slaves get the log
 _REGISTERED = "registered "
 
@@ -48,33 +44,3 @@ def write_addresses(path: Path, addresses: Mapping[str, str], *, mode: int, gid:
     from shmq.shm.replacing import replace_text  # who only reads needs none
 
     replace_text(path, json.dumps(dict(addresses)), mode=mode, gid=gid)
-
-
-def host_fault(host: str) -> str:
-    """Return why a text is neither an address nor a name that a host can have; "" for nothing."""
-    from ipaddress import IPv6Address  # who only reads tcp.json needs neither
-    from socket import inet_aton
-
-    if ":" in host:
-        number, _, zone = host.partition("%")
-        try:
-            IPv6Address(number)
-        except ValueError:
-            return f"{number!r} is no IPv6 address"
-        return "" if _ZONE.fullmatch(zone) else f"{zone!r} is no interface"
-    try:
-        plain = host.encode("idna").decode().removesuffix(".")
-    except UnicodeError as error:
-        return f"no host has this name ({error})"
-    if len(plain) > _HOST_CHARACTERS_MAX:
-        return f"a host name has at most {_HOST_CHARACTERS_MAX} characters"
-    labels = plain.split(".")
-    wrong = next((label for label in labels if not _LABEL.fullmatch(label)), None)
-    if wrong is not None:
-        return f"{wrong!r} is no part of a host name: letters, digits, _ and - inside"
-    if labels[-1].isdecimal():  # no name ends so: it is read as an address, or as nothing
-        try:
-            inet_aton(plain)
-        except OSError:
-            return f"{plain} is no IPv4 address"
-    return ""

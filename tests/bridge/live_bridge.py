@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from shmq.addresses import parse_address
 from shmq.client.wire_shm.control import ControlClient
-from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError
+from shmq.options.broker import Options
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.access import access_rights
@@ -39,7 +40,7 @@ _BRIDGE = """
 import json, sys
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.primary_bridge import run_bridge
-from shmq.daemon.options import Options
+from shmq.options.broker import Options
 options = Options.from_json(sys.argv[1])
 sys.exit(run_bridge(options.place, options, limits=BridgeLimits(**json.loads(sys.argv[2]))))
 """

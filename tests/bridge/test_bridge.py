@@ -20,9 +20,9 @@ from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.exit_code import DONE, TEMPORARY
-from shmq.daemon.options import Options
 from shmq.daemon.primary_bridge import run_bridge
 from shmq.errors import ShmqError
+from shmq.options.broker import Options
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Codec, Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command

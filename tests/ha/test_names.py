@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from shmq.daemon.options import parse_address
+from shmq.addresses import parse_address
 from shmq.protocol.codes import Request, Response
 from shmq.shm.addresses import HA_ADDRESS, read_addresses
 from shmq.testing import Broker

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 import shmq
-from shmq.daemon.options import Options, parse_address
+from shmq.addresses import parse_address
+from shmq.options.broker import Options
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmq.daemon.options import parse_address
+from shmq.addresses import parse_address
 from shmq.figures.verdict import Verdict
 from shmq.metrics.report import MetricsReport as Report
 from shmq.shm.addresses import read_addresses

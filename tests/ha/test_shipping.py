@@ -12,11 +12,12 @@ from ipaddress import ip_network
 import pytest
 from psutil import CONN_LISTEN, Process
 
+from shmq.addresses import parse_address
 from shmq.daemon.ha.follower import FollowerLink
 from shmq.daemon.ha.stream import HEADER_BYTES, pack_header, pack_report
 from shmq.daemon.ha.trust import is_allowed
-from shmq.daemon.options import Options, parse_address
 from shmq.errors import BrokerNotRunning, UsageError
+from shmq.options.broker import Options
 from shmq.shm.addresses import read_addresses
 from shmq.testing import Broker
 from tests.deadline import eventually

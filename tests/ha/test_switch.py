@@ -21,11 +21,11 @@ from shmq.daemon.ha import switching
 from shmq.daemon.ha.master_state import MasterState
 from shmq.daemon.ha.switching import Switching
 from shmq.daemon.ha.trust import NOBODY_PROVES
-from shmq.daemon.options import Options
 from shmq.daemon.switched import as_switched
 from shmq.errors import StoreError
 from shmq.figures.verdict import Verdict
 from shmq.metrics.report import MetricsReport
+from shmq.options.broker import Options
 from shmq.shm.access import Access
 from shmq.shm.addresses import read_addresses
 from shmq.shm.core import READ_ONLY_FOLLOWER

@@ -13,11 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 import shmq
-from shmq.daemon.options import Options, parse_address
+from shmq.addresses import parse_address
 from shmq.errors import UsageError
 from shmq.figures.observer import Observer
 from shmq.figures.thresholds import Thresholds
 from shmq.figures.verdict import Finding, Verdict
+from shmq.options.broker import Options
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command

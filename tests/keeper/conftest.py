@@ -11,8 +11,8 @@ import pytest
 
 from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.keeper.keeper import Keeper
-from shmq.daemon.options import Options
 from shmq.figures.changed_files import FILES_CHANGED
+from shmq.options.broker import Options
 from shmq.shm.core import BrokerTables, Producer, Receipt, Store
 from shmq.shm.counters import LooseCounters
 from shmq.shm.place import prepare_runtime

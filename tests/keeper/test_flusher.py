@@ -14,7 +14,7 @@ BROKEN_DISK = """
     from shmq.daemon.event_log import EventLog
     from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
-    from shmq.daemon.options import Options
+    from shmq.options.broker import Options
     from shmq.shm.core import BrokerTables, CoreError, Producer
     from shmq.shm.place import prepare_runtime
     from shmq.shm.segment import unlink_segments
@@ -51,7 +51,7 @@ RECOVERED = """
     import sys
     from shmq.daemon.event_log import EventLog
     from shmq.daemon.keeper.attachment import attach
-    from shmq.daemon.options import Options
+    from shmq.options.broker import Options
     from shmq.shm.segment import unlink_segments
     root = sys.argv[1]
     options = Options(broker_name="broken", runtime_dir=root + "/run", store=root + "/store", file_bytes=256 << 10,

@@ -123,7 +123,7 @@ ON_A_FAULTY_DISK = """
     from shmq.daemon.event_log import EventLog
     from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
-    from shmq.daemon.options import Options
+    from shmq.options.broker import Options
     from shmq.shm.core import BrokerTables, Producer
     from shmq.shm.place import prepare_runtime
     from shmq.shm.segment import unlink_segments

@@ -16,7 +16,7 @@ FULL_DISK = """
     from shmq.daemon.event_log import EventLog
     from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
-    from shmq.daemon.options import Options
+    from shmq.options.broker import Options
     from shmq.shm.core import BrokerTables, CoreError, Producer
     from shmq.shm.place import prepare_runtime
     from shmq.shm.segment import unlink_segments

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from shmq.daemon.options import parse_address
+from shmq.addresses import parse_address
 from shmq.protocol.codes import Request, Response
 from tests.bridge.live_bridge import DEADLINE, RawPeer
 from tests.supervisor.told_faults import look_at
@@ -20,7 +20,7 @@ class LiveNameServer:
     """The process and what can be asked of it."""
 
     def __init__(self, *words: str, listen: str = "127.0.0.1:0") -> None:
-        command = [sys.executable, "-P", "-m", "shmq.daemon", "nameserver", "--json", "--listen", listen, *words]
+        command = [sys.executable, "-P", "-m", "shmq", "nameserver", "--json", "--listen", listen, *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from shmq.addresses import parse_address
 from shmq.daemon.exit_code import DONE
-from shmq.daemon.options import parse_address
 from shmq.protocol.codes import Request, Response
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import LiveBridge, RawPeer, running, wait_until

@@ -23,34 +23,46 @@ from tests.supervisor.told_faults import look_at
 
 DEADLINE_SECONDS = 40.0
 SMALL = {
-    "--file-bytes": 256 << 10,
-    "--topic-max": 256,
-    "--queue-max": 1024,
-    "--frame-max": 4096,
-    "--client-max": 16,
-    "--group-max": 16,
-    "--offset-max": 1024,
-    "--populate-bytes": 65536,
-    "--disk-warn-percent": 100,  # how full the disk of the tests is says nothing of the broker
-    "--disk-force-percent": 100,
-    "--disk-refuse-percent": 100,
+    "file_bytes": 256 << 10,
+    "topic_max": 256,
+    "queue_max": 1024,
+    "frame_max": 4096,
+    "client_max": 16,
+    "group_max": 16,
+    "offset_max": 1024,
+    "populate_bytes": 65536,
+    "disk_warn_percent": 100,  # how full the disk of the tests is says nothing of the broker
+    "disk_force_percent": 100,
+    "disk_refuse_percent": 100,
 }
+
+
+def daemon_words(role: str, *words: str, **settings: Any) -> list[str]:
+    """What starts a process of the daemon that says as JSON when it is ready."""
+    options = json.dumps(settings, default=str)  # places
+    return [sys.executable, "-P", "-m", "shmq.daemon", role, "--json", "--options", options, *words]
 
 
 class Served:
     """One `serve` process."""
 
     def __init__(
-        self, name: str, runtime: Path, store: Path, *arguments: str, wait: bool = True, pass_fds: tuple[int, ...] = ()
+        self,
+        name: str,
+        runtime: Path,
+        store: Path,
+        *arguments: str,
+        wait: bool = True,
+        pass_fds: tuple[int, ...] = (),
+        **settings: Any,
     ) -> None:
         self.runtime = runtime
         self.store_path = store
         self.log = runtime.parent / f"{name}.{secrets.token_hex(3)}.log"
-        settings = {"--name": name, "--runtime-dir": runtime, "--store": store, **SMALL}
-        flags = ["--no-tcp", *(str(part) for setting in settings.items() for part in setting)]
+        places = {"broker_name": name, "runtime_dir": runtime, "store": store}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--json", *flags, *arguments],
+                daemon_words("serve", *arguments, **{**places, "tcp": False, **SMALL, **settings}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -169,11 +181,9 @@ def serve(broker_name: str, tmp_path: Path) -> Iterator[Serve]:
     """Starts brokers on one runtime directory and store; at the end nothing of them is left."""
     started: list[Served] = []
 
-    def start(*arguments: str, wait: bool = True, **places: Any) -> Served:
-        runtime, store = places.get("runtime", tmp_path / "run"), places.get("store", tmp_path / "store")
-        descriptors = places.get("pass_fds", ())
-        name = places.get("name", broker_name)
-        started.append(Served(name, runtime, store, *arguments, wait=wait, pass_fds=descriptors))
+    def start(*arguments: str, name: str = broker_name, **settings: Any) -> Served:
+        runtime, store = settings.pop("runtime", tmp_path / "run"), settings.pop("store", tmp_path / "store")
+        started.append(Served(name, runtime, store, *arguments, **settings))
         return started[-1]
 
     yield start

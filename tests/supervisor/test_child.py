@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shmq.daemon.child import Child
-from shmq.daemon.options import Options
 from shmq.errors import UsageError
+from shmq.options.broker import Options
 
 
 def test_an_interpreter_that_cannot_be_executed_is_named_and_nothing_stays_open(

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from shmq.daemon.descriptors import NEEDED, WANTED
-from tests.supervisor.conftest import SMALL
+from tests.supervisor.conftest import SMALL, daemon_words
 
 _LIMITED = """
 import os, resource, sys
 soft, hard = map(int, sys.argv[1:3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-os.execv(sys.executable, [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--json", *sys.argv[3:]])
+os.execv(sys.executable, sys.argv[3:])
 """
 
 
-def start(directory: Path, soft: int, hard: int, *arguments: str) -> "subprocess.Popen[str]":
-    settings = {"--name": f"limited-{os.getpid()}", "--runtime-dir": directory / "run", "--store": directory / "store"}
-    flags = [str(part) for setting in {**settings, **SMALL}.items() for part in setting]
+def start(directory: Path, soft: int, hard: int, **settings: Any) -> "subprocess.Popen[str]":
+    places = {"broker_name": f"limited-{os.getpid()}", "runtime_dir": directory / "run", "store": directory / "store"}
+    words = daemon_words("serve", **places, **SMALL, **settings)
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _LIMITED, str(soft), str(hard), *flags, *arguments],
+        [sys.executable, "-P", "-c", _LIMITED, str(soft), str(hard), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -51,7 +51,7 @@ def test_too_few_are_refused_at_once_with_what_is_needed(tmp_path: Path, most: i
 
 @pytest.mark.parametrize(("soft", "hard"), [(32, NEEDED), (64, 2 * WANTED), (NEEDED, NEEDED)])
 def test_a_soft_limit_is_raised_and_the_broker_serves(tmp_path: Path, soft: int, hard: int) -> None:
-    with start(tmp_path, soft, hard, "--listen", "127.0.0.1:0", "--nameserver-listen", "127.0.0.1:0") as process:
+    with start(tmp_path, soft, hard, listen="127.0.0.1:0", nameserver_listen="127.0.0.1:0") as process:
         try:
             assert announced(process)["ready"] is True
         finally:

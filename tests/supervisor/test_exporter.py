@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from shmq.addresses import parse_address
 from shmq.daemon.exporter import check_metrics_exposure
-from shmq.daemon.options import Options, parse_address
 from shmq.errors import BrokerNotRunning, UsageError
 from shmq.metrics.exposition import CONTENT_TYPE
+from shmq.options.broker import Options
 from shmq.shm.addresses import read_addresses
 from shmq.shm.instance import Instance, read_instance
 from shmq.testing import Broker
@@ -148,7 +149,7 @@ STOPPED_EARLY = """
 import os, signal, sys
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exporter import run_exporter
-from shmq.daemon.options import Options
+from shmq.options.broker import Options
 from shmq.daemon.tether import Tether
 from shmq.shm.place import place_of
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.daemon.options import parse_address
+from shmq.addresses import parse_address
 from shmq.figures.verdict import Verdict
 from shmq.protocol.codes import Request, Response
 from shmq.shm.addresses import read_addresses
@@ -119,7 +119,7 @@ def test_a_broker_with_its_slave_stops_on_sigterm(kind: str) -> None:
 def test_a_name_server_serves_and_stops(kind: str) -> None:
     address = f"127.0.0.1:{free_ports()}"
     with unread_output(kind) as (writing, _):
-        command = [sys.executable, "-P", "-m", "shmq.daemon", "nameserver", "--listen", address]
+        command = [sys.executable, "-P", "-m", "shmq", "nameserver", "--listen", address]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing)
         try:
             eventually(lambda: _listens(address) or process.poll() is not None)

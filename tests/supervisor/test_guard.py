@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from shmq.daemon.guard import Guard
-from shmq.daemon.options import Options
 from shmq.errors import StoreLocked
+from shmq.options.broker import Options
 from shmq.shm.access import Access
 from shmq.shm.instance import Instance, segment_names, write_instance
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of

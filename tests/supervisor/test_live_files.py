@@ -22,7 +22,7 @@ def test_no_acknowledged_message_goes_with_the_log_file_in_use(serve: Serve, att
     client = attach(served)
     acknowledged = sum(client.send(bytes(900)) >= 0 for _ in range(400))  # into the second file
     end = client.store.log_end
-    (served.store_path / "commitlog" / f"{end - end % SMALL['--file-bytes']:020d}").unlink()
+    (served.store_path / "commitlog" / f"{end - end % SMALL['file_bytes']:020d}").unlink()
 
     def is_refused() -> bool:
         nonlocal acknowledged

@@ -3,17 +3,17 @@
 import json
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shmq.daemon.options import Options
 from shmq.daemon.rehearsal import rehearse
+from shmq.options.broker import Options
+from tests.supervisor.conftest import daemon_words
 
-FREE = ["--listen", "127.0.0.1:0", "--nameserver-listen", "127.0.0.1:0"]
+FREE = {"listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0"}
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def taken() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def refusal(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+def refusal(tmp_path: Path, **settings: Any) -> dict[str, Any]:
     """Start a broker that must end by itself; return what it says."""
-    command = [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--json", "--name", "rehearsed"]
-    places = ["--runtime-dir", str(tmp_path / "run"), "--store", str(tmp_path / "store"), "--file-bytes", "262144"]
-    result = subprocess.run([*command, *places, *arguments], capture_output=True, timeout=60, check=False)
+    places = {"broker_name": "rehearsed", "runtime_dir": tmp_path / "run", "store": tmp_path / "store"}
+    words = daemon_words("serve", **places, file_bytes=262144, **{**FREE, **settings})
+    result = subprocess.run(words, capture_output=True, timeout=60, check=False)
     said: dict[str, Any] = json.loads(result.stdout)
     assert (said["ready"], said["exit"]) == (False, result.returncode), result
     return said
@@ -43,37 +43,37 @@ def allocated(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     "option",
     [
-        pytest.param("--listen", id="the port of the broker"),
-        pytest.param("--nameserver-listen", id="the port of the name server"),
-        pytest.param("--metrics", id="the port of the metrics"),
+        pytest.param("listen", id="the port of the broker"),
+        pytest.param("nameserver_listen", id="the port of the name server"),
+        pytest.param("metrics", id="the port of the metrics"),
     ],
 )
 def test_a_port_in_use_leaves_no_log_files_behind(tmp_path: Path, taken: int, option: str) -> None:
-    said = refusal(tmp_path, *FREE, option, f"127.0.0.1:{taken}")
+    said = refusal(tmp_path, **{option: f"127.0.0.1:{taken}"})
     assert said["error"] == f"port {taken} of 127.0.0.1 is in use" and said["kind"] == "ConnectError"
     assert allocated(tmp_path) == []
 
 
 def test_the_vip_port_is_looked_at_too(tmp_path: Path, taken: int) -> None:
-    said = refusal(tmp_path, *FREE, "--listen", f"127.0.0.1:{taken + 2}")
+    said = refusal(tmp_path, listen=f"127.0.0.1:{taken + 2}")
     assert f"port {taken} of 127.0.0.1" in said["error"] and allocated(tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("settings", "reason"),
     [
-        (["--acl", "/nonexistent/plain_acl.yml"], "/nonexistent/plain_acl.yml"),
-        (["--tls-mode", "enforcing", "--tls-cert", "/nonexistent/c.pem", "--tls-key", "/nonexistent/k.pem"], "c.pem"),
-        (["--nameserver", "127.0.0.1:9", "--nameserver-ca", "/nonexistent/ca.pem"], "ca.pem"),
-        (["--listen", "0.0.0.0:0"], "without accounts"),
-        (["--metrics", "0.0.0.0:0"], "without accounts"),
-        (["--listen", "192.0.2.1:0"], "192.0.2.1"),
+        ({"acl": "/nonexistent/plain_acl.yml"}, "/nonexistent/plain_acl.yml"),
+        ({"tls_mode": "enforcing", "tls_cert": "/nonexistent/c.pem", "tls_key": "/nonexistent/k.pem"}, "c.pem"),
+        ({"nameservers": "127.0.0.1:9", "nameserver_ca": "/nonexistent/ca.pem"}, "ca.pem"),
+        ({"listen": "0.0.0.0:0"}, "without accounts"),
+        ({"metrics": "0.0.0.0:0"}, "without accounts"),
+        ({"listen": "192.0.2.1:0"}, "192.0.2.1"),
     ],
 )
 def test_what_protects_the_ports_is_read_before_anything_is_made(
-    tmp_path: Path, arguments: list[str], reason: str
+    tmp_path: Path, settings: dict[str, str], reason: str
 ) -> None:
-    said = refusal(tmp_path, *FREE, *arguments)
+    said = refusal(tmp_path, **settings)
     assert reason in said["error"] and said["hint"]
     assert allocated(tmp_path) == []
 

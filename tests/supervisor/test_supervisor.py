@@ -255,7 +255,7 @@ def test_a_leftover_child_that_is_stopped_does_not_keep_the_store_locked(serve: 
 
 
 def test_a_broker_can_use_system_v_segments(serve: Serve, attach: Attach, left: Left, eventually: Eventually) -> None:
-    served = serve("--segments", "sysv")
+    served = serve(segments="sysv")
     client = attach(served)
     client.send(b"x")
     assert served.announced["kind"] == "sysv"
@@ -263,7 +263,7 @@ def test_a_broker_can_use_system_v_segments(serve: Serve, attach: Attach, left: 
     assert parts == ["counters"]  # a few pages, and the only ones in /dev/shm
     for role in ("keeper", "bridge", "supervisor"):
         served.kill(role)
-    again = serve("--segments", "sysv")
+    again = serve(segments="sysv")
     assert again.announced["warm"] is True
     assert client.send(b"y") == 1
     client.store.close()
@@ -272,27 +272,28 @@ def test_a_broker_can_use_system_v_segments(serve: Serve, attach: Attach, left: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"),
+    ("words", "settings", "status"),
     [
-        (["--file-bytes", "1000"], 78),
-        (["--default-queues", "0"], 78),
-        (["--name", "../x"], 78),
-        (["--store", "relative"], 78),
-        (["--options", '{"nonsense": 1}'], 78),
-        (["--unknown"], 64),
-        (["--flush", "sometimes"], 64),
+        ([], {"file_bytes": 1000}, 78),
+        ([], {"default_queues": 0}, 78),
+        ([], {"name": "../x"}, 78),
+        ([], {"store": "relative"}, 78),
+        ([], {"nonsense": 1}, 78),
+        ([], {"flush": "sometimes"}, 78),
+        (["--options", "nonsense"], {}, 78),
+        (["--unknown"], {}, 64),
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_anything_is_made(
-    serve: Serve, tmp_path: Path, arguments: list[str], status: int
+    serve: Serve, tmp_path: Path, words: list[str], settings: dict[str, Any], status: int
 ) -> None:
-    assert serve(*arguments, wait=False).wait() == status
+    assert serve(*words, wait=False, **settings).wait() == status
     assert not (tmp_path / "store").exists()
 
 
 def test_a_store_of_another_file_size_is_refused_with_the_setting_that_helps(serve: Serve) -> None:
     serve().stop()
-    other = serve("--file-bytes", str(512 << 10), wait=False)
+    other = serve(file_bytes=512 << 10, wait=False)
     answer = other.announcement()
     assert (answer["exit"], str(256 << 10) in answer["hint"]) == (78, True)
     assert other.wait() == 78
@@ -311,17 +312,18 @@ def test_a_damaged_store_is_refused_with_its_reason(serve: Serve, attach: Attach
 
 
 def test_an_idle_broker_needs_less_than_150_mib(serve: Serve) -> None:
-    served = serve("--file-bytes", str(64 << 20), "--populate-bytes", str(16 << 20))
+    served = serve(file_bytes=64 << 20, populate_bytes=16 << 20)
     processes = [psutil.Process(mark.pid) for mark in served.instance.processes.values()]
     assert sum(process.memory_full_info().pss for process in processes) < 150 << 20
 
 
 SMALL_SHM = """
-    import os, subprocess, sys
+    import json, os, subprocess, sys
     os.system("mount -t tmpfs -o size=16m tmpfs /dev/shm")
     root = sys.argv[1]
-    result = subprocess.run([sys.executable, "-P", "-m", "shmq.daemon", "serve", "--name", "small", "--runtime-dir",
-                             root + "/run", "--store", root + "/store", "--file-bytes", "65536", "--no-tcp"],
+    settings = {"broker_name": "small", "runtime_dir": root + "/run", "store": root + "/store", "file_bytes": 65536}
+    result = subprocess.run([sys.executable, "-P", "-m", "shmq.daemon", "serve", "--options",
+                             json.dumps({**settings, "tcp": False})],
                             capture_output=True, text=True)
     print(result.returncode)
     print([line for line in result.stderr.splitlines() if line.startswith(("error", "  do"))])

@@ -29,14 +29,11 @@ OF_OTHERS = {
     *("--timeout-graceful-shutdown", "--workers"),  # uvicorn
     *("--no-deps", "--only-binary", "--outdir", "--sdist", "--wheel-dir"),  # what that starts: build, pip, auditwheel
 }
-# The daemon's own parser; `shmq serve` has its own words for what people need.
-OF_THE_DAEMON = {
-    *("--alive-fd", "--ready-fd", "--number", "--options", "--file-bytes", "--flush-interval-ms", "--lease-ms"),
-    *("--populate-bytes", "--unit-memory-bytes", "--check", "--origins"),
-}
+# With these our own processes start the daemon; people start it by `shmq serve`.
+OF_THE_DAEMON = {"--alive-fd", "--ready-fd", "--number", "--options"}
 SPEAKS_TO_THE_DAEMON = {
     *("daemon/__main__.py", "daemon/child.py", "shmq/testing.py", "tools/doctor/case.py"),
-    *("tools/service/serve_command.py", "tools/service/config_command.py"),
+    *("tools/service/serve_command.py", "tools/service/nameserver_command.py"),
 }
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import click
 
+from shmq.options.broker import OPTIONS
+from shmq.options.nameserver import OPTIONS as OF_A_NAME_SERVER
+from shmq.options.row import Row
 from shmq.tools.cli import COMMANDS, cli
 from shmq.tools.command import global_options
 from tests.tables.rows import every_row
@@ -58,6 +61,44 @@ def test_every_schema_is_linked_and_every_link_leads_somewhere() -> None:
 def test_the_global_options_are_on_the_page() -> None:
     texts = [text for option in global_options(hidden=False) for text in option.opts if text.startswith("--")]
     assert texts and [text for text in texts if f"`{text}" not in PAGE] == []
+
+
+def options_on_the_page(command: str) -> dict[str, tuple[str, str]]:
+    """The table of a command: by option the value that it takes, and the default that is written beside it."""
+    [section] = [part for part in re.split(r"^(?=###? )", PAGE, flags=re.M) if part.startswith(f"### `shmq {command}`")]
+    found = {}
+    for line in section.splitlines():
+        if line.startswith("| `--"):
+            cells = line.strip("| ").replace("| |", "|  |")
+            names, defaults, _ = re.split(r"(?<!\\) \| ", cells, maxsplit=2)
+            options = re.findall(r"`--([a-z-]+) ?([^`]*)`", names)
+            each = defaults.split(", ") if len(options) == defaults.count(", ") + 1 else [defaults] * len(options)
+            found |= {
+                name: (value.replace("\\|", "|"), text) for (name, value), text in zip(options, each, strict=True)
+            }
+    return found
+
+
+@every_row(
+    ("command", "rows", "own"),
+    [("serve", OPTIONS, {"config", "detach", "log-file"}), ("nameserver", OF_A_NAME_SERVER, set())],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_page_names_the_options_that_there_are_with_their_choices_and_defaults(
+    command: str, rows: dict[str, Row], own: set[str]
+) -> None:
+    told = options_on_the_page(command)
+    assert set(told) == set(rows) | own
+    for name, row in rows.items():
+        value, default = told[name]
+        if row.choices and value != "…":
+            assert value == "|".join(row.choices), name
+        if row.default and not row.is_flag and value != "…":
+            assert (
+                all(part in row.default for part in default.strip("`").split(" … "))
+                if "…" in default
+                else (f"`{row.shown}`" in default or f"`{row.default}`" in default)
+            ), (name, default)
 
 
 def titled(title: str) -> Iterator[str]:

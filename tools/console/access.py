@@ -19,8 +19,8 @@ import secrets
 from collections.abc import Collection
 from typing import NamedTuple
 
+from shmq.addresses import host_fault
 from shmq.errors import UsageError
-from shmq.shm.addresses import host_fault
 
 TOKEN_LENGTH_MIN = 12
 _LOOPBACK_NAMES = frozenset({"localhost"})

@@ -4,22 +4,23 @@
              --running asks the broker that runs, and adds where each comes from
     check    whether the daemon takes them: exit status 0, or 64 and why not
 
-The daemon itself says what its settings come to, so the two cannot differ.
+A broker makes the same object of the same settings when it starts, so the two cannot differ.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from shmq import errors
+from shmq.options.broker import OPTIONS, Options
 from shmq.tools.broker.access import local_control_of
 from shmq.tools.command import Call, Group, pass_call
-from shmq.tools.service.broker_config import field_of, options_of, origins_of, value_of
-from shmq.tools.service.serve_command import daemon_command, place_named, serve
+from shmq.tools.service.broker_config import origins_of, value_of
+from shmq.tools.service.serve_command import place_named, serve, settings_of
 from shmq.tools.terminal.exit_code import ExitCode
 
 config = Group("config", help="Show and check a broker's settings.")
@@ -36,8 +37,8 @@ def show(call: Call, file: str | None, running: bool) -> None:
     if running and file is not None:
         raise errors.UsageError("--running asks the broker, not a file", hint="leave one of them out")
     settings, origins = _in_force(call) if running else _settings(file)
-    values = {name: value_of(name, settings) for name in options_of(serve)}
-    places = {name: origins[field_of(name)] for name in values if field_of(name) in origins}
+    values = {name: value_of(row, settings) for name, row in OPTIONS.items()}
+    places = {name: origins[row.field] for name, row in OPTIONS.items() if row.field in origins}
     if call.terminal.structured:
         call.terminal.document({"file": file, "settings": values, "origins": places})
         return
@@ -52,28 +53,22 @@ def show(call: Call, file: str | None, running: bool) -> None:
 def check(call: Call, file: str | None) -> int:
     """Say whether a broker would take the settings of FILE."""
     _, origins = _settings(file)
-    given = sorted(name for name in options_of(serve) if field_of(name) in origins)
+    given = sorted(name for name, row in OPTIONS.items() if row.field in origins)
     call.terminal.report({"file": file, "settings_given": given})
     call.terminal.say(f"{file or 'the defaults'}: fine")
     return ExitCode.DONE
 
 
 def _settings(file: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return every setting of the daemon, and where those come from that the file sets.
+    """Return every setting of a broker, and where those come from that the file sets.
 
     Raises:
         UsageError: the file names what is no option, or gives it a value it cannot have.
-        ShmqError: what the daemon says against it.
     """
     words = ["--config", file] if file is not None else []
     context = serve.make_context("shmq serve", words, parent=click.get_current_context())
     place = place_named(context.params["name"], context.params["runtime_dir"])
-    command = daemon_command(place, **context.params)
-    done = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
-    said = json.loads(done.stdout) if done.stdout else {"error": done.stderr.strip()}
-    if "error" in said:
-        raise errors.UsageError(said["error"], hint=said.get("hint", ""))
-    return said, origins_of(context)
+    return asdict(Options(**settings_of(place, **context.params))), origins_of(context)
 
 
 def _in_force(call: Call) -> tuple[dict[str, Any], dict[str, str]]:

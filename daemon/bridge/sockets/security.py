@@ -16,13 +16,14 @@ import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.sockets.tls import ServerTls
 from shmq.daemon.bridge.sockets.watched_file import WatchedFile
 from shmq.daemon.logic.access.admission import Admission
 from shmq.daemon.logic.access.rules import AccessRules, read_rules
 from shmq.daemon.logic.access.text import read_access_text
-from shmq.daemon.options import Options, parse_address
 from shmq.errors import ShmqError, UsageError
+from shmq.options.broker import Options
 from shmq.protocol.roster import RosterSecurity
 
 Log = Callable[..., None]

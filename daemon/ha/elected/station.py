@@ -29,9 +29,9 @@ from shmq.daemon.ha.elector import Positions
 from shmq.daemon.ha.following import Elected, Following
 from shmq.daemon.ha.in_sync import Verdict
 from shmq.daemon.ha.switching import finish_promotion
-from shmq.daemon.options import Options
 from shmq.daemon.switched import Switched, followed, led
 from shmq.errors import ShmqError
+from shmq.options.broker import Options
 from shmq.shm.core import (
     ACK_CONFIRMED,
     READ_ONLY_FENCED,

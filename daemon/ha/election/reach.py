@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shmq.daemon.options import Options, parse_address
+from shmq.addresses import parse_address
 from shmq.errors import ProtocolError, UsageError
+from shmq.options.broker import Options
 
 
 class Reach(NamedTuple):

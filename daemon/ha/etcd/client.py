@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from shmq.addresses import host_fault
 from shmq.daemon.ha.election.coordination import (
     READ,
     Lease,
@@ -54,7 +55,6 @@ from shmq.daemon.ha.etcd.messages import (
     watch_call,
 )
 from shmq.errors import ProtocolError, UsageError
-from shmq.shm.addresses import host_fault
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse

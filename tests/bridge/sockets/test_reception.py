@@ -8,8 +8,8 @@ import pytest
 
 from shmq.daemon.bridge.limits import BridgeLimits, limits_of
 from shmq.daemon.bridge.sockets.reception import Reception
-from shmq.daemon.options import Options
 from shmq.errors import UsageError
+from shmq.options.broker import Options
 
 LIMITS = BridgeLimits(connections_max=10, tcp_connections_max=8, address_connections_max=3, loopback_connections_max=5)
 

@@ -15,8 +15,8 @@ import pytest
 
 from shmq.daemon.bridge.sockets.security import Security, is_loopback, open_security
 from shmq.daemon.exit_code import DONE
-from shmq.daemon.options import Options
 from shmq.errors import UsageError
+from shmq.options.broker import Options
 from shmq.protocol.acl import sign
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

@@ -15,8 +15,8 @@ from shmq.daemon.ha.meeting import Side, side_bytes
 from shmq.daemon.ha.shipping import STRANGERS_OF_ADDRESS_MAX
 from shmq.daemon.ha.stream import AUTHENTICATION, GREETING, pack_header, pack_hello, pack_progress, pack_report
 from shmq.daemon.ha.trust import Trust, is_open_unproven
-from shmq.daemon.options import Options, parse_networks
 from shmq.errors import UsageError
+from shmq.options.broker import Options, parse_networks
 from shmq.store.lineage.epochs import Epoch
 from shmq.testing import Broker
 from tests.deadline import eventually

@@ -47,7 +47,7 @@ READ_ONLY_MOUNT = """
     from shmq.daemon.event_log import EventLog
     from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
-    from shmq.daemon.options import Options
+    from shmq.options.broker import Options
     from shmq.errors import ShmqError
     from shmq.shm.access import Access
     from shmq.shm.core import READ_ONLY_FLUSH_FAILED, BrokerTables, Producer

@@ -1,6 +1,7 @@
-"""What a broker can be told: one frozen object, checked once, handed to every process of it.
+"""What a broker can be told: the table of its settings, and one frozen object of them for every process of it.
 
-The values come from the command line, the environment or a test.
+`shmq serve`, its configuration file, `shmq config`, the checks and the reference page take names, types, defaults,
+ranges and help from the fields of `Options` (`row.py`); their order is that of the help.
 
 Rules: (1) an object that exists is valid; (2) it travels between our processes as JSON on their command lines, so it
 holds nothing secret.
@@ -11,14 +12,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
+from shmq.addresses import parse_address, parse_target
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from shmq.errors import UsageError
-from shmq.shm.addresses import host_fault
+from shmq.options.row import internal, named_rows, option, rows_of, settings_in
 from shmq.shm.place import (
     DEFAULT_BROKER_NAME,
     Place,
@@ -32,79 +34,11 @@ from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 from shmq.store.lineage.loss import parse_ranges
 from shmq.timing import MAX_DELAY_SECONDS
 
-_CHOICES = {
-    "flush": ("async", "sync"),
-    "verify_reads": ("on", "off"),
-    "segments": ("posix", "sysv"),
-    "when_full": ("refuse", "delete-consumed", "delete-oldest"),
-    "log_format": ("text", "json"),
-    "tls_mode": ("disabled", "permissive", "enforcing"),
-    "role": ("master", "sync-master", "slave"),
-    "clock": ("host", "movable", "frozen"),
-}
-
-# name: (least, most); most keeps every product of the segment layout far from overflow
-_RANGES = {
-    "default_queues": (1, 1024),
-    "topic_max": (16, 1 << 20),
-    "queue_max": (16, 1 << 22),
-    "frame_max": (2048, 1 << 24),
-    "client_max": (4, 65536),
-    "group_max": (4, 65536),
-    "offset_max": (16, 1 << 24),
-    "flush_interval_ms": (10, 60_000),
-    "lease_ms": (100, 600_000),
-    "retention_hours": (1, 24 * 3650),
-    "timer_max_delay_seconds": (1, 86_400 * 3650),
-    "unit_memory_bytes": (4 << 20, 1 << 36),
-    "populate_bytes": (0, 1 << 30),
-    "bridges": (1, 64),
-    "in_sync_min": (1, 2),
-    "tcp_connections_max": (0, 65536),
-    "address_connections_max": (0, 65536),
-    "clock_ms": (0, 1 << 45),
-}
 COMMAND_LINE = "command line"  # where a setting comes from
 _PORT_MAX = 65535
 _HOUR_MAX = 23
-_SHOWN_CHARACTERS = 100
 _LEADER_BYTES_MAX = 263  # what has room in the segments: SHMQ_LEADER_BYTES_MAX
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,110}")  # the broker makes topics of this name
-
-
-def parse_address(text: str, *, name: str = "address", port: int | None = None) -> tuple[str, int]:
-    """Return host and port of "HOST:PORT"; an IPv6 host stands in brackets.
-
-    Args:
-        port: taken when the text names none; without it one must be there.
-
-    Raises:
-        UsageError: it is no such text.
-    """
-    host, colon, digits = text.rpartition(":")
-    if port is not None and (not colon or text.endswith("]")):
-        host, digits = text, str(port)
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else "" if ":" in host else host
-    hint = "for example 127.0.0.1:10911 or [::1]:10911"
-    if not host or not (digits.isascii() and digits.isdecimal()) or len(digits) > 5 or int(digits) > _PORT_MAX:
-        raise UsageError(f"{name} is {_shown(text)}, HOST:PORT is needed", hint=hint)
-    if fault := host_fault(host):
-        raise UsageError(f"{name} is {_shown(text)}: {fault}", hint=hint)
-    return host, int(digits)
-
-
-def parse_target(text: str, *, name: str, port: int | None = None) -> tuple[str, int]:
-    """As `parse_address`, of an address to which somebody connects: it has a port, and is not every address."""
-    host, number = parse_address(text, name=name, port=port)
-    if not number:
-        raise UsageError(f"{name} is {_shown(text)}: nobody can connect to port 0", hint="the port that is listened on")
-    if host in ("0.0.0.0", "::"):
-        raise UsageError(f"{name} is {_shown(text)}, which stands for every address of a host", hint="name one of them")
-    return host, number
-
-
-def _shown(text: str) -> str:
-    return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}…, {len(text)} characters,"
 
 
 def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:
@@ -124,123 +58,110 @@ class Options:
     """Settings of one broker.
 
     Attributes:
-        runtime_dir: directory of the socket and instance.json; "" takes the place of the broker's name.
-        store: the store directory; "" takes the default of the broker's name.
-        file_bytes: size of one CommitLog file; a store keeps the size it was made with.
-        accept_loss: "BEGIN-END,…": log positions that may be missing, exactly; told by the start that was refused.
-        delay_levels: RocketMQ's messageDelayLevel, delays in rising levels.
-        timer_max_delay_seconds: how far ahead a message may be delivered at a time of its own.
         lease_ms: how long a stopped process may hold the append lock.
-        unit_memory_bytes: queue units that stay in memory after they were written to files.
-        populate_bytes: log pages made present ahead of the writers.
-        retention_hours: age at which a log file goes, whether its messages were consumed or not.
-        delete_hour: "HOUR;HOUR", hours of the day, 0 to 23 local time, at which expired files go; "" is any.
-        disk_warn_percent: use of the disk at which it is said, expired files go at any hour, and empty ones are given
-            back.
-        disk_force_percent: use of the disk at which files go that have not expired, as when_full says.
-        when_full: "refuse": none; "delete-consumed": those that every group has consumed; "delete-oldest": the oldest.
         clock: for tests; "movable": local clients may move the broker's clock ahead; "frozen": nothing else moves it.
         clock_ms: where a frozen one stands at first, in ms since the epoch; 0 is the time of the start.
-        disk_refuse_percent: use of the disk above which nothing is stored; 100 switches that off.
-        listen: HOST:PORT of the broker's main TCP port; the VIP port is two below. Port 0: any, and no VIP port.
-        nameserver_listen: HOST:PORT of the embedded name server.
-        nameservers: "HOST:PORT;HOST:PORT" to register with; then none is embedded.
-        nameserver_ca: certificates (PEM) one of which has to vouch for those; then they are talked to over TLS.
-        advertise: HOST or HOST:PORT that routes hand out; "" hands out what the client itself reached.
-        bridges: processes that serve TCP connections.
-        tcp_connections_max: TCP connections of one of them, 0: as many as it may have open files.
-        address_connections_max: of these, how many one address may have; 0: a share.
-        insecure: listen beyond loopback without access control.
-        acl: path of a plain_acl.yml.
-        metrics: HOST:PORT of the exporter, "" for none.
-        role: "slave" copies the log of `master` and takes no messages itself; "sync-master" acknowledges and shows what
-            its slaves in sync have on their disks.
-        in_sync_min: disks that have to have a message of such a master, its own among them; with fewer it takes none.
-        master: HOST:PORT of the master's broker.
-        master_ha: HOST:PORT where it ships its log; "" is the port behind that of its broker, as in RocketMQ.
-        ha_listen: HOST:PORT where slaves on other hosts get the log, "" for nowhere.
-        ha_allow: "CIDR;CIDR", beside loopback the addresses of those slaves; with a secret, of stock peers only.
-        ha_secret_file: path of a secret that both ends of a link prove to know, "" for none.
-        etcd: "URL;URL" of the etcd over which the brokers of this name elect their master; then `role` says what the
-            elected one is.
-        etcd_ca: certificates (PEM) that vouch for it; "" takes those of the system.
-        etcd_cert, etcd_key: what this broker shows it.
         group_role: the role that was configured, of an elected broker; as_switched tells it.
         origins: where settings come from that are no defaults, by their names here: a file's path, or "command line".
     """
 
-    broker_name: str = DEFAULT_BROKER_NAME
-    runtime_dir: str = ""
-    store: str = ""
-    file_bytes: int = 1 << 30
-    flush: str = "async"
-    verify_reads: str = "on"
-    segments: str = "posix"
-    auto_create: bool = True
-    default_queues: int = 8
-    topic_max: int = 16384
-    queue_max: int = 131072
-    frame_max: int = 262144
-    client_max: int = 1024
-    group_max: int = 4096
-    offset_max: int = 262144
-    flush_interval_ms: int = 500
-    lease_ms: int = 2000
-    delay_levels: str = DEFAULT_DELAY_LEVELS
-    timer_max_delay_seconds: int = MAX_DELAY_SECONDS
-    retention_hours: int = 72
-    delete_hour: str = ""
-    when_full: str = "delete-consumed"
-    disk_warn_percent: int = 75
-    disk_force_percent: int = 85
-    disk_refuse_percent: int = 90
-    accept_loss: str = ""
-    unit_memory_bytes: int = 64 << 20
-    populate_bytes: int = 16 << 20
-    log_format: str = "text"
-    clock: str = "host"
-    clock_ms: int = 0
-    tcp: bool = True
-    listen: str = "127.0.0.1:10911"
-    nameserver_listen: str = "127.0.0.1:9876"
-    nameservers: str = ""
-    nameserver_ca: str = ""
-    advertise: str = ""
-    cluster: str = "DefaultCluster"
-    bridges: int = 1
-    tcp_connections_max: int = 0
-    address_connections_max: int = 0
-    insecure: bool = False
-    acl: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_mode: str = "disabled"
-    metrics: str = ""
-    role: str = "master"
-    in_sync_min: int = 1
-    master: str = ""
-    master_ha: str = ""
-    ha_listen: str = ""
-    ha_allow: str = ""
-    ha_secret_file: str = ""
-    etcd: str = ""
-    etcd_ca: str = ""
-    etcd_cert: str = ""
-    etcd_key: str = ""
-    group_role: str = ""
+    broker_name: str = option(
+        DEFAULT_BROKER_NAME,
+        "The broker's name; its URL is shmq://NAME.",
+        name="name",
+        shown=f"default: {DEFAULT_BROKER_NAME}",
+    )
+    store: str = option("", "Store directory.", value="DIRECTORY", shown="by name")
+    runtime_dir: str = option("", "Directory of the socket.", value="DIRECTORY", shown="by name")
+    file_bytes: int = option(1 << 30, "Size of one CommitLog file.", name="file-size", value="SIZE")
+    flush: str = option("async", "sync: a send returns when it is on disk.", choices=("async", "sync"))
+    retention_hours: int = option(72, "Delete log files older than that.", value="HOURS", within=(1, 24 * 3650))
+    delete_hour: str = option("", "Hours of the day at which those go, 0 to 23.", value="HOUR;…", shown="any")
+    when_full: str = option(
+        "delete-consumed", "What a full disk may cost.", choices=("refuse", "delete-consumed", "delete-oldest")
+    )
+    disk_warn_percent: int = option(75, "Warn, and give empty files back.", within=(1, 100))
+    disk_force_percent: int = option(85, "Do what --when-full says.", within=(1, 100))
+    disk_refuse_percent: int = option(90, "Store nothing above that.", within=(1, 100))
+    accept_loss: str = option("", "Start without this range of the log, as the refusal told it.", value="BEGIN-END")
+    verify_reads: str = option("on", "off: leave out records' checksums.", choices=("on", "off"))
+    segments: str = option("posix", "sysv where /dev/shm is too small.", choices=("posix", "sysv"))
+    auto_create: bool = option(True, "A topic must be created before it is used.", name="no-auto-create")
+    default_queues: int = option(8, "Queues of a topic created on first use.", within=(1, 1024))
+    delay_levels: str = option(
+        DEFAULT_DELAY_LEVELS, "RocketMQ's messageDelayLevel.", value="LEVELS", shown='"1s 5s … 2h"'
+    )
+    timer_max_delay_seconds: int = option(
+        MAX_DELAY_SECONDS,
+        "Longest delay=.",
+        name="timer-max-delay",
+        value="SECONDS",
+        shown="3 days",
+        within=(1, 86_400 * 3650),
+    )
+    tcp: bool = option(True, "Serve processes of this host only.", name="no-tcp")
+    # The VIP port is two below. Port 0: any, and no VIP port.
+    listen: str = option("127.0.0.1:10911", "Where RocketMQ clients connect.", value="HOST:PORT")
+    nameserver_listen: str = option("127.0.0.1:9876", "Where they look topics up.", value="HOST:PORT")
+    nameservers: str = option("", "Register there instead of being one.", name="nameserver", value="HOST:PORT;…")
+    nameserver_ca: str = option("", "TLS there: whom to trust, PEM.", value="FILE")
+    advertise: str = option("", "What clients are told to connect to.", value="HOST[:PORT]", shown="what they reached")
+    cluster: str = option("DefaultCluster", "Name of the cluster.")
+    bridges: int = option(1, "Processes that serve TCP.", within=(1, 64))
+    tcp_connections_max: int = option(0, "TCP connections.", value="N", shown="by ulimit -n", within=(1, 65536))
+    address_connections_max: int = option(0, "Of one address.", value="N", shown="a share of them", within=(1, 65536))
+    insecure: bool = option(False, "Listen beyond loopback without access control.")
+    acl: str = option("", "plain_acl.yml: who may do what.", value="FILE")
+    tls_cert: str = option("", "Certificate, PEM.", value="FILE")
+    tls_key: str = option("", "Its key, PEM.", value="FILE")
+    tls_mode: str = option("disabled", "Who must use TLS.", choices=("disabled", "permissive", "enforcing"))
+    metrics: str = option("", "Serve OpenMetrics over HTTP, on loopback.", value="[HOST:]PORT", shown="no")
+    role: str = option(
+        "master",
+        "slave: copy the log of --master; sync-master: acknowledge what slaves have.",
+        choices=("master", "sync-master", "slave"),
+    )
+    in_sync_min: int = option(1, "Disks that must have a message of a sync-master, its own too.", within=(1, 2))
+    master: str = option("", "The broker a slave copies.", value="HOST:PORT")
+    master_ha: str = option("", "Where that ships its log.", value="HOST:PORT", shown="its port + 1")  # as in RocketMQ
+    ha_listen: str = option("", "Ship the log to slaves on other hosts.", value="HOST:PORT", shown="no")
+    # With a secret, those of stock peers only.
+    ha_allow: str = option("", "Which addresses they may have, beside loopback.", value="CIDR;…")
+    ha_secret_file: str = option("", "Both ends prove to know it.", value="FILE")
+    # Then `role` says what the elected one is.
+    etcd: str = option("", "Elect the master of this name over etcd.", value="URL;…", shown="no")
+    etcd_ca: str = option("", "Whom to trust there, PEM.", value="FILE")
+    etcd_cert: str = option("", "What to show there, PEM.", value="FILE")
+    etcd_key: str = option("", "Its key, PEM.", value="FILE")
+    flush_interval_ms: int = option(
+        500, "Longest time between two flushes.", name="flush-interval", value="TIME", within=(10, 60_000)
+    )
+    unit_memory_bytes: int = option(
+        64 << 20, "Queue units kept in memory.", name="unit-memory", value="SIZE", within=(4 << 20, 1 << 36)
+    )
+    populate_bytes: int = option(
+        16 << 20, "Log made present ahead of writers.", name="populate", value="SIZE", within=(0, 1 << 30)
+    )
+    # The most of each table keeps every product of the segment layout far from overflow.
+    topic_max: int = option(16384, "Topics there can be.", value="N", within=(16, 1 << 20))
+    queue_max: int = option(131072, "Queues of all topics together.", value="N", within=(16, 1 << 22))
+    frame_max: int = option(262144, "Frames of 204 queue units in memory.", value="N", within=(2048, 1 << 24))
+    client_max: int = option(1024, "Local processes that send or read at a time.", value="N", within=(4, 65536))
+    group_max: int = option(4096, "Consumer groups there can be.", value="N", within=(4, 65536))
+    offset_max: int = option(262144, "Offsets of groups on queues.", value="N", within=(16, 1 << 24))
+    log_format: str = option("text", "Form of the events on stderr.", choices=("text", "json"))
+    lease_ms: int = internal(2000, within=(100, 600_000))
+    clock: str = internal("host", choices=("host", "movable", "frozen"))
+    clock_ms: int = internal(0, within=(0, 1 << 45))
+    group_role: str = internal("")
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_broker_name(self.broker_name)
         DelayLevels(self.delay_levels)
         parse_ranges(self.accept_loss)
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise UsageError(f"{name} is {getattr(self, name)!r}, one of {', '.join(choices)} is known")
-        for name, (least, most) in _RANGES.items():
-            value = getattr(self, name)
-            if type(value) is not int or not least <= value <= most:
-                raise UsageError(f"{name} is {value!r}, from {least} to {most} is possible")
+        for row in rows_of(self):
+            row.check(getattr(self, row.field))
         if (
             type(self.file_bytes) is not int
             or self.file_bytes < FILE_BYTES_MIN
@@ -256,19 +177,13 @@ class Options:
                 f"delete_hour is {self.delete_hour!r}, hours from 0 to {_HOUR_MAX} are needed",
                 hint='--delete-hour 4, or --delete-hour "4;16"',
             )
-        if not 0 < self.disk_refuse_percent <= 100:
-            raise UsageError(f"disk_refuse_percent is {self.disk_refuse_percent!r}, from 1 to 100 is possible")
-        if not 0 < self.disk_warn_percent <= self.disk_force_percent <= 100:
+        if self.disk_warn_percent > self.disk_force_percent:
             raise UsageError(
                 f"disk_warn_percent {self.disk_warn_percent} and disk_force_percent {self.disk_force_percent} "
                 "have to rise and lie between 1 and 100"
             )
         self._check_network()
         self._check_role()
-        files = ("acl", "tls_cert", "tls_key", "nameserver_ca", "etcd_ca", "etcd_cert", "etcd_key", "ha_secret_file")
-        for name in ("runtime_dir", "store", *files):
-            if getattr(self, name) and not Path(getattr(self, name)).is_absolute():
-                raise UsageError(f"{name} is {getattr(self, name)!r}, an absolute path is needed")
         if self.runtime_dir:
             checked(self.place)
         if self.store:
@@ -428,12 +343,7 @@ class Options:
         Raises:
             UsageError: the text is no JSON object, or names a setting that does not exist.
         """
-        try:
-            data: Any = json.loads(text)
-        except ValueError as error:
-            raise UsageError(f"the options are not JSON: {error}") from error
-        known = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or not data.keys() <= known:
-            unknown = sorted(data.keys() - known) if isinstance(data, dict) else [type(data).__name__]
-            raise UsageError(f"there is no such option: {', '.join(unknown)}")
-        return cls(**data)
+        return cls(**settings_in(cls, text))
+
+
+OPTIONS = named_rows(Options)

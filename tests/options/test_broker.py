@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.options import Options, parse_address
+from shmq.addresses import parse_address
 from shmq.errors import UsageError
+from shmq.options.broker import Options
 from tests.tables.rows import every_row
 
 
