@@ -19,10 +19,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import USAGE, exit_code_of
+from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.standard_streams import never_wait
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
+from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.shm.descriptors import open_standard
 
@@ -32,7 +33,7 @@ _CHILDREN = ("keeper", "bridge", "exporter", "replication")
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(USAGE, f"error: {message}\n")
+        self.exit(ExitCode.USAGE, f"error: {message}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,9 +24,10 @@ from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.security import is_loopback
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, exit_code_of
+from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError, UsageError
+from shmq.exit_code import ExitCode
 from shmq.metrics.exposition import CONTENT_TYPE
 from shmq.metrics.report import MetricsReport
 from shmq.options.broker import Options
@@ -166,4 +167,4 @@ async def _serve(place: Place, listener: TcpListener, exporter: Exporter, tether
         await stop.wait()
     finally:
         server.close()
-    return DONE
+    return ExitCode.DONE

@@ -31,13 +31,14 @@ from shmq.daemon.announcement import Announcer, tcp_facts
 from shmq.daemon.child import Child
 from shmq.daemon.descriptors import check_descriptor_limit
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, TEMPORARY, UNEXPECTED, exit_code_of
+from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
 from shmq.daemon.rehearsal import rehearse
 from shmq.daemon.service_manager import ServiceManager
 from shmq.daemon.switched import stand_back
 from shmq.errors import ShmqError
+from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses
@@ -55,7 +56,7 @@ _BACKOFF_SECONDS_MAX = 5.0
 _FORGIVEN_SECONDS = 10.0
 _LOCK_SECONDS = 2.0
 # A child that has served ends so when its role was switched or the segments were given up: that is no death.
-_IN_ORDER = (DONE, TEMPORARY)
+_IN_ORDER = (ExitCode.DONE, ExitCode.TEMPORARY)
 _SWITCHED_SECONDS = 0.5
 
 
@@ -125,7 +126,7 @@ class Supervisor:
         if self._failure is not None:
             self._announcer.failed(**self._failure)
             return int(self._failure["exit_code"])
-        return DONE if saved else UNEXPECTED
+        return ExitCode.DONE if saved else ExitCode.UNEXPECTED
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     def _turn(self) -> None:
@@ -193,7 +194,7 @@ class Supervisor:
                 "message": str(message["error"]),
                 "kind": str(message.get("kind", "")),
                 "hint": str(message.get("hint", "")),
-                "exit_code": int(message.get("exit", UNEXPECTED)),
+                "exit_code": int(message.get("exit", ExitCode.UNEXPECTED)),
             }
 
     def _on_ready(self, child: Child, report: dict[str, Any]) -> None:
@@ -309,7 +310,7 @@ class Supervisor:
         if keeper is None:
             saved = retired = self._instance is None
         else:
-            saved, retired = keeper == DONE, keeper in (DONE, UNEXPECTED)
+            saved, retired = keeper == ExitCode.DONE, keeper in (ExitCode.DONE, ExitCode.UNEXPECTED)
         self._remove(retired=retired)
         self._log("broker.stopped", saved=saved)
         return saved

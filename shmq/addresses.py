@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv6Address
 from socket import inet_aton
 from typing import NamedTuple
 
@@ -64,6 +63,8 @@ def _shown(text: str) -> str:
 def host_fault(host: str) -> str:
     """Return why a text is neither an address nor a name that a host can have; "" for nothing."""
     if ":" in host:
+        from ipaddress import IPv6Address  # much to load, for what few hosts are
+
         number, _, zone = host.partition("%")
         try:
             IPv6Address(number)

@@ -26,6 +26,7 @@ ROOTS = {
 ALLOWED: dict[str, set[str]] = {
     "shmq.version": set(),
     "shmq.errors": set(),
+    "shmq.exit_code": set(),
     "shmq.functions": {"shmq.errors"},
     "shmq.bindings": set(),
     "shmq.message": {"shmq.errors"},
@@ -68,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "shmq.metrics": {"shmq.errors", "shmq.figures", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
     "shmq.client": {
+        "shmq.addresses",
         "shmq.columns",
         "shmq.errors",
         "shmq.figures",
@@ -99,6 +101,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.daemon": {
         "shmq.addresses",
         "shmq.errors",
+        "shmq.exit_code",
         "shmq.figures",
         "shmq.filter",
         "shmq.message",
@@ -120,6 +123,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq",
         "shmq.addresses",
         "shmq.errors",
+        "shmq.exit_code",
         "shmq.figures",
         "shmq.filter",
         "shmq.message",
@@ -148,6 +152,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.spark.jobs": {
         "shmq",
         "shmq.errors",
+        "shmq.exit_code",
         "shmq.figures",
         "shmq.message",
         "shmq.protocol",

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from shmq.errors import ShmqError, UsageError
+from shmq.exit_code import ExitCode
 from shmq.tools.command import Call, Lazy, LazyGroup
-from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import OutputLost, ReaderGone, forget, output_lost
 
 # section -> command -> (module below shmq.tools:attribute, what help says)

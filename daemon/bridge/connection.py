@@ -30,12 +30,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol, cast
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.plain_path import PlainPath
 from shmq.daemon.bridge.send_path import Origin
 from shmq.daemon.bridge.send_wait import ReadTimes
-from shmq.daemon.logic.requests import Address, Peer
+from shmq.daemon.logic.requests import Peer
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

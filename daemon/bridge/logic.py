@@ -9,8 +9,9 @@ A logic decides and the bridge acts: no method waits, and what has to be done co
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from shmq.addresses import Address
 from shmq.daemon.logic.effects import Effect
-from shmq.daemon.logic.requests import Address, Peer
+from shmq.daemon.logic.requests import Peer
 from shmq.protocol.command import Command
 
 

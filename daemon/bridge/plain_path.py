@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.figures import BridgeFigures, code_of
 from shmq.daemon.bridge.held_answers import Entry, HeldAnswers, Waiter, send
 from shmq.daemon.bridge.limited_log import LimitedLog
@@ -22,7 +23,6 @@ from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.pull_path import PULLS, Pulled, PullPath
 from shmq.daemon.bridge.send_path import Held, Origin, SendPath, Served
 from shmq.daemon.logic.effects import Effect
-from shmq.daemon.logic.requests import Address
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command

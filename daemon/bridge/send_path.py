@@ -19,13 +19,13 @@ at more than the message: with accounts.
 
 from typing import NamedTuple
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.pull_path import cut
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.broker.records.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.sends.header import sent_ext
 from shmq.daemon.broker.sends.sends import cluster_text, forbidden_topics
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.logic.requests import Address
 from shmq.protocol.codes import Codec
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from shmq.addresses import parse_address
+from shmq.addresses import Address, parse_address
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limits import BridgeLimits
@@ -31,9 +31,8 @@ from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.counters import own_counters
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, TEMPORARY
-from shmq.daemon.logic.requests import Address
 from shmq.errors import SegmentError
+from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
@@ -230,8 +229,8 @@ async def serve_until_stopped(around: Surroundings, tick: Callable[[], None], st
         store.forget_pages()
         if store.retired:
             log("bridge.retired", generation=f"{store.head['generation']:016x}")
-            return TEMPORARY
+            return ExitCode.TEMPORARY
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), around.limits.tick_interval)
     log("bridge.stopped")
-    return DONE
+    return ExitCode.DONE

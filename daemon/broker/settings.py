@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.daemon.logic.requests import Address
+from shmq.addresses import Address
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.filter.sql import CHARACTERS_MAX
 from shmq.message import PROPERTIES_BYTES_MAX

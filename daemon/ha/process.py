@@ -24,7 +24,7 @@ from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, exit_code_of
+from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.ha.confirming import Confirming
 from shmq.daemon.ha.following import Following
 from shmq.daemon.ha.growth import Growth
@@ -41,6 +41,7 @@ from shmq.daemon.switched import Switched
 from shmq.daemon.tether import Tether
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.shm.access import UMASK, access_rights
 from shmq.shm.addresses import HA_ADDRESS, read_addresses, write_addresses
@@ -179,7 +180,7 @@ class _Follower:
         """Before the store is closed."""
         self.stop()
         if self.thread.is_alive():
-            os._exit(DONE)  # it waits for the master, and would find the store closed
+            os._exit(ExitCode.DONE)  # it waits for the master, and would find the store closed
 
 
 async def _serve(
@@ -243,7 +244,7 @@ async def _serve(
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
             growth.close()
-    return DONE
+    return ExitCode.DONE
 
 
 def _now_ms() -> int:

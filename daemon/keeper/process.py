@@ -2,11 +2,12 @@
 
 from shmq.daemon.counters import make_counters, own_counters
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
+from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.keeper.attachment import attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
+from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.shm.counters import KEEPER
 from shmq.store.recovery import RecoveryReport
@@ -40,8 +41,8 @@ def run_keeper(options: Options, tether: Tether, log: EventLog, *, epoch: int = 
     if tether.is_orphaned:
         log("keeper.orphaned")
         keeper.abandon()
-        return DONE
-    return DONE if keeper.stop() else UNEXPECTED
+        return ExitCode.DONE
+    return ExitCode.DONE if keeper.stop() else ExitCode.UNEXPECTED
 
 
 def _told_damages(report: RecoveryReport) -> list[dict[str, int | str]]:

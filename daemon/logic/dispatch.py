@@ -13,10 +13,11 @@ Invariants:
 
 from collections.abc import Sequence
 
+from shmq.addresses import Address
 from shmq.daemon.logic.access.admission import Admission
 from shmq.daemon.logic.effects import Effect, Reply
 from shmq.daemon.logic.parking import Parking
-from shmq.daemon.logic.requests import Address, Answer, Call, Connection, Handler, Peer, later
+from shmq.daemon.logic.requests import Answer, Call, Connection, Handler, Peer, later
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeVar
 
+from shmq.addresses import Address
 from shmq.daemon.logic.access.rights import EVERYTHING, Rights
 from shmq.daemon.logic.effects import Close, Effect, Reply, Report
 from shmq.errors import ShmqError
@@ -30,16 +31,6 @@ class Peer(NamedTuple):
     gid: int
     start: int
     pid_namespace: int
-
-
-class Address(NamedTuple):
-    """One end of a TCP connection."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ stands in between.
 
 import ipaddress
 
-from shmq.daemon.logic.requests import Address, Connection
+from shmq.addresses import Address
+from shmq.daemon.logic.requests import Connection
 from shmq.daemon.nameserver.registry import Member
 
 _HERE = "127.0.0.1"

@@ -5,11 +5,11 @@ It listens, and bounds what a connection of a name server may cost.
 
 from collections.abc import Callable
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
-from shmq.daemon.logic.requests import Address
 from shmq.daemon.nameserver.embedded_broker import Embedded
 from shmq.daemon.nameserver.key_values import Keeper
 from shmq.daemon.nameserver.nameserver import NameServer

@@ -12,10 +12,11 @@ Invariants:
 
 from collections.abc import Sequence
 
+from shmq.addresses import Address
 from shmq.daemon.logic.access.admission import Admission
 from shmq.daemon.logic.dispatch import Dispatch
 from shmq.daemon.logic.effects import Effect, Report
-from shmq.daemon.logic.requests import Address, Answer, Call, reply_to
+from shmq.daemon.logic.requests import Answer, Call, reply_to
 from shmq.daemon.nameserver.admin_requests import AdminRequests, ConfigRequests, KeyValueRequests
 from shmq.daemon.nameserver.broker_requests import BrokerRequests
 from shmq.daemon.nameserver.embedded_broker import Embedded, EmbeddedBroker

@@ -18,12 +18,13 @@ from shmq.daemon.bridge.limits import DESCRIPTORS_SPARE, BridgeLimits, connectio
 from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.descriptors import raise_descriptor_limit
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, exit_code_of
+from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.key_values import Forgetful
 from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import ShmqError
+from shmq.exit_code import ExitCode
 from shmq.options.nameserver import NameServerOptions
 from shmq.shm.access import UMASK, access_rights
 from shmq.version import __version__
@@ -57,7 +58,7 @@ async def _serve(options: NameServerOptions, log: EventLog, *, as_json: bool) ->
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), limits.tick_interval)
     log("nameserver.stopped")
-    return DONE
+    return ExitCode.DONE
 
 
 def _start(options: NameServerOptions, log: EventLog, limits: BridgeLimits, security: Security) -> NameServerFace:

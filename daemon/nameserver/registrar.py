@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from shmq.addresses import Address
 from shmq.daemon.logic.effects import Report
-from shmq.daemon.logic.requests import Address
 from shmq.daemon.nameserver.registration import CRC_MASK, QueueEntry, Version
 from shmq.protocol.acl import KeyPair, sign
 from shmq.protocol.body import TopicConfig

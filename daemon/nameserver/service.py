@@ -7,11 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from shmq.addresses import parse_address
+from shmq.addresses import Address, parse_address
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.security import Security, is_loopback
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.logic.requests import Address
 from shmq.daemon.nameserver.embedded_broker import Embedded, TopicSource
 from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.kv_file import KeyValueFile

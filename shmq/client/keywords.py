@@ -381,11 +381,3 @@ class UniqueIds:
             self._month_ms = month_start_ms(now_ms)
             self._month_ends_ms = month_start_ms(self._month_ms + 32 * 86_400_000)
         return f"{self._prefix}{now_ms - self._month_ms:08X}"
-
-
-def offset_of_id(offset_message_id: str) -> int:
-    """Return the log position in an offset message id; 0 when it is none."""
-    try:
-        return int(offset_message_id[-16:], 16) if len(offset_message_id) in (32, 56) else 0
-    except ValueError:
-        return 0

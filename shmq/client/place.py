@@ -19,12 +19,15 @@ Invariant: `url` never shows a secret; `secret_url` leads to the same place from
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from shmq import addresses
+from shmq.addresses import Address
 from shmq.errors import UsageError
 from shmq.protocol.acl import key_pair_of
 from shmq.shm.place import Place, place_of
@@ -34,21 +37,8 @@ NAME_SERVER_PORT = 9876
 COMPRESSIONS = ("zlib", "lz4", "zstd", "none")
 
 _HINT = "rocketmq://HOST:9876, or rocketmq://HOST1:9876,HOST2:9876?tls=true"
-_PORT_MAX = 65535
 _SHOWN_CHARACTERS = 100
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
-_IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-
-
-class Address(NamedTuple):
-    """Where something listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str, *, default_port: int | None = None) -> Address:
@@ -57,27 +47,11 @@ def parse_address(text: str, *, default_port: int | None = None) -> Address:
     Raises:
         UsageError: no host, or no port between 1 and 65535.
     """
-    if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        port = rest.removeprefix(":")
-    else:
-        host, _, port = text.rpartition(":") if ":" in text else (text, "", "")
-    number = int(port) if port.isascii() and port.isdecimal() and len(port) <= len(str(_PORT_MAX)) else 0
-    if not port and default_port is not None:
-        number = default_port
-    if not _is_host(host) or not 0 < number <= _PORT_MAX:
-        raise UsageError(f"{text[:_SHOWN_CHARACTERS]!a} is not an address", hint=_HINT)
-    return Address(host, number)
-
-
-def _is_host(text: str) -> bool:
-    """Whether a name server of the system, or the kernel, can be asked for it."""
-    if ":" in text:
-        return bool(_IPV6.fullmatch(text))
-    try:
-        return bool(_NAME.fullmatch(text.encode("idna").decode()))
-    except UnicodeError:
-        return False
+    with contextlib.suppress(UsageError):
+        address = addresses.parse_address(text, port=default_port)
+        if address.port:
+            return address
+    raise UsageError(f"{text[:_SHOWN_CHARACTERS]!a} is not an address", hint=_HINT)
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from shmq.addresses import Address
 from shmq.client import options
 from shmq.client.key_pages import NO_MORE, TIME_MS_MAX, KeyPages, KeyQuery
 from shmq.client.kinds import whole_in, wrong_kind
-from shmq.client.place import Address
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
 from shmq.client.spec import EVERYTHING, Wanted
 from shmq.client.wire import Question, ask_each, number_in, poll_whole, reply_of

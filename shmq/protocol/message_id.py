@@ -12,11 +12,10 @@ import socket
 from struct import Struct
 from typing import NamedTuple
 
-_HOST_DIGITS = (16, 40)
 _POSITION_DIGITS = 16
 _POSITION_MAX = (1 << 63) - 1
 _PORT = Struct(">i")
-_HEX = re.compile(r"[0-9A-Fa-f]+", re.ASCII)
+_ID = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")  # host and port, then log position
 
 
 class MessagePlace(NamedTuple):
@@ -32,15 +31,21 @@ def message_id_text(host: bytes, log_position: int) -> str:
     return f"{host.hex().upper()}{log_position:016X}"
 
 
+def position_in(text: str) -> int | None:
+    """Return the log position in an id that has the form of an offset message id, else None."""
+    match = _ID.fullmatch(text)
+    position = int(match[1], 16) if match else _POSITION_MAX + 1
+    return position if position <= _POSITION_MAX else None
+
+
 def message_place(text: str) -> MessagePlace | None:
     """Return what an id says if it has the form of an offset message id, else None."""
-    host_digits = len(text) - _POSITION_DIGITS
-    if host_digits not in _HOST_DIGITS or not _HEX.fullmatch(text):
+    position = position_in(text)
+    if position is None:
         return None
-    host = bytes.fromhex(text[:host_digits])
+    host = bytes.fromhex(text[:-_POSITION_DIGITS])
     (port,) = _PORT.unpack(host[-_PORT.size :])
-    position = int(text[host_digits:], 16)
-    if not 0 <= port <= 65535 or position > _POSITION_MAX:
+    if not 0 <= port <= 65535:
         return None
     address = host[: -_PORT.size]
     return MessagePlace(

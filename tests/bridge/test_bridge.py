@@ -19,9 +19,9 @@ from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.exit_code import DONE, TEMPORARY
 from shmq.daemon.primary_bridge import run_bridge
 from shmq.errors import ShmqError
+from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Codec, Request, Response
@@ -61,7 +61,7 @@ def test_a_peer_that_breaks_the_format_is_cut_off_and_nobody_else(data: bytes) -
         bad.send(data)
         assert bad.take() is None
         assert good.ask(Request.STATUS).code == Response.SUCCESS
-        assert bridge.end() == (DONE, bridge_log_has("protocol error"))
+        assert bridge.end() == (ExitCode.DONE, bridge_log_has("protocol error"))
 
 
 class bridge_log_has(str):
@@ -157,7 +157,7 @@ def test_replies_beyond_the_limit_end_the_connection() -> None:
             greedy.send(encode_command(Command(code=Request.GET_ALL_TOPIC_CONFIG)) * 100)
             wait_until(lambda: is_cut(greedy.socket), "the bridge ends the connection")
         assert is_served(bridge)
-        assert bridge.end() == (DONE, bridge_log_has("bytes of replies unread"))
+        assert bridge.end() == (ExitCode.DONE, bridge_log_has("bytes of replies unread"))
 
 
 def is_cut(connection: socket.socket) -> bool:
@@ -172,7 +172,7 @@ def test_a_stranger_that_never_reads_is_closed_when_it_was_idle_for_long() -> No
     with running(limits=limits) as bridge, raw_peer(bridge) as stranger:
         stranger.send(encode_command(Command(code=Request.STATUS)) * 1000)
         wait_until(lambda: is_cut(stranger.socket), "the bridge ends the connection")
-        assert bridge.end() == (DONE, bridge_log_has("idle for 0.3 s"))
+        assert bridge.end() == (ExitCode.DONE, bridge_log_has("idle for 0.3 s"))
 
 
 def test_frames_are_small_until_a_peer_has_said_who_it_is() -> None:
@@ -277,7 +277,7 @@ def test_a_stop_removes_the_socket_and_leaves_every_slot_to_its_process() -> Non
     with running() as bridge:
         _, slot = bridge.spawn("child")
         status, log = bridge.end()
-        assert status == DONE and "bridge.ready" in log and "bridge.stopped" in log
+        assert status == ExitCode.DONE and "bridge.ready" in log and "bridge.stopped" in log
         assert not bridge.place.socket_path.exists()
         assert slot in bridge.slots()
 
@@ -306,7 +306,7 @@ def test_retired_segments_end_the_bridge_with_a_status_to_start_it_again() -> No
         process = bridge.process
         assert process is not None
         KeeperStore(bridge.store).set_retired()
-        assert process.wait(60) == TEMPORARY
+        assert process.wait(60) == ExitCode.TEMPORARY
         bridge.process = None
         assert process.stderr is not None and "bridge.retired" in process.stderr.read()
         process.stderr.close()
@@ -316,7 +316,7 @@ def test_retired_segments_end_the_bridge_with_a_status_to_start_it_again() -> No
 def failed_start(options: Options, capfd: pytest.CaptureFixture[str]) -> str:
     before = os.umask(0o077)
     try:
-        assert run_bridge(options.place, options) != DONE
+        assert run_bridge(options.place, options) != ExitCode.DONE
     finally:
         os.umask(before)
     lines = capfd.readouterr().err.splitlines()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.daemon.exit_code import DONE
+from shmq.exit_code import ExitCode
 from shmq.protocol.acl import sign
 from shmq.protocol.codes import Codec, Request, Response
 from shmq.protocol.command import Command
@@ -71,7 +71,7 @@ def scene(**limits: object) -> Iterator[tuple[LiveBridge, Good, Callable[[], Raw
         assert good.answered == good.asked
         peers.close()
         status, log = bridge.end()
-        assert status == DONE
+        assert status == ExitCode.DONE
         assert "Traceback" not in log and "internal.error" not in log and "loop.error" not in log
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.pull_path import PullPath
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.logic.access.admission import Admission
 from shmq.daemon.logic.effects import Reply
-from shmq.daemon.logic.requests import Address
 from shmq.errors import ShmqError
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.send_path import SendPath, answer_pieces
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Close, Reply
-from shmq.daemon.logic.requests import Address
 from shmq.errors import ProtocolError
 from shmq.protocol.codes import Codec
 from shmq.protocol.header import CommandDecoder, encode_command

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE, TcpListener, listen_with_vip
-from shmq.daemon.exit_code import DONE
 from shmq.daemon.logic.effects import Effect, Reply
-from shmq.daemon.logic.requests import Address, Peer
+from shmq.daemon.logic.requests import Peer
 from shmq.errors import ConnectError, UsageError
+from shmq.exit_code import ExitCode
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.frame import FRAME_BYTES_MAX, STOCK_FRAME_BYTES_MAX
@@ -159,7 +160,7 @@ def test_the_addresses_are_written_for_others_and_removed_in_the_end() -> None:
     with running(tcp=True) as bridge:
         host, port = bridge.address
         assert (host, port > 0) == ("127.0.0.1", True)
-        assert bridge.end()[0] == DONE
+        assert bridge.end()[0] == ExitCode.DONE
         assert read_addresses(bridge.place.addresses_path) == {}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.logic.effects import Effect, Notify, Reply
-from shmq.daemon.logic.requests import Address, Peer
+from shmq.daemon.logic.requests import Peer
 from shmq.errors import ShmqError
 from shmq.protocol.body import (
     ConsumerData,

@@ -9,12 +9,12 @@ what it would have done next.
 from collections.abc import Callable
 from typing import Any
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Notify, Reply, Wake
-from shmq.daemon.logic.requests import Address
 from shmq.protocol.command import Command
 from tests.broker.record_log import RecordLog
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.broker.administration.config import take_tunables
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.clients.relays import RelayedGroups
@@ -13,7 +14,7 @@ from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.worker import WorkerLogic
 from shmq.daemon.logic.effects import Effect, Forward, Notify, Reply
-from shmq.daemon.logic.requests import Address, Peer
+from shmq.daemon.logic.requests import Peer
 from shmq.errors import UsageError
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response

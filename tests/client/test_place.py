@@ -2,7 +2,8 @@
 
 import pytest
 
-from shmq.client.place import Address, RemotePlace, is_remote, locate, parse_address, remote_place
+from shmq.addresses import Address
+from shmq.client.place import RemotePlace, is_remote, locate, parse_address, remote_place
 from shmq.errors import UsageError
 from shmq.shm.place import Place
 from tests.tables.rows import every_row

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Close, Effect, Notify, Reply
-from shmq.daemon.logic.requests import Address
 from shmq.daemon.nameserver.nameserver import NameServer
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.codes import Codec, Request

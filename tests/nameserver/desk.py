@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from shmq.addresses import Address
 from shmq.daemon.logic.effects import Reply
-from shmq.daemon.logic.requests import Address
 from shmq.daemon.nameserver.embedded_broker import EmbeddedBroker
 from shmq.daemon.nameserver.key_values import Keeper
 from shmq.daemon.nameserver.nameserver import NameServer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shmq.addresses import Address
 from shmq.daemon.logic.effects import Reply, Report
-from shmq.daemon.logic.requests import Address
 from shmq.daemon.nameserver.embedded_broker import Embedded, TopicSource
 from shmq.daemon.nameserver.nameserver import NameServer
 from shmq.daemon.nameserver.registration import QueueEntry

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import zlib
 
+from shmq.addresses import Address
 from shmq.daemon.logic.effects import Reply, Report
-from shmq.daemon.logic.requests import Address
 from shmq.daemon.nameserver.registrar import (
     ANSWER_TIMEOUT_MS,
     BACKOFF_MS_MAX,

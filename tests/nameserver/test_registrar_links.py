@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.daemon.exit_code import DONE
+from shmq.exit_code import ExitCode
 from shmq.protocol.acl import sign
 from shmq.protocol.codes import Request
 from shmq.shm.addresses import read_addresses
@@ -46,7 +46,7 @@ def test_a_broker_is_known_to_every_name_server_that_lives_and_leaves_them_when_
         for server in servers:
             wait_for_route(server, {"test": {"0": f"{host}:{port}"}})
         status, log = bridge.end()
-        assert status == DONE and log.count("is not reached") == 1 and log.count("registered as") == 2
+        assert status == ExitCode.DONE and log.count("is not reached") == 1 and log.count("registered as") == 2
         for server in servers:
             wait_for_route(server, {})
             log = server.end()[1]
@@ -101,9 +101,9 @@ def test_a_name_server_with_accounts_takes_the_broker_that_signs_and_no_other(
         wait_until(lambda: f"{host}:{port}".encode() in known(), "the broker that signs is known")
         assert str(unsigned.address[1]).encode() not in known()
         status, log = unsigned.end()
-        assert status == DONE and "No accessKey is configured" in log
+        assert status == ExitCode.DONE and "No accessKey is configured" in log
         status, log = signed.end()
-        assert status == DONE and "registered as" in log and "a-secret-text" not in log
+        assert status == ExitCode.DONE and "registered as" in log and "a-secret-text" not in log
 
 
 def test_a_broker_with_half_a_key_pair_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

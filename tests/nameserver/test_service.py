@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shmq.addresses import parse_address
-from shmq.daemon.exit_code import DONE
+from shmq.exit_code import ExitCode
 from shmq.protocol.codes import Request, Response
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import LiveBridge, RawPeer, running, wait_until
@@ -94,5 +94,5 @@ def test_a_registered_broker_is_gone_when_its_connection_closes(bridge: LiveBrid
 
 
 def test_a_stopped_bridge_leaves_no_address(bridge: LiveBridge) -> None:
-    assert bridge.end()[0] == DONE
+    assert bridge.end()[0] == ExitCode.DONE
     assert read_addresses(bridge.place.addresses_path) == {}

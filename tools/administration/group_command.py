@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from shmq.errors import ConnectError, ConsumeError
+from shmq.exit_code import ExitCode
 from shmq.figures.model import QueueLag
 from shmq.figures.quantity import age_text, count_text, iso_text, plural
 from shmq.message import check_consumer_group, is_system_group
@@ -20,7 +21,6 @@ from shmq.tools.broker.access import control_of, deleted, local_control_of, memb
 from shmq.tools.broker.view import BrokerView, group_not_found
 from shmq.tools.command import Call, Group, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
-from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import Field
 
 group = Group("group", help="List, show, create, delete consumer groups.")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import plural
 from shmq.tools.cluster.switch_call import switch
 from shmq.tools.command import Call, Command, pass_call
-from shmq.tools.terminal.exit_code import ExitCode
 
 
 @click.command(cls=Command)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
+from shmq.exit_code import ExitCode
 from shmq.tools.command import Call, Command, dry_run_option, pass_call
-from shmq.tools.terminal.exit_code import ExitCode
 
 BUNDLE_HERE = "-"
 

@@ -25,6 +25,7 @@ import click
 
 from shmq.client.spec import EVERYTHING, Wanted, wanted_of
 from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import plural
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, pass_call
@@ -40,7 +41,6 @@ from shmq.tools.messages.text import (
     render_json_line,
     render_pretty,
 )
-from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.interrupt import interrupt_deferred
 from shmq.tools.terminal.output import csv_text, json_line
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import click
 
 from shmq.client import options
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import plural
 from shmq.tools.command import Call, Command, Content, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.expected_topic import create_option, expect_topic
 from shmq.tools.messages.text import environment_of, message_document
-from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import json_line
 
 if TYPE_CHECKING:

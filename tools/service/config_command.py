@@ -16,12 +16,12 @@ from typing import Any
 import click
 
 from shmq import errors
+from shmq.exit_code import ExitCode
 from shmq.options.broker import OPTIONS, Options
 from shmq.tools.broker.access import local_control_of
 from shmq.tools.command import Call, Group, pass_call
 from shmq.tools.service.broker_config import origins_of, value_of
 from shmq.tools.service.serve_command import place_named, serve, settings_of
-from shmq.tools.terminal.exit_code import ExitCode
 
 config = Group("config", help="Show and check a broker's settings.")
 

@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from shmq import errors
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import count_text
 from shmq.options.broker import OPTIONS
 from shmq.shm.place import (
@@ -40,7 +41,6 @@ from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.service.broker_config import origins_of, read_broker_config
 from shmq.tools.service.interpreter import executing, replace_by_daemon
 from shmq.tools.service.settings import options_from, settings_given
-from shmq.tools.terminal.exit_code import ExitCode
 
 READY_TIMEOUT = 600.0  # seconds; a large store that was not closed is read through once
 LINE_BYTES_MAX = 1 << 20

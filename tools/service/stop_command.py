@@ -14,11 +14,11 @@ import time
 import click
 
 from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import age_text
 from shmq.shm.liveness import ProcessMark, is_alive, is_seen_alive
 from shmq.tools.broker.memory import find_instance
 from shmq.tools.command import Call, Command, pass_call
-from shmq.tools.terminal.exit_code import ExitCode
 
 STOP_TIMEOUT = 30.0  # seconds; a large store has much to flush
 

@@ -14,9 +14,9 @@ from typing import Final
 import click
 
 from shmq import errors
+from shmq.exit_code import ExitCode
 from shmq.shm.place import check_broker_name
 from shmq.tools.command import Call, Command, pass_call
-from shmq.tools.terminal.exit_code import ExitCode
 
 WATCHDOG_SECONDS: Final = 30
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")

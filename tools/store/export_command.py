@@ -16,6 +16,7 @@ from typing import IO, NamedTuple
 import click
 
 from shmq.errors import StoreError
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import plural
 from shmq.record import record_bytes_at
 from shmq.shm.access import Access
@@ -23,12 +24,11 @@ from shmq.shm.core import UNIT_BYTES, RecordBatch, UnitRun
 from shmq.shm.unit import units_of
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.cutting import tails
-from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.record import WalkedRecord
 from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification, known_mark, log_problems
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.store.place import store_argument, store_root
 from shmq.tools.store.stored_record import record_fields
-from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import json_line
 
 
@@ -140,7 +140,7 @@ class _Copy:
     def add(self, position: int, data: bytes) -> None:
         """Take one record, if it was asked for."""
         if not self._wanted.is_all:
-            record = StoredRecord(position, data)
+            record = WalkedRecord(position, data)
             if not self._wanted.has_queue(record.topic, record.queue_id):
                 return
             if not self._wanted.has_offset(record.queue_offset):

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from shmq.errors import CorruptionError, UsageError
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import size_text
 from shmq.store.offline.restoration import Action, held_store, planned, restore_store
 from shmq.store.offline.takeover import check_takeable, copy_store
@@ -16,7 +17,6 @@ from shmq.tools.command import Call, Command, dry_run_option, pass_call
 from shmq.tools.store.place import STORE, store_root
 from shmq.tools.store.repair_command import levels_option, print_actions
 from shmq.tools.store.verify_command import print_proof, proof_document
-from shmq.tools.terminal.exit_code import ExitCode
 
 
 @click.command("import", cls=Command)

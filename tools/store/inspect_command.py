@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from shmq.errors import CorruptionError, UsageError
+from shmq.exit_code import ExitCode
 from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES, CoreError
 from shmq.shm.unit import is_pre_blank, unpack_unit
@@ -23,7 +24,6 @@ from shmq.store.verify import LogFiles, RecordWalk, Verification, known_mark, lo
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.store.place import store_argument, store_root
 from shmq.tools.store.stored_record import read_record, record_fields
-from shmq.tools.terminal.exit_code import ExitCode
 
 _AROUND = 3  # units shown before and behind the one that was asked for
 

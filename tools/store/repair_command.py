@@ -7,12 +7,12 @@ from typing import Final
 
 import click
 
+from shmq.exit_code import ExitCode
 from shmq.store.offline.restoration import DEFAULT_DELAY_LEVELS, Action, held_store, planned, restore_store
 from shmq.store.proof.store import prove_store
 from shmq.tools.command import Call, Command, dry_run_option, pass_call
 from shmq.tools.store.place import STORE, store_root
 from shmq.tools.store.verify_command import print_proof, proof_document
-from shmq.tools.terminal.exit_code import ExitCode
 
 levels_option: Final = click.option(
     "--delay-levels",

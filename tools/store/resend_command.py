@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.errors import CorruptionError, ShmqError
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import plural
 from shmq.store.offline.again import NEEDED, Again, message_again
 from shmq.tools.command import Call, Command, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.store.repair_command import levels_option
-from shmq.tools.terminal.exit_code import ExitCode
 
 if TYPE_CHECKING:
     import shmq

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import age_text, plural, size_text
 from shmq.shm.access import Access
 from shmq.shm.liveness import is_alive
@@ -18,7 +19,6 @@ from shmq.store.layout import StoreLayout
 from shmq.store.scrub_state import ScrubState, asked_pass, read_scrub_state
 from shmq.tools.broker.memory import find_instance
 from shmq.tools.command import Call, Command, pass_call
-from shmq.tools.terminal.exit_code import ExitCode
 
 _LOOK_SECONDS = 0.1
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import plural, size_text
 from shmq.store.proof.findings import Finding
 from shmq.store.proof.store import Proof, prove_store
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.store.place import store_argument, store_root
-from shmq.tools.terminal.exit_code import ExitCode
 
 
 @click.command(cls=Command)

@@ -1,38 +1,10 @@
-"""Exit statuses of the `shmq` command, and which error ends with which.
-
-    0  done                          70  internal error (a report path is printed)
-    1  ran, and the answer is no     73  cannot create the segments or the store
-   64  usage                         75  temporary: timed out, flow control
-   65  bad data                      77  no permission
-   69  broker not reachable          78  configuration
-                                    130  interrupted
-
-The numbers are those of sysexits.h, so 2 stays free for monitoring plug-ins that give it a meaning of their own.
-"""
+"""With which status the `shmq` command ends after an error."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from shmq import errors
+from shmq.exit_code import ExitCode
 from shmq.protocol.codes import Response
-
-
-class ExitCode(IntEnum):
-    """What the process returns; each has one meaning."""
-
-    DONE = 0
-    NO = 1
-    USAGE = 64
-    BAD_DATA = 65
-    UNREACHABLE = 69
-    INTERNAL = 70
-    CANNOT_CREATE = 73
-    TEMPORARY = 75
-    NO_PERMISSION = 77
-    CONFIGURATION = 78
-    INTERRUPTED = 130
-
 
 # A class that is not listed ends as its nearest listed ancestor does. `docs/reference/errors.md` repeats this table
 # for readers; a test compares the two.

@@ -14,7 +14,7 @@ import contextlib
 import errno
 import socket
 
-from shmq.daemon.logic.requests import Address
+from shmq.addresses import Address
 from shmq.errors import ConnectError, PermissionDenied, UsageError
 
 VIP_DISTANCE = 2

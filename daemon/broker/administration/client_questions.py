@@ -17,7 +17,6 @@ from typing import Any
 from shmq.daemon.broker.groups.consumer_group import Member
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect
 from shmq.daemon.logic.fields import text_of
@@ -26,6 +25,7 @@ from shmq.errors import ProtocolError, RemoteError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import dumps, loads
+from shmq.protocol.message_id import position_in
 
 _STATUS_TIMEOUT_MS = 5000
 _MEMBERS_ASKED_MAX = 64

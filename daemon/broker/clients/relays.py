@@ -16,13 +16,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shmq.addresses import Address
 from shmq.daemon.broker.administration.config import tunables_of
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Notify
 from shmq.daemon.logic.fields import text_of
-from shmq.daemon.logic.requests import Address, Answer, Call, Connection, Part, serves
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
 from shmq.errors import PermissionDenied, ProtocolError
 from shmq.protocol.body import SubscriptionData, decode_body, encode_body
 from shmq.protocol.codes import Request

@@ -3,17 +3,15 @@
 The form of an id itself is `shmq.protocol.message_id`'s.
 """
 
-import re
 import socket
 from functools import lru_cache
 from struct import Struct
 
-from shmq.daemon.logic.requests import Address
+from shmq.addresses import Address
 from shmq.protocol.message_id import message_id_text
 
 _PORT = Struct(">i")
 _UNKNOWN = bytes((127, 0, 0, 1))
-_OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")  # host and port, then log position
 UNKNOWN_HOST = Address("127.0.0.1", 0)
 
 
@@ -34,9 +32,3 @@ def host_bytes(address: Address) -> bytes:
 def offset_message_id(address: Address, log_position: int) -> str:
     """Return the id of the message at a log position of the broker at an address."""
     return message_id_text(host_bytes(address), log_position)
-
-
-def position_in(message_id: str) -> int | None:
-    """Return the log position that an id names; None where it is none of that form."""
-    match = _OFFSET_ID.fullmatch(message_id)
-    return int(match[1], 16) if match else None

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from shmq.addresses import Address
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import NewRecord, Storage, Stored
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes, offset_message_id
@@ -31,7 +32,7 @@ from shmq.daemon.broker.transactions.half import half_of, is_prepared
 from shmq.daemon.logic.alarm import Alarm
 from shmq.daemon.logic.effects import Effect
 from shmq.daemon.logic.fields import ADVICE
-from shmq.daemon.logic.requests import Address, Answer, Call, Connection, Part, serves
+from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
 from shmq.delay_levels import DELAY, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import KEPT_TOPICS, RETRY_PREFIX, RETRY_TOPIC, check_group, check_topic, dead_letter_topic, pop_names

@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
-from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, kept_record_at
 from shmq.daemon.broker.settings import BrokerSettings
@@ -57,6 +56,7 @@ from shmq.daemon.logic.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError, ShmqError, TopicNotFound
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.message_id import position_in
 from shmq.protocol.system_topics import transaction
 
 _UNREAD = -1  # checks of a half that could not be read

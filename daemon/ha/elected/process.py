@@ -23,7 +23,7 @@ from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
+from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.ha.elected.counting import ElectedCounting
 from shmq.daemon.ha.elected.station import Station
 from shmq.daemon.ha.elected.switch import ElectedSwitch
@@ -47,6 +47,7 @@ from shmq.daemon.switched import Switched
 from shmq.daemon.tether import Tether
 from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
+from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.shm.access import UMASK, access_rights
 from shmq.shm.addresses import HA_ADDRESS, write_addresses
@@ -195,8 +196,8 @@ class ElectedBroker:
             await asyncio.gather(serving, return_exceptions=True)
             self._growth.close()
             if thread.is_alive() or not await asyncio.to_thread(self._station.close):
-                os._exit(DONE)  # a thread waits for another host, and would find the store closed
-        return UNEXPECTED if self._failed else DONE
+                os._exit(ExitCode.DONE)  # a thread waits for another host, and would find the store closed
+        return ExitCode.UNEXPECTED if self._failed else ExitCode.DONE
 
     async def _look(self, stop: asyncio.Event) -> None:
         self._log.tick()

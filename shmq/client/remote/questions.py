@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from shmq.client.place import Address
+from shmq.addresses import Address
 from shmq.client.position import Kind, Position
 from shmq.client.wire import CONCURRENT_MAX, number_in, reply_of
 from shmq.client.wire_tcp.name_service import NameService

@@ -22,7 +22,7 @@ from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 
 if TYPE_CHECKING:
-    from shmq.client.place import Address
+    from shmq.addresses import Address
     from shmq.client.spec import ConsumerSpec
     from shmq.client.wire_tcp.wire import TcpWire
 

@@ -27,7 +27,6 @@ from shmq.client.keywords import (
     compress,
     keys_of,
     message_properties,
-    offset_of_id,
     take_properties,
     take_special,
 )
@@ -49,6 +48,7 @@ from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.message_id import position_in
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.system_topics.trace import TRACE_GROUP
 from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make
@@ -318,7 +318,7 @@ class TcpSender:
                 message.topic,
                 number,
                 first + index,
-                offset_of_id(ids[index] if index < len(ids) else ""),
+                position_in(ids[index] if index < len(ids) else "") or 0,
                 message.born_ms,
                 message_id,
                 reply.ext.get("recallHandle"),

@@ -16,7 +16,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from shmq.client.place import Address, parse_address
+from shmq.addresses import Address
+from shmq.client.place import parse_address
 from shmq.client.wire import reply_of
 from shmq.client.wire_tcp.network import Network, look_at
 from shmq.client.wire_tcp.route import Route, decode_route, route_of_default

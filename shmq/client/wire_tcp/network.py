@@ -27,8 +27,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from shmq.addresses import Address
 from shmq.client.background import begun, started
-from shmq.client.place import Address, RemoteOptions
+from shmq.client.place import RemoteOptions
 from shmq.client.wire_tcp.tls import refusal, speaks_tls, tls_context
 from shmq.errors import (
     BrokerNotRunning,

@@ -16,7 +16,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from shmq.client.place import Address, parse_address
+from shmq.addresses import Address
+from shmq.client.place import parse_address
 from shmq.errors import ProtocolError, UsageError
 from shmq.message import PERM_READ, PERM_WRITE, QUEUES_MAX, pop_names, retry_topic, retry_topic_of
 from shmq.protocol import route as wire

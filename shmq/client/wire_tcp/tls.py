@@ -14,7 +14,8 @@ import contextlib
 import ssl
 import time
 
-from shmq.client.place import Address, RemoteOptions
+from shmq.addresses import Address
+from shmq.client.place import RemoteOptions
 from shmq.errors import PermissionDenied, UsageError
 from shmq.protocol.certificate import Certificate, certificate_of_der
 

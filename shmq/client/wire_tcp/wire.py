@@ -29,7 +29,8 @@ from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import failure_reply
 
 if TYPE_CHECKING:
-    from shmq.client.place import Address, RemotePlace
+    from shmq.addresses import Address
+    from shmq.client.place import RemotePlace
     from shmq.client.wire_tcp.name_service import Answering
     from shmq.client.wire_tcp.network import Channel
 

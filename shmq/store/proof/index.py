@@ -21,7 +21,7 @@ from shmq.store.index.files import IndexFiles, IndexShape
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.index_entries import KEY, Entries, Entry, IndexEntries
-from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.record import WalkedRecord
 
 
 @dataclass
@@ -52,7 +52,7 @@ class IndexProof:
         self._stray: list[Entry] = []
         self.entries = 0
 
-    def add(self, record: StoredRecord) -> None:
+    def add(self, record: WalkedRecord) -> None:
         """Take the next whole record of the log."""
         try:
             keys = b"".join(KEY.pack(index_hash(record.topic, key), record.position) for key in record.keys)

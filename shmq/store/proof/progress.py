@@ -17,7 +17,7 @@ from shmq.store.consumequeue import Queue
 from shmq.store.durable import Mark
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Findings
-from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.record import WalkedRecord
 from shmq.store.table_entries import Tables
 from shmq.store.tables import NO_OFFSET_GROUPS
 from shmq.timing import CANCELLED_KEY, TIMER_TOPIC, due_ms
@@ -56,7 +56,7 @@ class ProgressProof:
         self._findings = findings
         self.offsets = 0
 
-    def add(self, record: StoredRecord) -> None:
+    def add(self, record: WalkedRecord) -> None:
         """Take the next whole record of the log."""
         if record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC):
             return

@@ -13,7 +13,7 @@ _NO_QUEUE_TYPES = (4, 12)
 _ROLLBACK = 12
 
 
-class StoredRecord:
+class WalkedRecord:
     """One whole record.
 
     Attributes:

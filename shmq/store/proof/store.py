@@ -34,7 +34,7 @@ from shmq.store.proof.findings import Damages, Findings
 from shmq.store.proof.index import IndexProof
 from shmq.store.proof.index_sums import prove_index_sums
 from shmq.store.proof.progress import ProgressProof, read_tables
-from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.record import WalkedRecord
 from shmq.store.proof.transactions import TransactionProof
 from shmq.store.proof.units import UnitProof
 from shmq.store.table_entries import Tables
@@ -79,7 +79,7 @@ class _Parts:
     progress: ProgressProof
 
     def add(self, position: int, data: bytes) -> None:
-        record = StoredRecord(position, data)
+        record = WalkedRecord(position, data)
         for part in (self.units, self.index, self.transactions, self.progress):
             part.add(record)
 
@@ -87,7 +87,7 @@ class _Parts:
         self.units.add_batch(batch)
         self.index.add_batch(batch)
         for position, size in batch.watched:
-            record = StoredRecord(position, read(position, size))
+            record = WalkedRecord(position, read(position, size))
             self.transactions.add(record)
             self.progress.add(record)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.protocol.system_topics import transaction
 from shmq.store.proof.findings import Damages, Findings
-from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.record import WalkedRecord
 from shmq.timing import TIMER_TOPIC
 
 
@@ -49,7 +49,7 @@ class TransactionProof:
         ended |= {self._id_of(self._halves[half]) for _, half in self._committed if half in self._halves}
         return len({self._id_of(offset) for offset in self._halves.values() if self._is_unsettled(offset)} - ended)
 
-    def add(self, record: StoredRecord) -> None:
+    def add(self, record: WalkedRecord) -> None:
         """Take the next whole record of the log."""
         if record.topic == transaction.HALF_TOPIC:
             self._halves[record.position] = record.queue_offset
@@ -88,7 +88,7 @@ class TransactionProof:
         known = {offset, self._copies.get(offset, offset)}
         return offset >= self._checked and not known & self._settled
 
-    def _add_op(self, record: StoredRecord) -> None:
+    def _add_op(self, record: WalkedRecord) -> None:
         where = f"byte {record.position}"
         for word in record.fields["body"].decode(errors="replace").split(","):
             if not (word.isascii() and word.isdigit()):

@@ -26,7 +26,7 @@ from shmq.shm.unit import is_pre_blank, pack_unit, unpack_unit
 from shmq.store.consumequeue import FILE_BYTES, ConsumeQueueFiles, Queue
 from shmq.store.dispatch import Dispatch
 from shmq.store.proof.findings import Damages, Findings, offsets_text
-from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.record import WalkedRecord
 from shmq.store.unit_repair import find_faults
 from shmq.store.verify import ReadBytes
 from shmq.timing import TIMER_TOPIC
@@ -83,7 +83,7 @@ class UnitProof:
         """Queue offsets of the first record and behind the last one, of every queue the log has records of."""
         return {queue: (state.covered[0][0], state.end) for queue, state in self._queues.items() if state.covered}
 
-    def add(self, record: StoredRecord) -> None:
+    def add(self, record: WalkedRecord) -> None:
         """Take the next whole record of the log."""
         if not record.has_queue:
             return
@@ -168,9 +168,9 @@ class UnitProof:
                 said = f"the unit says {unit.record_bytes} bytes at byte {unit.log_position}"
                 state.wrong.append((offset, offset + 1, f"{said}, the record is {size} bytes at byte {position}"))
             elif unit.tag_code != code and queue[0] not in (SCHEDULE_TOPIC, TIMER_TOPIC):
-                self._compare_code(state, offset, unit.tag_code, StoredRecord(position, self._read(position, size)))
+                self._compare_code(state, offset, unit.tag_code, WalkedRecord(position, self._read(position, size)))
 
-    def _compare_code(self, state: _QueueState, offset: int, tag_code: int, record: StoredRecord) -> None:
+    def _compare_code(self, state: _QueueState, offset: int, tag_code: int, record: WalkedRecord) -> None:
         code = _code_of(record)
         if code is None or code == tag_code:
             return
@@ -229,7 +229,7 @@ class UnitProof:
                     offset = until
 
 
-def _code_of(record: StoredRecord) -> int | None:
+def _code_of(record: WalkedRecord) -> int | None:
     """What the unit says behind the length; None where more than one thing is right."""
     if record.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return None

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from shmq.errors import UsageError
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import count_text
 from shmq.spark.jobs.commands.job import Job, ended_by_signal, job_command, source_options
 from shmq.tools.command import Call, Command, Duration
-from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import Column
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from shmq.exit_code import ExitCode
 from shmq.figures.quantity import count_text
 from shmq.spark.jobs.commands.job import Job, job_command, source_options
 from shmq.tools.command import Call, Command
-from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import Column
 
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from shmq.daemon.bridge.sockets.security import Security, is_loopback, open_security
-from shmq.daemon.exit_code import DONE
 from shmq.errors import UsageError
+from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.protocol.acl import sign
 from shmq.protocol.codes import Request, Response
@@ -100,7 +100,7 @@ def test_a_changed_file_counts_at_once_and_a_wrong_one_changes_nothing(tmp_path:
         wait_ticks(bridge)
         assert works(new_keys) and not works(KEYS)
         status, log = bridge.end()
-        assert status == DONE and "access.changed" in log and "security.kept" in log and "chmod 600" in log
+        assert status == ExitCode.DONE and "access.changed" in log and "security.kept" in log and "chmod 600" in log
         assert "secret-one" not in log.replace("secret-one.yml", "") and "secret-two" not in log
 
 
@@ -254,7 +254,7 @@ def test_peers_that_never_finish_the_handshake_are_cut_off_and_hold_up_nobody(ce
             peer.close()
         good.close()
         status, log = bridge.end()
-        assert status == DONE and "Traceback" not in log and "loop.error" not in log
+        assert status == ExitCode.DONE and "Traceback" not in log and "loop.error" not in log
 
 
 def is_readable(peer: RawPeer) -> bool:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from shmq.addresses import Address
 from shmq.daemon.bridge.store.index import StoreIndex
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.bridge.store.tables import StoreTables
@@ -21,7 +22,6 @@ from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.access.admission import Admission
 from shmq.daemon.logic.effects import Effect, Notify, Reply, Report
-from shmq.daemon.logic.requests import Address
 from shmq.message import encode_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command

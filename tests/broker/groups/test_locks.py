@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.groups.locks import LOCK_LIFE_MS
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.logic.requests import Address
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 

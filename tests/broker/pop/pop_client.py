@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
@@ -11,7 +12,6 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.figures import Figures
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.logic.effects import Effect, Reply, Report, Wake
-from shmq.daemon.logic.requests import Address
 from shmq.message import parse_properties, pop_retry_flag, popped_topic, retry_topic_of
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

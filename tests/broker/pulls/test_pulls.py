@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.pulls.waits import NEWS_MS
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.daemon.logic.effects import Effect, Reply, Report, Wake
-from shmq.daemon.logic.requests import Address
 from shmq.message import parse_properties
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response

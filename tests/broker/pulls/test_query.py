@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.log import Found, NewRecord
 from shmq.daemon.broker.pulls.query import INDEX_WAIT_MS
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Reply, Wake
-from shmq.daemon.logic.requests import Address
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from tests.broker.record_log import RecordLog

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Notify, Reply
-from shmq.daemon.logic.requests import Address, Peer
+from shmq.daemon.logic.requests import Peer
 from shmq.errors import BrokerBusy
 from shmq.message import encode_properties, parse_properties
 from shmq.protocol.body import HeartbeatData, ProducerData, encode_body

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Reply
-from shmq.daemon.logic.requests import Address
 from shmq.errors import SegmentFull
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request, Response

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from shmq.addresses import Address
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Reply
-from shmq.daemon.logic.requests import Address
 from shmq.errors import BrokerBusy, MessageTooLarge, ReadOnlyStore, SegmentFull, ShmqError
 from shmq.message import encode_properties, parse_properties
 from shmq.protocol.codes import Request, Response

@@ -12,7 +12,6 @@ from shmq.client.keywords import (
     keys_of,
     message_properties,
     month_start_ms,
-    offset_of_id,
 )
 from shmq.client.remote.send_policy import (
     Attempts,
@@ -64,13 +63,6 @@ def test_an_id_of_last_month_counts_from_the_start_of_that_month() -> None:
 
 def test_an_ipv6_host_makes_a_longer_id() -> None:
     assert len(UniqueIds("::1").next(NOW_MS)) == 56
-
-
-@pytest.mark.parametrize(
-    ("text", "position"), [("7F00000100002A9F00000000000000FF", 255), ("", 0), ("x" * 32, 0), ("FF", 0)]
-)
-def test_the_log_position_comes_from_an_offset_id_or_is_0(text: str, position: int) -> None:
-    assert offset_of_id(text) == position
 
 
 # -- the message

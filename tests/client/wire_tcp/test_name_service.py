@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shmq.client.place import Address
+from shmq.addresses import Address
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.errors import UsageError
 from shmq.protocol.codes import Response

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.place import Address, RemoteOptions
+from shmq.addresses import Address
+from shmq.client.place import RemoteOptions
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.tls import tls_context
 from shmq.errors import BrokerNotRunning, PermissionDenied, ProtocolError, RequestTimeout, UsageError

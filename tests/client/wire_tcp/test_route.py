@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shmq.client.place import Address
+from shmq.addresses import Address
 from shmq.client.wire_tcp.route import QueueNumbers, decode_route, route_of_default
 from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.dialect import MessageQueue

@@ -13,7 +13,7 @@ import pytest
 
 import shmq
 from shmq.protocol.system_topics.transaction import HALF_TOPIC, OP_TOPIC
-from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.record import WalkedRecord
 from shmq.store.proof.store import prove_store
 from shmq.store.verify import LogFiles, RecordWalk, Verification
 from tests.deadline import eventually
@@ -25,12 +25,12 @@ from tests.tools.store.conftest import copy_store
 TRANSACTIONS = 6
 
 
-def records_of(root: Path, topic: str) -> list[StoredRecord]:
+def records_of(root: Path, topic: str) -> list[WalkedRecord]:
     """Every record of a topic."""
     log = LogFiles(root / "commitlog")
-    found: list[StoredRecord] = []
+    found: list[WalkedRecord] = []
     walked = Verification(log_begin=log.begin, log_end=log.begin)
-    RecordWalk(log, walked, on_record=lambda at, data: found.append(StoredRecord(at, data))).run()
+    RecordWalk(log, walked, on_record=lambda at, data: found.append(WalkedRecord(at, data))).run()
     return [record for record in found if record.topic == topic]
 
 

@@ -15,7 +15,7 @@ from shmq.protocol.system_topics.transaction import OP_TOPIC
 from shmq.shm.core import record_encode
 from shmq.shm.unit import pack_unit
 from shmq.store.layout import file_name
-from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.record import WalkedRecord
 from shmq.store.proof.store import prove_store
 from shmq.store.verify import LogFiles, RecordWalk, Verification
 from shmq.testing import Broker
@@ -29,11 +29,11 @@ SLOTS_AT, SLOTS, ENTRY_BYTES = 40, 5_000_000, 20
 ENTRIES_AT = SLOTS_AT + 4 * SLOTS
 
 
-def records(store: Path) -> list[tuple[StoredRecord, bytes]]:
+def records(store: Path) -> list[tuple[WalkedRecord, bytes]]:
     """Every record of a store."""
-    found: list[tuple[StoredRecord, bytes]] = []
+    found: list[tuple[WalkedRecord, bytes]] = []
     log = LogFiles(store / "commitlog")
-    RecordWalk(log, Verification(), on_record=lambda at, data: found.append((StoredRecord(at, data), data))).run()
+    RecordWalk(log, Verification(), on_record=lambda at, data: found.append((WalkedRecord(at, data), data))).run()
     return found
 
 
@@ -41,7 +41,7 @@ def units_file(store: Path, topic: str = "orders", queue_id: int = 0) -> Path:
     return store / "consumequeue" / topic / str(queue_id) / file_name(0)
 
 
-def put_record(store: Path, record: StoredRecord, **fields: object) -> None:
+def put_record(store: Path, record: WalkedRecord, **fields: object) -> None:
     """Replace a record by one that is whole, as long, and says something else."""
     known = {
         name: record.fields[name]

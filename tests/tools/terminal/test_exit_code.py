@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from shmq import errors
-from shmq.tools.terminal.exit_code import EXIT_CODES, ExitCode, exit_code_of
+from shmq.exit_code import ExitCode
+from shmq.tools.terminal.exit_code import EXIT_CODES, exit_code_of
 from tests.tables.rows import every_row
 
 PAGE = Path(__file__).parents[3] / "docs/reference/errors.md"
