@@ -12,6 +12,7 @@ Becoming the daemon instead of watching it saves a process, and nothing stands b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -111,7 +112,7 @@ def _announce_from_child(call: Call, place: Place, command: list[str]) -> None:
         if os.fork() == 0:
             os.close(writing)
             announcement = read_announcement(reading, READY_TIMEOUT)
-            if announcement is not None:
+            if announcement:
                 _announce(call, place, announcement)
         os._exit(0)
     os.waitpid(child, 0)
@@ -139,9 +140,11 @@ def _serve_in_background(call: Call, place: Place, command: list[str], log_file:
         announcement = read_announcement(reading, READY_TIMEOUT if call.timeout is None else call.timeout)
     finally:
         os.close(reading)
-    if announcement is not None:
+    if announcement:
         return _announce(call, place, announcement)
-    if process.poll() is None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(0.0 if announcement is None else READY_TIMEOUT)  # what says nothing more is about to end
+    if process.returncode is None:
         raise errors.RequestTimeout(
             f'broker "{place.broker_name}" (pid {process.pid}) is not ready yet', hint=f"it goes on; see {path}"
         )
@@ -151,19 +154,21 @@ def _serve_in_background(call: Call, place: Place, command: list[str], log_file:
 
 
 def read_announcement(descriptor: int, timeout: float) -> dict[str, Any] | None:
-    """Return the one line the daemon says about its start; None when it says nothing in time, or ends without."""
+    """Return the one line the daemon says about its start; None when it says nothing in time, {} when it never will."""
     deadline = time.monotonic() + timeout
     line = b""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
         ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-        piece = os.read(descriptor, 65536) if ready else b""
-        if not piece:
+        if not ready:
             return None
+        piece = os.read(descriptor, 65536)
+        if not piece:
+            return {}
         line += piece
     document = json.loads(line)
-    return document if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}
 
 
 def _announce(call: Call, place: Place, announcement: dict[str, Any]) -> int:

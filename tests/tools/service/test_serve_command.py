@@ -227,6 +227,21 @@ def test_a_daemon_that_says_nothing_is_not_waited_for_forever() -> None:
         os.close(reading)
 
 
+def test_a_daemon_that_ends_without_a_word_is_told_from_one_that_is_slow() -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    try:
+        assert serve_command.read_announcement(reading, TIMEOUT) == {}
+    finally:
+        os.close(reading)
+
+
+def test_detached_a_broker_that_ended_is_not_said_to_go_on(shell: Shell, directory: Path) -> None:
+    said = shell.fails(69, "serve", *SMALL, "--detach", "--accept-loss", "5-4")
+    assert said["type"] == "BrokerNotRunning" and "ended with status 78" in said["error"]
+    assert "accept_loss is '5-4'" in (directory / "default/serve.log").read_text()
+
+
 @pytest.mark.parametrize("kind", ["CorruptionError", "StoreLocked", "NoSuchKind", "annotations"])
 def test_whatever_the_daemon_says_about_its_end_becomes_an_error_of_ours(kind: str) -> None:
     error = serve_command._error_of({"error": "what", "kind": kind, "hint": "do"})
