@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from socket import inet_aton
+from ipaddress import IPv6Address
 from typing import NamedTuple
 
 from shmq.errors import UsageError
@@ -63,8 +63,6 @@ def _shown(text: str) -> str:
 def host_fault(host: str) -> str:
     """Return why a text is neither an address nor a name that a host can have; "" for nothing."""
     if ":" in host:
-        from ipaddress import IPv6Address  # much to load, for what few hosts are
-
         number, _, zone = host.partition("%")
         try:
             IPv6Address(number)
@@ -81,6 +79,8 @@ def host_fault(host: str) -> str:
     wrong = next((label for label in labels if not _LABEL.fullmatch(label)), None)
     if wrong is not None:
         return f"{wrong!r} is no part of a host name: letters, digits, _ and - inside"
+    from socket import inet_aton  # much to load, for a client of this host that reads no address
+
     if labels[-1].isdecimal():  # no name ends so: it is read as an address, or as nothing
         try:
             inet_aton(plain)

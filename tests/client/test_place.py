@@ -69,6 +69,8 @@ def test_keys_come_from_the_environment_unless_the_url_has_them(monkeypatch: pyt
         ("rocketmq://a b", "is not an address"),
         ("rocketmq://" + "h" * 300, "is not an address"),
         ("rocketmq://\udcff", "is not an address"),
+        ("rocketmq://a..b", "is not an address"),
+        ("rocketmq://256.1.1.1", "is not an address"),
         ("rocketmq://[h]", "does not name"),
         ("rocketmq://[::1", "does not name"),
         ("rocketmq://::1:9876,[::x]", "does not name"),

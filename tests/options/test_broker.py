@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shmq.addresses import parse_address
 from shmq.errors import UsageError
 from shmq.options.broker import Options
+from tests.options.test_addresses import LONGEST, RIGHT_HOSTS, WRONG_HOSTS
 from tests.tables.rows import every_row
 
 
@@ -67,20 +67,6 @@ def test_text_that_holds_no_settings_is_refused(text: str) -> None:
         Options.from_json(text)
 
 
-def test_an_address_is_host_and_port_and_a_port_may_be_left_to_a_default() -> None:
-    assert parse_address("localhost:0") == ("localhost", 0)
-    assert parse_address("[::1]:10911") == ("::1", 10911)
-    assert parse_address("host", port=10911) == ("host", 10911)
-    assert parse_address("[::1]", port=1) == ("::1", 1)
-    assert parse_address("host:5", port=1) == ("host", 5)
-
-
-WRONG_HOSTS = [
-    ("a b", "no part of a host name"), (" h", "no part"), ("h\n", "no part"), ("-h", "no part"), ("a_/b", "no part"),
-    ("h" * 300, "no host has this name"), (".".join(["h" * 60] * 5), "at most 253"), ("a..b", "no host has this name"),
-    ("256.1.1.1", "no IPv4 address"), ("1.2.3.4.5", "no IPv4 address"), ("[::1::]", "no IPv6 address"),
-    ("[h:1]", "no IPv6 address"), ("[fe80::1%a b]", "no interface"),
-]  # fmt: skip
 LISTENING = ("listen", "nameserver_listen", "metrics", "ha_listen")
 REACHED: dict[str, dict[str, Any]] = {
     "nameservers": {},
@@ -88,8 +74,6 @@ REACHED: dict[str, dict[str, Any]] = {
     "master": {"role": "slave"},
     "master_ha": {"role": "slave", "master": "h:1"},
 }
-LONGEST = ".".join(["h" * 62] * 4) + "h"
-RIGHT_HOSTS = ["h", "a_b-c.example.", "10.0.0.4", "[::1]", "[fe80::1%eth0.5]", "bücher.example", LONGEST]
 
 
 @every_row("name", [*LISTENING, *REACHED])
