@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmq.addresses import Address
-from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.filter.sql import CHARACTERS_MAX
 from shmq.message import PROPERTIES_BYTES_MAX
-from shmq.timing import MAX_DELAY_SECONDS
-
-DEFAULT_QUEUES = 8
+from shmq.options.broker import Options
 
 
 @dataclass(slots=True)
@@ -30,14 +27,14 @@ class BrokerSettings:
     instance: Mapping[str, Any] = field(default_factory=dict)  # the JSON object a client maps the segments by
     auto_create: bool = True
     is_slave: bool = False  # it stores nothing of its own, whether it knows its master or nobody is elected yet
-    default_queues: int = DEFAULT_QUEUES
+    default_queues: int = Options.default_queues
     wait_durable: bool = False
     confirms: bool = False  # slaves have to have what is acknowledged
-    cluster: str = "DefaultCluster"
+    cluster: str = Options.cluster
     store_identity: str = ""  # equal for two processes that see the same store, and only for them
-    delay_levels: str = DEFAULT_DELAY_LEVELS  # RocketMQ's messageDelayLevel
-    timer_max_delay_seconds: int = MAX_DELAY_SECONDS  # RocketMQ's timerMaxDelaySec
-    retention_hours: int = 72
+    delay_levels: str = Options.delay_levels  # RocketMQ's messageDelayLevel
+    timer_max_delay_seconds: int = Options.timer_max_delay_seconds  # RocketMQ's timerMaxDelaySec
+    retention_hours: int = Options.retention_hours
     movable_clock: bool = False  # for tests
     uses_tls: bool = False
     serves_tcp: bool = False  # RocketMQ's own topics exist then
