@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from shmq.figures.snapshot import Process
+from shmq.figures.snapshot import Process, Snapshot
 from shmq.shm.core import process_died
 from shmq.shm.liveness import ProcessMark, is_alive, is_frozen, status_of
 
@@ -128,3 +128,9 @@ def _age(start: int) -> float:
     import time
 
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK"))
+
+
+def bridge_runs(snapshot: Snapshot) -> bool:
+    """Say whether the process runs that frees what dead members leave behind."""
+    bridge = snapshot.process("bridge")
+    return bridge is not None and bridge.alive and bridge.state not in STOPPED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shmq.figures.processes import STOPPED
+from shmq.figures.processes import STOPPED, bridge_runs
 from shmq.figures.quantity import age_text, count_text, plural
 from shmq.figures.snapshot import Client, Group, QueueProgress, Refusal, Snapshot
 from shmq.figures.thresholds import LOSSES_TOLD_SECONDS, Thresholds
@@ -30,7 +30,7 @@ def one_group(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Itera
     bad = [
         *_conflict(group),
         *_lost(group),
-        *_departed(group, thresholds),
+        *_departed(snapshot, group, thresholds),
         *_silent(snapshot, group, thresholds),
         *_stalled(group, thresholds),
     ]
@@ -118,9 +118,10 @@ def _lost(group: Group) -> Iterator[Finding]:
     yield Finding("group", Verdict.WARNING, what, group.name, why, do, {"lost": Measure(total)})
 
 
-def _departed(group: Group, thresholds: Thresholds) -> Iterator[Finding]:
+def _departed(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Iterator[Finding]:
     """Members that ended without leaving: while nobody is left for what waits, or for a short time."""
-    dead = [member for member in group.members if not member.alive]
+    # A bridge that runs takes a dead member out of its groups as soon as the kernel tells it: within a moment, or two.
+    dead = [member for member in group.members if not member.alive and not bridge_runs(snapshot)]
     for member in dead:
         what = f"member {member.client_id} (pid {member.pid}) is dead"
         why = "nobody takes over its queues while the bridge does not run"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shmq.figures.broker_rules import serve_command, store_findings
-from shmq.figures.processes import STOPPED
+from shmq.figures.processes import STOPPED, bridge_runs
 from shmq.figures.quantity import size_text
 from shmq.figures.segments import made_mode
 from shmq.figures.snapshot import Memory, Segment, Snapshot
@@ -130,7 +130,7 @@ def _left(snapshot: Snapshot, state: str, subject: str, found: list[Segment]) ->
 def _clients(snapshot: Snapshot) -> Iterator[Finding]:
     local = [client for client in snapshot.clients if client.transport == "shm"]
     for client in local:
-        if not client.alive:
+        if not client.alive and not bridge_runs(snapshot):  # else it takes the slot back in a moment
             what = f"client slot {client.slot} belongs to process {client.pid}, which is dead"
             why = "the bridge takes such slots back within a second; it is stopped or dead"
             name = client.client_id or str(client.pid)

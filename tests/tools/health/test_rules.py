@@ -234,8 +234,15 @@ def test_more_attached_processes_than_are_registered_are_told() -> None:
     assert judged(presence=Presence(None, 3)) == []
 
 
-def test_a_client_slot_of_a_dead_process_is_told() -> None:
-    assert "which is dead" in only(judged(clients=(CLIENT._replace(alive=False, consumer_groups=()),)))[2]
+def test_what_a_dead_process_leaves_is_told_where_no_bridge_takes_it_back() -> None:
+    dead = CLIENT._replace(alive=False, idle=0.1)
+    left = {"clients": (dead,), "groups": (GROUP._replace(members=(GROUP.members[0]._replace(alive=False),)),)}
+    assert judged(**left) == []
+    for bridge in ({"state": "stopped"}, {"alive": False}):
+        processes = (*PROCESSES[:2], PROCESSES[2]._replace(**bridge))
+        said = [finding.what for finding in judged(processes=processes, **left)]
+        assert f"client slot {dead.slot} belongs to process {dead.pid}, which is dead" in said
+        assert f"member {dead.client_id} (pid {dead.pid}) is dead" in said
 
 
 def test_stale_segments_count_only_under_our_own_name() -> None:
