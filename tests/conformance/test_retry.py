@@ -224,7 +224,7 @@ def test_a_member_that_leaves_waits_for_the_broker_that_takes_its_message_over(
     broker: Broker, orders: str, billing: str, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     """Otherwise the offset it commits lies before the message, which comes twice: from its topic and from retry."""
-    from shmq.client.wire_tcp import share
+    from shmq.client.remote import share
 
     monkeypatch.setattr(share, "LEAVE_TIMEOUT", 60.0)
     with shmq.connect(url_of(broker, "tcp"), timeout=60.0) as mq, broker.connect() as observer:
