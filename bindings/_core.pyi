@@ -525,7 +525,9 @@ class KeeperStore:
         """Let the log's files end at a position; False while a writer is, or may soon be, behind it."""
     def set_log_begin(self, position: int, /) -> None: ...
     def set_log_end(self, position: int, /) -> None:
-        """Recovery only, before anybody else is attached: sets end and durable end, both."""
+        """Recovery only, before anybody else is attached: sets end, durable and confirmed end, all three."""
+    def set_confirmed_end(self, position: int, /) -> None:
+        """Recovery only, behind `set_log_end`: of an elected broker no more than this is known to be confirmed."""
     def flush(self) -> int:
         """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets
         read_only."""

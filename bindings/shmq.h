@@ -809,6 +809,8 @@ SHMQ_API void shmq_set_read_only(struct shmq_store *store, uint32_t word);
 SHMQ_API void shmq_set_allocated_end(struct shmq_store *store, uint64_t position);
 SHMQ_API void shmq_set_log_begin(struct shmq_store *store, uint64_t position);
 SHMQ_API void shmq_set_log_end(struct shmq_store *store, uint64_t position);
+/* Behind it, where another host may lead: no more than this is known to be confirmed. */
+SHMQ_API void shmq_set_confirmed_end(struct shmq_store *store, uint64_t position);
 SHMQ_API void shmq_retire(struct shmq_store *store); /* these segments are given up: wakes all, who attach again */
 /* room.c: let the log's files end at `position`. SHMQ_WOULD_BLOCK: a writer is at work, or less than a file away. */
 SHMQ_API enum shmq_status shmq_room_give_back(struct shmq_store *store, uint64_t position);

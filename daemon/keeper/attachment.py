@@ -277,6 +277,7 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
             default_queues=options.default_queues,
             levels=levels,
             accepted=parse_ranges(options.accept_loss),
+            is_elected=bool(options.etcd) and options.confirms,
             log=log,
         )
     except BaseException:

@@ -23,7 +23,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
-from shmq.shm.core import CoreError, KeeperStore, Store
+from shmq.shm.core import ACK_CONFIRMED, CoreError, KeeperStore, Store
 from shmq.store.checkpoint import Checkpoint, change_checkpoint, read_checkpoint
 from shmq.store.config import ConfigFiles
 from shmq.store.consumequeue import UnitSync
@@ -114,7 +114,9 @@ class MarkKeeper:
         self._noted: _Noted | None = None
         self._is_wanted = False
         self._failed = False
-        self._told_end = read_checkpoint(files.layout).flushed
+        self._is_confirmed = store.head["ack_rule"] == ACK_CONFIRMED
+        told = read_checkpoint(files.layout)
+        self._told_ends = told.flushed, told.confirmed
 
     @property
     def is_syncing(self) -> bool:
@@ -129,7 +131,7 @@ class MarkKeeper:
         """Note a position if the mark or the checkpoint is behind; harmless while one is under way."""
         now_ms = self._store.clock_ms  # before the log end is read: what came up to then lies below it
         log_end = self._store.log_end
-        is_told = self._files.mark.current.dispatched >= log_end and self._told_end == self._store.durable_end
+        is_told = self._files.mark.current.dispatched >= log_end and self._told_ends == self._safe_ends()
         if self.is_syncing or (is_told and not self._files.consumequeue.is_dirty and not self._is_wanted):
             return
         try:
@@ -163,8 +165,14 @@ class MarkKeeper:
         except (OSError, StoreError) as error:
             noted.failure = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
 
+    def _safe_ends(self) -> tuple[int, int]:
+        """How far the log is on this disk, and on those of its replicas; the same where none has to confirm."""
+        confirmed_end = self._store.confirmed_end if self._is_confirmed else self._store.durable_end
+        durable_end = self._store.durable_end  # read behind it, so never below
+        return durable_end, min(confirmed_end, durable_end)
+
     def _write(self, noted: _Noted) -> None:
-        durable_end = self._store.durable_end
+        durable_end, confirmed_end = self._safe_ends()
         self._files.mark.advance(durable_end=durable_end, dispatched=noted.dispatched, unit_sums=noted.unit_sums)
         # A replica flushes too, and tells no time: that of the mark holds once all that lies below it is flushed.
         flushed_ms = noted.noted_ms if durable_end >= noted.dispatched else self._flusher.flushed_ms
@@ -175,10 +183,10 @@ class MarkKeeper:
                 logics_ms=max(known.logics_ms, noted.noted_ms),
                 index_ms=known.index_ms,
                 flushed=durable_end,
-                confirmed=durable_end,
+                confirmed=confirmed_end,
             ),
         )
-        self._told_end = durable_end
+        self._told_ends = durable_end, confirmed_end
 
     def step(self, *, wait: bool = False) -> None:
         """Take the outcome of the syncs, if they have ended."""

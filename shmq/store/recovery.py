@@ -29,6 +29,7 @@ from shmq.store.checkpoint import (
     believed_checkpoint,
     change_checkpoint,
     checkpoint_fault,
+    read_checkpoint,
     write_checkpoint,
 )
 from shmq.store.commitlog import CommitLogFiles
@@ -111,12 +112,15 @@ def recover(
     levels: DelayLevels | None = None,
     rebuild_all: bool = False,
     accepted: Sequence[Range] = (),
+    is_elected: bool = False,
 ) -> tuple[LiveTables, RecoveryReport]:
     """Recover the files and fill fresh, otherwise unused segments.
 
     Args:
         rebuild_all: believe no unit and no sum, whatever the mark says, and write them again from the whole log.
         accepted: what the log may lack, exactly.
+        is_elected: another host may lead this log by now and cut off what follows, so no more of it counts as
+            confirmed than the checkpoint says.
 
     Raises:
         CorruptionError: files are missing or no plain files, or both copies of a table are unreadable; nothing was
@@ -146,7 +150,7 @@ def recover(
     born = {name: record.born for name, record in tables.topics.items()}
     dispatch = Dispatch(born=born, deleted=tables.deleted, levels=levels or DelayLevels(), log=log)
     try:
-        bounds = _recover_files(keeper_store, files, mark, dispatch, report, log, rebuild_all)
+        bounds = _recover_files(keeper_store, files, mark, dispatch, report, log, rebuild_all, is_elected)
     except OSError as error:
         raise StoreError(f"recovery of {files.layout.root} stopped: {error}") from error
     live = _fill(store, keeper_store, files, tables, bounds, default_queues, log)
@@ -193,6 +197,7 @@ def _recover_files(
     report: RecoveryReport,
     log: Log,
     rebuild_all: bool,
+    is_elected: bool,
 ) -> dict[Queue, QueueBounds]:
     commitlog = files.commitlog
     keeper_store.set_allocated_end(commitlog.end)
@@ -238,7 +243,11 @@ def _recover_files(
     keeper_store.set_log_end(log_end)
     report.records = rebuild.records
     report.marks_restored += _restore_checkpoint(files.layout, mark, log_end, log)
-    _mark_recovered(files, rebuild.store_ms_last, log_end)
+    confirmed_end = log_end
+    if is_elected:
+        confirmed_end = min(read_checkpoint(files.layout).confirmed, log_end)
+        keeper_store.set_confirmed_end(confirmed_end)
+    _mark_recovered(files, rebuild.store_ms_last, log_end, confirmed_end)
     return bounds
 
 
@@ -300,7 +309,7 @@ def _restore_checkpoint(layout: StoreLayout, mark: Mark | None, log_end: int, lo
     return bool(fault)
 
 
-def _mark_recovered(files: OpenFiles, store_ms: int, log_end: int) -> None:
+def _mark_recovered(files: OpenFiles, store_ms: int, log_end: int, confirmed_end: int) -> None:
     files.mark.advance(
         durable_end=log_end,
         dispatched=log_end,
@@ -308,7 +317,7 @@ def _mark_recovered(files: OpenFiles, store_ms: int, log_end: int) -> None:
         config_files=files.config.written,
         log_begin=files.commitlog.begin,
     )
-    _write_checkpoint(files.layout, store_ms, log_end)
+    _write_checkpoint(files.layout, store_ms, log_end, confirmed_end)
 
 
 def _start(
@@ -356,7 +365,7 @@ def _without_sums(files: ConsumeQueueFiles, dispatch: Dispatch, begin: int, star
     return ""
 
 
-def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int) -> None:
+def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int, confirmed_end: int) -> None:
     # Also where it says so already: an earlier sync of it may have failed.
     change_checkpoint(
         layout,
@@ -365,7 +374,7 @@ def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int) -> None:
             logics_ms=max(known.logics_ms, store_ms),
             index_ms=known.index_ms,
             flushed=log_end,
-            confirmed=log_end,
+            confirmed=confirmed_end,
         ),
     )
 

@@ -13,13 +13,16 @@ import pytest
 from shmq.daemon.keeper.live.held_files import FileNews
 from shmq.errors import SegmentError, ShmqError
 from shmq.figures.changed_files import SAVED
+from shmq.options.broker import Options
 from shmq.shm.access import access_rights
-from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FLUSH_FAILED, KeeperStore, Producer
+from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FLUSH_FAILED, KeeperStore, Producer, ReplicaStore
 from shmq.shm.counters import KEEPER, create_counters, open_counter_writer, remove_counters
 from shmq.shm.instance import write_instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, open_store
+from shmq.store.checkpoint import read_checkpoint
+from tests.tables.rows import every_row
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -267,3 +270,33 @@ def test_an_unreadable_instance_file_means_a_cold_start(start_keeper: StartKeepe
     assert second.attached.report is not None
     assert second.events.named("instance.unreadable")
     assert second.store.message_at(0).body == b"kept"
+
+
+def test_an_elected_broker_that_comes_again_shows_no_more_than_it_knew_as_confirmed(
+    start_keeper: StartKeeper, options: Options, eventually: Eventually
+) -> None:
+    """Its positions behind that may have become those of other messages, on the host that leads now."""
+    sync = {"role": "sync-master", "ha_listen": "127.0.0.1:10912", "flush_interval_ms": 20}
+    etcd = {"etcd": "http://127.0.0.1:2379", "group_role": "sync-master"}
+
+    @every_row(("how", "is_elected"), [("stop", True), ("end", True), ("stop", False), ("end", False)])
+    def each(how: str, is_elected: bool) -> None:
+        own = sync | {"store": f"{options.store}-{how}-{is_elected}"}
+        first = start_keeper(**own)
+        store, layout = first.store, first.attached.files.layout
+        first.send("orders", b"on the disks of two")
+        replica = ReplicaStore(store)
+        eventually(lambda: replica.confirm(store.log_end, 0, 1.0) == store.log_end)
+        confirmed = store.log_end
+        first.send("orders", b"on this disk only")
+        eventually(lambda: read_checkpoint(layout).flushed == store.log_end)
+        assert read_checkpoint(layout).confirmed == confirmed
+        end = store.log_end
+        getattr(first, how)()
+        again = start_keeper(**own, **(etcd if is_elected else {})).store
+        assert again.log_end == again.durable_end == end > confirmed
+        shown = confirmed if is_elected else end
+        assert (again.confirmed_end, again.visible_end) == (shown, shown)
+        assert read_checkpoint(layout).confirmed == shown
+
+    each()

@@ -102,11 +102,21 @@ void shmq_set_log_begin(struct shmq_store *store, uint64_t position)
 void shmq_set_log_end(struct shmq_store *store, uint64_t position)
 {
     struct shmq_log *log = store->log;
-    /* What was recovered is confirmed: who read it before the restart may not miss it now. */
+    /* What was recovered counts as confirmed, so that what was read before the restart is not missed now; an elected
+     * broker knows less, see below. */
     atomic_store_explicit(&log->durable_end, position, memory_order_release);
     atomic_store_explicit(&log->confirmed_end, position, memory_order_release);
     atomic_store_explicit(&log->in_sync_end, position, memory_order_release);
     atomic_store_explicit(&log->end, position, memory_order_release);
+}
+
+void shmq_set_confirmed_end(struct shmq_store *store, uint64_t position)
+{
+    struct shmq_log *log = store->log;
+    const uint64_t end = shmq_load_acquire(&log->end);
+    const uint64_t confirmed = position < end ? position : end;
+    atomic_store_explicit(&log->in_sync_end, confirmed, memory_order_release);
+    atomic_store_explicit(&log->confirmed_end, confirmed, memory_order_release);
 }
 
 /* The one place that says what a message of a queue has to be before anybody sees it: in the log, or safe. */

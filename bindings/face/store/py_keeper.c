@@ -57,6 +57,11 @@ static PyObject *keeper_set_log_end(PyStorePart *part, PyObject *value)
     return position_set(part->store, value, shmq_set_log_end);
 }
 
+static PyObject *keeper_set_confirmed_end(PyStorePart *part, PyObject *value)
+{
+    return position_set(part->store, value, shmq_set_confirmed_end);
+}
+
 static PyObject *keeper_set_read_only(PyStorePart *part, PyObject *value)
 {
     PyStore *self = part->store;
@@ -366,7 +371,8 @@ PyMethodDef keeper_methods[] = {
     {"set_allocated_end", (PyCFunction)keeper_set_allocated_end, METH_O, "All files below it exist and are reserved."},
     {"give_back", (PyCFunction)keeper_give_back, METH_O, "Let the log's files end at a position, if writers may."},
     {"set_log_begin", (PyCFunction)keeper_set_log_begin, METH_O, "Say what retention has left."},
-    {"set_log_end", (PyCFunction)keeper_set_log_end, METH_O, "Recovery only: set end and durable end, both."},
+    {"set_log_end", (PyCFunction)keeper_set_log_end, METH_O, "Recovery only: set end, durable and confirmed end."},
+    {"set_confirmed_end", (PyCFunction)keeper_set_confirmed_end, METH_O, "Recovery only: no more is known as confirmed."},
     {"set_read_only", (PyCFunction)keeper_set_read_only, METH_O, "Refuse appends from now on; 0 allows them again."},
     {"set_retired", (PyCFunction)keeper_set_retired, METH_NOARGS, "Give this generation of segments up."},
     {"populate", (PyCFunction)keeper_populate, METH_VARARGS, "Make pages present ahead of the writers."},

@@ -105,6 +105,35 @@ def test_who_is_stopped_in_order_hands_over_first(tmp_path: Path) -> None:
         assert read(new, 20, "readers") == stored
 
 
+def test_a_leader_that_comes_again_shows_nothing_that_it_had_not_confirmed(tmp_path: Path) -> None:
+    """Another may lead by then, and give the same offsets to other messages."""
+    with group_of(tmp_path, 2, sync=True) as (group, etcd):
+        old = group.wait_for_set(2)
+        new = group.other(old)
+        stored = acknowledged(old, range(5))
+        assert_equal(old, new)
+        etcd.stop()
+        new.kill_daemon()
+        with Looking(old) as store, old.connect(timeout=0.4) as mq:
+            confirmed = store.confirmed_end
+            with pytest.raises(shmq.SendTimeout):
+                mq.producer().send("orders", b"of this host only")
+            assert store.durable_end > store.confirmed_end == store.visible_end == confirmed
+        old.kill_daemon()
+        old.restart()
+        with Looking(old) as store:
+            assert store.visible_end <= confirmed < store.log_end
+        with old.connect() as mq, mq.pull_consumer("orders") as pull:
+            for queue in pull.queues():
+                pull.seek(queue, "begin")
+            assert all(int(message.body) in stored for message in pull.poll(max=100, wait=0.5))
+        etcd.start()
+        new.restart()
+        leader = group.wait_for_set(2)
+        stored += acknowledged(leader, range(100, 110))
+        assert_equal(leader, group.other(leader))
+
+
 def test_a_leader_that_was_stopped_takes_nothing_when_it_wakes_up(tmp_path: Path) -> None:
     with group_of(tmp_path, 2, sync=True) as (group, _):
         old = group.wait_for_set(2)
