@@ -42,6 +42,7 @@ class MasterState:
         self._kind = ""
         self._since_ms: int | None = None
         self._heard_ms: int | None = None
+        self._ended_ms: int | None = None
         self._lag = LagClock()
         self._end = 0
         self._error, self._cure = "", ""
@@ -51,7 +52,7 @@ class MasterState:
     def heard(self, *, is_stock: bool, now_ms: int) -> None:
         """The master has said something that makes sense."""
         self._kind = "stock" if is_stock else "shmq"
-        self._heard_ms = now_ms
+        self._heard_ms, self._ended_ms = now_ms, None
         if self._since_ms is None:
             self._since_ms = now_ms
 
@@ -72,6 +73,11 @@ class MasterState:
         """When it last said something that makes sense; None: never."""
         return self._heard_ms
 
+    @property
+    def lived_ms(self) -> int | None:
+        """When it was there last: it spoke, or its connection ended; None: never. An idle one is silent for seconds."""
+        return self._heard_ms if self._ended_ms is None else self._ended_ms
+
     def waits(self, reason: str, cure: str, now_ms: int) -> None:
         """What was sent cannot be stored just now; it is told once that has lasted."""
         if self._stuck_since_ms is None:
@@ -85,6 +91,8 @@ class MasterState:
 
     def lost(self, reason: str, cure: str, now_ms: int) -> None:
         """The connection is over, or there was none."""
+        if self._since_ms is not None:
+            self._ended_ms = now_ms
         self._since_ms = self._stuck_since_ms = None
         self._error, self._cure, self._error_ms = reason, cure, now_ms
 

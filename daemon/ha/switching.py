@@ -231,7 +231,7 @@ class Switching:
     def _look_at_master(self, known: MasterState, *, force: bool) -> _Seen:
         """Ask the master; one that may be about to start again, as after a demotion, is waited for."""
         began = time.monotonic()
-        heard = began if known.heard_ms is None else known.heard_ms / 1000
+        lived = began if known.lived_ms is None else known.lived_ms / 1000
         while True:
             now = time.monotonic()
             is_over = now >= began + _RESTART_SECONDS
@@ -243,7 +243,7 @@ class Switching:
             try:
                 socket.create_connection(parse_address(self._options.master, name="master"), _PROBE_SECONDS).close()
             except OSError:
-                if force or is_over or now >= heard + _RESTART_SECONDS:
+                if force or is_over or now >= lived + _RESTART_SECONDS:
                     return _Seen(False, False, known.master_end, 0)
             else:
                 if is_over:

@@ -27,3 +27,17 @@ def test_what_cannot_be_stored_is_stuck_and_the_reason_stays_until_another() -> 
     assert (state.row(STUCK_MS + 2).state, state.row(STUCK_MS + 2).cure) == (UP_TO_DATE, "look there")
     state.lost("refused", "ask there", STUCK_MS + 3)
     assert (state.row(STUCK_MS + 3).state, state.row(STUCK_MS + 3).error) == (LOST, "refused")
+
+
+def test_a_master_lived_until_its_connection_ended() -> None:
+    """An idle one says nothing for seconds; one that is about to start again is waited for from its end on."""
+    state = MasterState("10.0.0.4:10912")
+    assert state.lived_ms is None
+    state.lost("refused", "", 1_000)
+    assert state.lived_ms is None
+    state.heard(is_stock=False, now_ms=2_000)
+    state.lost("it closed the connection", "", 6_900)
+    state.lost("refused", "", 8_000)
+    assert (state.heard_ms, state.lived_ms) == (2_000, 6_900)
+    state.heard(is_stock=False, now_ms=9_000)
+    assert state.lived_ms == 9_000
