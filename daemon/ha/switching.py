@@ -343,8 +343,8 @@ def ask_side(address: tuple[str, int], trust: Trust, me: Side) -> Side | None:
     """Ask who ships at an address; None: one who does not say it.
 
     Raises:
-        OSError: nobody does.
-        ProtocolError: somebody says what cannot be.
+        OSError: no broker does, or one that is just ending.
+        ProtocolError: what it says cannot be.
     """
     frames = FrameReader()
     until = time.monotonic() + _PROBE_SECONDS
@@ -359,7 +359,7 @@ def ask_side(address: tuple[str, int], trust: Trust, me: Side) -> Side | None:
             connection.settimeout(left)
             data = connection.recv(_READ_BYTES)
             if not data:
-                break
+                raise ConnectionResetError("it ended the connection before it said what it is")
             for frame in frames.feed(data):
                 side = read_side(frame.data) if frame.data else None
                 if side is not None and proven is not None:

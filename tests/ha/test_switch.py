@@ -6,8 +6,10 @@ import contextlib
 import json
 import secrets
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -367,6 +369,26 @@ def test_a_master_that_cannot_note_its_demotion_takes_messages_again(
     assert broker.send("orders", b"behind").offset == 1
     switch_of(broker, None, calls).demote("127.0.0.1:1", "127.0.0.1:2")
     assert broker.store.retired and calls == ["begins again"]
+
+
+def test_a_master_that_is_just_ending_is_no_stock_one() -> None:
+    """It accepts and closes: it may be about to start again, and is waited for; a stock one speaks, or stays."""
+
+    def end_each(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = listener.accept()
+                accepted.recv(4096)
+                accepted.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ending = threading.Thread(target=end_each, args=(listener,), daemon=True)
+        ending.start()
+        nothing: Any = None
+        with pytest.raises(ConnectionResetError):
+            switching.ask_side(listener.getsockname(), NOBODY_PROVES, nothing)
+        listener.shutdown(socket.SHUT_RDWR)
+        ending.join()
 
 
 def test_a_slave_that_cannot_note_its_promotion_begins_to_follow_again(
