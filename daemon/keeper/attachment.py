@@ -48,7 +48,7 @@ from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import begin_as_wished
 from shmq.store.lineage.cutting import cut_as_wished, is_cut_wished, renew_end
 from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs, with_epoch
-from shmq.store.lineage.loss import parse_ranges
+from shmq.store.lineage.log_range import parse_ranges
 from shmq.store.recovery import OpenFiles, RecoveryReport, recover
 from shmq.store.tables import LiveTables
 

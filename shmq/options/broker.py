@@ -31,7 +31,7 @@ from shmq.shm.place import (
     place_of,
 )
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
-from shmq.store.lineage.loss import parse_ranges
+from shmq.store.lineage.log_range import parse_ranges
 from shmq.timing import MAX_DELAY_SECONDS
 
 COMMAND_LINE = "command line"  # where a setting comes from

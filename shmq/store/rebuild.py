@@ -24,7 +24,7 @@ from shmq.store.config import Log
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage
 from shmq.store.dispatch import Dispatch
-from shmq.store.lineage.loss import Range
+from shmq.store.lineage.log_range import Range
 
 _BUFFERED_BYTES = 16 << 20  # of units that are not written yet: thousands of queues take one write a queue, not many
 

@@ -13,7 +13,7 @@ from shmq.shm.core import BrokerTables, KeeperStore, Producer, Receipt, Store, S
 from shmq.shm.instance import Instance
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from shmq.store.layout import StoreLayout
-from shmq.store.lineage.loss import parse_ranges
+from shmq.store.lineage.log_range import parse_ranges
 from shmq.store.recovery import OpenFiles, RecoveryReport, recover
 from shmq.store.tables import LiveTables
 

@@ -18,44 +18,17 @@ begins with its first file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from shmq.errors import CorruptionError, StoreError, UsageError
+from shmq.errors import CorruptionError, StoreError
 from shmq.store.checkpoint import is_of_stock_broker
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.config import Log
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout, file_name
+from shmq.store.lineage.log_range import Range
 
 _NAMED_FILES_MAX = 4
-
-
-class Range(NamedTuple):
-    """Log positions; `end` is the first one behind."""
-
-    begin: int
-    end: int
-
-    def __str__(self) -> str:
-        return f"{self.begin}-{self.end}"
-
-
-def parse_ranges(text: str) -> list[Range]:
-    """Return the ranges of "BEGIN-END,BEGIN-END".
-
-    Raises:
-        UsageError: it is no such text.
-    """
-    ranges = []
-    for part in filter(None, text.split(",")):
-        begin, dash, end = part.strip().partition("-")
-        if not (dash and (begin + end).isascii() and begin.isdecimal() and end.isdecimal() and int(begin) < int(end)):
-            raise UsageError(
-                f"accept_loss is {text!r}, BEGIN-END in bytes of the log is needed",
-                hint="type the numbers that the refused start told",
-            )
-        ranges.append(Range(int(begin), int(end)))
-    return ranges
 
 
 class Extent(Protocol):

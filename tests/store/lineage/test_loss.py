@@ -14,7 +14,7 @@ from shmq.shm.access import Access
 from shmq.store.checkpoint import CHECKPOINT_BYTES, change_checkpoint
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
-from shmq.store.lineage.loss import Range, parse_ranges
+from shmq.store.lineage.log_range import Range, parse_ranges
 from tests.store.conftest import Session
 from tests.store.file_changes import NO_FILES, SIZES, emptied, grown, halved, moved, zeroed
 from tests.tables.rows import every_row
