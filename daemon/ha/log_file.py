@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from shmq.store.plain_file import open_plain
+
 
 class LogFile:
     """Parts of the log, read from its files; one of them is open at a time."""
@@ -20,7 +22,7 @@ class LogFile:
         base = position - position % self._file_bytes
         if base != self._base:
             self.close()
-            self._descriptor = os.open(self._folder / f"{base:020d}", os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_plain(self._folder / f"{base:020d}", os.O_RDONLY)
             self._base = base
         data = os.pread(self._descriptor, size_bytes, position - base)
         if len(data) != size_bytes:

@@ -35,6 +35,7 @@ from shmq.store.damage import Damage, LogWalk
 from shmq.store.index.files import IndexFiles
 from shmq.store.index.sums import BLOCK_BYTES as INDEX_BLOCK_BYTES
 from shmq.store.index.sums import FileSums
+from shmq.store.plain_file import open_plain
 from shmq.store.recovery import OpenFiles
 from shmq.store.scrub_state import ScrubState, read_scrub_state, write_scrub_state
 from shmq.store.unit_repair import UnitFault, find_faults
@@ -252,7 +253,7 @@ class Scrubber:
             def read(first: int = block, stop: int = stop, found: list[int] = found) -> int:
                 path, at = self._files.consumequeue.place_of(name, first * BLOCK_UNITS)
                 try:
-                    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                    descriptor = open_plain(path, os.O_RDONLY)
                 except FileNotFoundError:
                     return 0
                 try:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from shmq.store.plain_file import open_plain
+
 _CHUNK_BYTES = 256 << 20
 _PROT_READ, _MAP_SHARED = mmap.PROT_READ, mmap.MAP_SHARED
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -33,7 +35,7 @@ def residency(paths: Iterable[Path], *, seconds: float = 0.5) -> tuple[int, int]
     resident = examined = 0
     until = time.monotonic() + seconds
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(path, os.O_RDONLY)
         try:
             size = os.fstat(descriptor).st_size
             for begin in range(0, size, _CHUNK_BYTES):

@@ -16,6 +16,8 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
+from shmq.store.plain_file import open_plain
+
 
 class _Given(NamedTuple):
     """What a file was when it got its name; what comes after a file may get its inode, so the kind counts, too."""
@@ -102,7 +104,7 @@ def cure_of(error: OSError) -> str:
 def write_atomically(path: Path, content: bytes, *, mode: int, gid: int = -1, backup: bool = False) -> None:
     """Replace a file's content; raises OSError and leaves the old content when that fails."""
     temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = open_plain(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         os.fchown(descriptor, -1, gid)
         os.fchmod(descriptor, mode)

@@ -30,6 +30,7 @@ from dataclasses import astuple, dataclass
 
 from shmq.errors import StoreError
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import NoPlainFile, open_plain, read_plain
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">qqqqq")
@@ -97,8 +98,8 @@ def believed_checkpoint(layout: StoreLayout, *, has_grown: bool) -> Checkpoint:
 
 def _content(layout: StoreLayout) -> bytes:
     try:
-        return layout.checkpoint.read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
+        return read_plain(layout.checkpoint)
+    except (FileNotFoundError, NoPlainFile):
         return b""
 
 
@@ -135,7 +136,7 @@ def write_checkpoint(layout: StoreLayout, checkpoint: Checkpoint) -> None:
         checkpoint.physic_ms, checkpoint.logics_ms, checkpoint.index_ms, checkpoint.flushed, checkpoint.confirmed
     )
     try:
-        descriptor = os.open(layout.checkpoint, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = open_plain(layout.checkpoint, os.O_RDWR | os.O_CREAT)
         try:
             if os.fstat(descriptor).st_size != CHECKPOINT_BYTES:
                 os.ftruncate(descriptor, CHECKPOINT_BYTES)

@@ -26,6 +26,7 @@ from pathlib import Path
 from shmq.errors import CorruptionError, SegmentFull, StoreError, UsageError
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_fault, file_name, position_of
+from shmq.store.plain_file import open_plain
 
 FILE_BYTES_MIN = 64 << 10
 FILE_BYTES_MULTIPLE = 4096
@@ -323,7 +324,7 @@ class CommitLogFiles:
 
     @contextlib.contextmanager
     def _open(self, position: int) -> Iterator[int]:
-        descriptor = os.open(self.path(position), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(self.path(position), os.O_RDWR)
         # Read-ahead would fill the page cache with zeros, and what is in the page cache counts as data for SEEK_DATA.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         try:

@@ -36,6 +36,7 @@ from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import adopt, cure_of, forget, write_atomically
 from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import read_plain
 from shmq.store.seal import SEAL_KEY, is_sealed, sealed
 from shmq.store.table_entries import (
     COPIES_FROM,
@@ -360,7 +361,7 @@ class ConfigFiles:
 
 
 def _parsed(path: Path, table: str) -> dict[str, Any]:
-    content = path.read_bytes()
+    content = read_plain(path)
     try:
         is_sealed(content)
     except ValueError:

@@ -26,6 +26,7 @@ from shmq.shm.core import UNIT_BYTES
 from shmq.shm.unit import PRE_BLANK, is_pre_blank, unpack_unit
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
+from shmq.store.plain_file import open_plain
 from shmq.store.unit_sums import Queue as Queue
 from shmq.store.unit_sums import UnitSums
 
@@ -90,7 +91,7 @@ class UnitSync:
                 self.failed[path] = error
 
     def _sync_file(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(path, os.O_RDWR)
         try:
             os.fdatasync(descriptor)
         finally:
@@ -378,7 +379,7 @@ class ConsumeQueueFiles:
         for directory in (parent.parent, parent):
             if self._layout.make_directory(directory):
                 self._dirty_directories.add(str(directory.parent))
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
         os.fchown(descriptor, -1, self._layout.access.gid)
         os.fchmod(descriptor, self._layout.access.read_mode)
         os.ftruncate(descriptor, FILE_BYTES)
@@ -396,7 +397,7 @@ class ConsumeQueueFiles:
         if descriptor is not None:
             self._open.move_to_end(path)
             return descriptor
-        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(path, flags)
         if flags == os.O_RDWR and os.fstat(descriptor).st_size != FILE_BYTES:  # a crash between creation and sizing
             os.ftruncate(descriptor, FILE_BYTES)
         self._remember(path, descriptor)

@@ -37,6 +37,7 @@ from typing import NamedTuple
 from shmq.errors import CorruptionError
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import open_plain, read_plain
 
 _SLOT_STRIDE = 4096
 _SLOT_1 = struct.Struct("<8sQQQI")
@@ -76,7 +77,7 @@ class DurableMark:
             CorruptionError: the file is there but neither slot is valid.
         """
         try:
-            content = self._layout.durable_mark.read_bytes()
+            content = read_plain(self._layout.durable_mark)
         except FileNotFoundError:
             return None
         found = [(at, _parse(content, at)) for at in (0, _SLOT_STRIDE)]
@@ -192,7 +193,7 @@ class DurableMark:
     def _open(self) -> None:
         path = self._layout.durable_mark
         existed = path.exists()
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
         if os.fstat(self._descriptor).st_size < 2 * _SLOT_STRIDE:
             os.posix_fallocate(self._descriptor, 0, 2 * _SLOT_STRIDE)
             os.fsync(self._descriptor)

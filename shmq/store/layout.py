@@ -36,15 +36,8 @@ from typing import NamedTuple
 from shmq.errors import StoreError
 from shmq.shm.access import Access
 from shmq.store.atomic import sync_directory
+from shmq.store.plain_file import kind_of
 
-_KINDS = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 _LISTED = os.R_OK | os.X_OK
 _NAME_BYTES_MAX = 255
 _NAME_DIGITS = 20
@@ -194,8 +187,8 @@ def file_fault(path: Path, *, writable: bool = True) -> FileFault | None:
         cure = f"mv {shlex.quote(target)} {quoted}; a directory of the store as a whole may be a link"
         return FileFault(path, f"it is a symbolic link to {target}, and a link to a file is not followed", cure)
     if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        return FileFault(path, f"it is {kind} and no plain file", f"mv {quoted} {quoted}.away, and restore the file")
+        cure = f"mv {quoted} {quoted}.away, and restore the file"
+        return FileFault(path, f"it is {kind_of(mode)} and no plain file", cure)
     if not os.access(path, os.R_OK | os.W_OK * writable, effective_ids=True):
         user = f"uid {os.geteuid()}"
         what = "read and written" if writable else "read"

@@ -20,9 +20,11 @@ import os
 import struct
 import time
 from pathlib import Path
+from shlex import quote
 
 from shmq.errors import StoreError, StoreLocked
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import NoPlainFile, open_plain
 
 _POLL_SECONDS = 0.02
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, bytes, pid
@@ -77,7 +79,10 @@ class StoreLock:
     def _open(self) -> None:
         layout = self._layout
         try:
-            descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            descriptor = open_plain(layout.lock, os.O_RDWR | os.O_CREAT, 0o640)
+        except NoPlainFile as error:
+            fault = f"the lock file {layout.lock} cannot be locked: {error.strerror}"
+            raise StoreError(fault, hint=f"mv {quote(str(layout.lock))} {quote(f'{layout.lock}.away')}") from error
         except OSError as error:
             raise StoreError(
                 f"the lock file {layout.lock} cannot be opened: {error.strerror}", hint="fix its owner and mode"

@@ -9,6 +9,7 @@ Rule: only whole records with their own log position are taken, and only where t
 import os
 
 from shmq.record import BLANK_MAGIC, HEAD_BYTES, LENGTH_AND_MAGIC, RECORD_BYTES_MAX, RECORD_MAGICS, log_position_of
+from shmq.store.plain_file import open_plain
 
 
 def take_missing(path: str, source: str, *, base: int, end: int) -> int:
@@ -19,8 +20,8 @@ def take_missing(path: str, source: str, *, base: int, end: int) -> int:
         end: of the log.
     """
     taken = 0
-    to = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    other = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    to = open_plain(path, os.O_RDWR)
+    other = open_plain(source, os.O_RDONLY)
     try:
         file_end = base + min(os.fstat(to).st_size, os.fstat(other).st_size)
         at = base

@@ -19,6 +19,7 @@ from typing import Any
 
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import read_plain
 
 RECORDS_MAX = 1000
 BYTES_MAX = 64 << 20
@@ -56,6 +57,6 @@ def count_quarantined(root: Path) -> int:
 
 def _messages(copy: Path) -> int:
     try:
-        return int(json.loads(copy.with_suffix(_FACTS).read_bytes())["messages"])
+        return int(json.loads(read_plain(copy.with_suffix(_FACTS)))["messages"])
     except (OSError, ValueError, KeyError, TypeError):
         return 1

@@ -39,7 +39,9 @@ from shmq.store.damage import Damage, LogWalk
 from shmq.store.dispatch import WATCHED_TOPICS, Dispatch
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout
-from shmq.store.lineage.loss import Range, accept_missing
+from shmq.store.lineage.log_range import Range
+from shmq.store.lineage.loss import accept_missing
+from shmq.store.plain_file import open_plain
 from shmq.store.rebuild import QueueBounds, QueueRebuild
 from shmq.store.table_entries import Tables
 from shmq.store.tables import LiveTables, fill_tables
@@ -186,7 +188,7 @@ def _check(files: OpenFiles, accepted: list[Range], report: RecoveryReport, log:
 
 def _touch_abort(layout: StoreLayout) -> None:
     """RocketMQ's sign that a broker runs, or did not stop cleanly."""
-    os.close(os.open(layout.abort, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    os.close(open_plain(layout.abort, os.O_WRONLY | os.O_CREAT))
 
 
 def _recover_files(

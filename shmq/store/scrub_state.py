@@ -13,6 +13,7 @@ from shmq.errors import StoreError
 from shmq.shm.access import Access
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import read_plain
 from shmq.store.seal import sealed, unsealed
 
 FAULTS_MAX = 20  # named one by one; the rest is counted
@@ -50,7 +51,7 @@ class ScrubState:
 def read_scrub_state(root: Path) -> ScrubState | None:
     """Return the state; None when there is none or it cannot be read."""
     try:
-        told = unsealed(StoreLayout(root, Access(-1)).scrub_state.read_bytes())
+        told = unsealed(read_plain(StoreLayout(root, Access(-1)).scrub_state))
     except (OSError, ValueError):
         return None
     state = ScrubState()

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from shmq.shm.core import UNIT_BYTES
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout, is_safe_name
+from shmq.store.plain_file import open_plain, read_plain
 
 BLOCK_UNITS = 200
 BLOCK_BYTES = BLOCK_UNITS * UNIT_BYTES
@@ -112,7 +113,7 @@ class UnitSums:
         """
         self._born = dict(born)
         try:
-            content = self._path.read_bytes()
+            content = read_plain(self._path)
         except FileNotFoundError:
             content = b""
         self._queues.clear()
@@ -282,7 +283,7 @@ class UnitSums:
             write_atomically(self._path, batch, mode=access.read_mode, gid=access.gid)
             self._file_bytes = self._whole_bytes = len(batch)
         else:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_plain(self._path, os.O_WRONLY)
             try:
                 written = 0
                 while written < len(batch):

@@ -20,7 +20,6 @@ import contextlib
 import os
 import random
 import shlex
-import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -45,6 +44,7 @@ from shmq.store.consumequeue import FILE_BYTES
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout, file_fault, file_name, position_of
 from shmq.store.lineage.loss import is_shortened_elsewhere, missing_cure, missing_ranges, missing_text
+from shmq.store.plain_file import open_plain
 
 ReadBytes = Callable[[int, int], bytes]  # log position, size
 
@@ -237,13 +237,9 @@ class LogFiles:
             return -1
         path = self.directory / file_name(position - position % self.file_bytes)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            return open_plain(path, os.O_RDONLY)
         except OSError:
             return -1
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-        return -1
 
 
 class RecordWalk:
@@ -416,7 +412,7 @@ def _unit_files(directory: Path) -> Iterator[tuple[str, int, int, str]]:
 def _any_unit(path: str, first_byte: int, choice: random.Random) -> tuple[int, tuple[int, int, int] | None]:
     """A unit of a file and its queue offset; the written ones are its first, so a bisection finds how many."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(path, os.O_RDONLY)
     except OSError:
         return 0, None
     try:

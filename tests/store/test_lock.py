@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from shmq.errors import StoreLocked
+from shmq.errors import StoreError, StoreLocked
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
 from shmq.store.lock import StoreLock
+from tests.store.file_changes import NO_FILES
 from tests.tables.rows import every_row
 
 OWNER = """
@@ -170,11 +171,20 @@ def test_the_lock_stays_while_a_child_of_the_dead_owner_lives(
     ender.join()
 
 
-def test_a_link_in_place_of_the_lock_file_is_refused(layout: StoreLayout, tmp_path: Path) -> None:
-    (tmp_path / "target").touch()
-    layout.lock.symlink_to(tmp_path / "target")
-    with pytest.raises(Exception, match="lock file"):
-        StoreLock.acquire(layout)
+def test_what_lies_in_place_of_the_lock_file_is_named_with_a_cure_that_works(layout: StoreLayout) -> None:
+    @every_row("change", NO_FILES)
+    def each(change: Callable[[Path], object]) -> None:
+        layout.lock.touch()
+        change(layout.lock)
+        with pytest.raises(StoreError, match=r"the lock file .* it is a.* and no plain file") as refused:
+            StoreLock.acquire(layout)
+        assert refused.value.hint
+        subprocess.run(refused.value.hint, shell=True, check=True)
+        StoreLock.acquire(layout).release()
+        for path in layout.root.iterdir():
+            path.rmdir() if path.is_dir() else path.unlink()
+
+    each()
 
 
 def test_both_kinds_of_lock_are_held(layout: StoreLayout) -> None:

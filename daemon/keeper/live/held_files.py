@@ -17,14 +17,16 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
 from shmq.figures.changed_files import ACCESS, FILES_CHANGED, LOST, ChangedFile
+from shmq.shm.access import access_rights
 from shmq.shm.counters import Counters
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, position_of
+from shmq.store.plain_file import kind_of, open_plain
 
 _NEWS_MAX = 100  # of a store that went, thousands of files may have to be told of
 _HEAD_BYTES = 8  # size and magic of the first record
@@ -85,7 +87,7 @@ class HeldFile:
         self.file_bytes = file_bytes
         self.descriptor = -1
         try:
-            self.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self.descriptor = open_plain(path, os.O_RDWR)
             status = os.fstat(self.descriptor)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
@@ -103,8 +105,8 @@ class HeldFile:
             return "was removed"
         except OSError:
             return ""  # a directory was closed to us; `access_fault` of that one says so
-        if stat.S_ISLNK(found.st_mode):
-            return "was replaced by a link"
+        if not stat.S_ISREG(found.st_mode):
+            return f"was replaced by {kind_of(found.st_mode)}"
         if (found.st_dev, found.st_ino) != self._identity:
             return "was replaced"
         if found.st_size != self.file_bytes:
@@ -124,7 +126,7 @@ class HeldFile:
 
     def grow(self) -> int:
         """Give it its size again where it was truncated; returns the size it had. Raises OSError."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(self.path, os.O_RDWR)
         try:
             size = os.fstat(descriptor).st_size
             os.posix_fallocate(descriptor, 0, self.file_bytes)
@@ -144,17 +146,24 @@ class HeldFile:
 
 
 class HeldDirectory:
-    """One directory. Raises OSError where it cannot be opened."""
+    """One directory. Raises OSError where it cannot be opened.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        locked: a descriptor of it, -1 for none: it is what is at the path now.
+    """
+
+    def __init__(self, path: Path, locked: int = -1) -> None:
         self.path = path
         self.is_link = path.is_symlink()
         self._descriptor = -1
-        self.open()
+        self.open(locked)
 
-    def open(self) -> None:
-        """Take what is at the path now."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def open(self, locked: int = -1) -> None:
+        """Take it by its descriptor if it has a name, else what is at the path now."""
+        if locked >= 0 and os.fstat(locked).st_nlink > 0:
+            descriptor = os.dup(locked)
+        else:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.close()
         self._descriptor = descriptor
         status = os.fstat(descriptor)
@@ -243,14 +252,15 @@ def is_in_use(directory: Path) -> bool:
     return False
 
 
-def put_back_directories(layout: StoreLayout, descriptors: tuple[int, ...], log: EventLog) -> None:
-    """Before a keeper is started again: give the store's locked directories the paths that they had.
+def put_back_directories(store: Path, descriptors: Sequence[int], log: EventLog) -> None:
+    """Before a keeper looks at the store: give its locked directories the paths that they had.
 
-    A keeper would make empty ones there, and clients would go on in those that were moved away.
+    It would make empty ones there, and clients would go on in those that were moved away.
 
     Args:
         descriptors: of the store and of its commitlog/.
     """
+    layout = StoreLayout(store, access_rights())
     for path, descriptor in zip((layout.root, layout.commitlog), descriptors, strict=False):
         try:
             where, status = os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)

@@ -33,6 +33,7 @@ from shmq.errors import SegmentFull, ShmqError, StoreError
 from shmq.shm.core import IndexProgress, KeeperStore, index_bytes, index_find, index_hash, index_head
 from shmq.store.atomic import adopt, forget, sync_directory
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import open_plain
 
 _HEAD_BYTES = 40  # SHMQ_INDEX_HEAD_BYTES
 INDEX_ENTRY_BYTES = 20
@@ -97,7 +98,7 @@ class IndexFile:
         self.path = path
         self.shape = shape
         flags = os.O_RDWR if writable else os.O_RDONLY
-        self._descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._descriptor = open_plain(path, flags)
         try:
             size = os.fstat(self._descriptor).st_size
             if size != shape.file_bytes:

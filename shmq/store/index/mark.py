@@ -15,6 +15,7 @@ from typing import NamedTuple
 from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import read_plain
 from shmq.store.seal import sealed, unsealed
 
 
@@ -32,7 +33,7 @@ def load_index_mark(layout: StoreLayout) -> IndexMark | None:
         CorruptionError: it cannot be believed.
     """
     try:
-        data = unsealed(layout.index_mark.read_bytes())
+        data = unsealed(read_plain(layout.index_mark))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

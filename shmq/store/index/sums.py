@@ -33,6 +33,7 @@ from shmq.errors import CorruptionError
 from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.index.files import INDEX_ENTRY_BYTES, IndexFile, is_index_name
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import read_plain
 
 BLOCK_BYTES = 64 << 10
 
@@ -121,7 +122,7 @@ class IndexSums:
             OSError: they cannot be read.
         """
         try:
-            content = self.path(name).read_bytes()
+            content = read_plain(self.path(name))
         except FileNotFoundError:
             return None
         body, crc = content[: -_CRC.size], content[-_CRC.size :]

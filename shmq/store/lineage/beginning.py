@@ -18,6 +18,7 @@ from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name, position_of
+from shmq.store.plain_file import read_plain
 
 
 def wish_beginning(layout: StoreLayout, position: int) -> None:
@@ -40,7 +41,7 @@ def begin_as_wished(layout: StoreLayout, commitlog: CommitLogFiles, mark: Durabl
         ShmqError: the log files contradict each other, or the disk refuses.
     """
     try:
-        text = layout.beginning.read_bytes().decode(errors="replace")
+        text = read_plain(layout.beginning).decode(errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -35,6 +35,7 @@ from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.lineage.epochs import cut_epochs, load_epochs, store_epochs
+from shmq.store.plain_file import open_plain, read_plain
 from shmq.store.seal import sealed, unsealed
 
 TAIL_FACTS = "shmq.tail"
@@ -119,7 +120,7 @@ def tails(layout: StoreLayout) -> list[Tail]:
     found = []
     for facts in sorted(layout.tails.glob(f"*/{TAIL_FACTS}")):
         try:
-            values = unsealed(facts.read_bytes())
+            values = unsealed(read_plain(facts))
             found.append(Tail(facts.parent, *(int(values[name]) for name in ("begin", "end", "epoch", "at_ms"))))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CorruptionError(facts, 0, f"it does not say what was cut off: {error}") from error
@@ -128,7 +129,7 @@ def tails(layout: StoreLayout) -> list[Tail]:
 
 def _wished(layout: StoreLayout) -> Cut | None:
     try:
-        values = unsealed(layout.cut.read_bytes())
+        values = unsealed(read_plain(layout.cut))
         return Cut(int(values["position"]), str(values["id"]), int(values["epoch"]))
     except FileNotFoundError:
         return None
@@ -157,7 +158,7 @@ def _keep_tail(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut) -> None
         shutil.rmtree(making)
         return
     for path in making.iterdir():
-        with open(path, "r+b") as file:
+        with open(open_plain(path, os.O_RDWR), "r+b") as file:
             file.truncate(commitlog.file_bytes)
             os.fchown(file.fileno(), -1, layout.access.gid)
             os.fchmod(file.fileno(), layout.access.mode)
@@ -183,7 +184,7 @@ def _pieces(commitlog: CommitLogFiles, position: int) -> Iterator[tuple[int, byt
 
 
 def _put(path: Path, at: int, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = open_plain(path, os.O_WRONLY | os.O_CREAT)
     try:
         os.pwrite(descriptor, data, at)
     finally:
@@ -192,7 +193,7 @@ def _put(path: Path, at: int, data: bytes) -> None:
 
 def _forget_derived(layout: StoreLayout) -> None:
     """Units, index and times tell of records that are cut off; recovery makes them again from the log."""
-    os.close(os.open(layout.abort, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    os.close(open_plain(layout.abort, os.O_WRONLY | os.O_CREAT))
     for path in (layout.unit_sums, layout.index_mark, layout.scrub_state):
         path.unlink(missing_ok=True)
     for directory in (layout.index, layout.index_sums):

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import read_plain
 
 EPOCHS_MAX = 4096
 _CRC_MASK = 0x7FFFFFFF
@@ -103,7 +104,7 @@ def load_epochs(layout: StoreLayout) -> Epochs:
     path, reason = layout.epochs, ""
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            return parse_epochs(candidate.read_bytes())
+            return parse_epochs(read_plain(candidate))
         except FileNotFoundError:
             continue
         except OSError as error:

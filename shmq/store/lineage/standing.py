@@ -26,6 +26,7 @@ from typing import Any
 from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import read_plain
 from shmq.store.seal import sealed, unsealed
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -133,7 +134,7 @@ def forget_role(layout: StoreLayout) -> None:
 
 def _load(path: Path) -> dict[str, Any] | None:
     try:
-        return unsealed(path.read_bytes())
+        return unsealed(read_plain(path))
     except FileNotFoundError:
         return None
     except OSError as error:

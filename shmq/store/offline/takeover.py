@@ -23,6 +23,7 @@ from shmq.errors import StoreError, UsageError
 from shmq.shm.access import Access, access_rights
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
+from shmq.store.plain_file import open_plain
 from shmq.store.proof.findings import Findings
 from shmq.store.proof.progress import read_tables
 
@@ -107,7 +108,7 @@ def _copy(layout: StoreLayout, source: Path, target: Path) -> int:
     layout.make_directory(target.parent)
     mode = layout.access.mode if target.parent == layout.commitlog else layout.access.read_mode
     copied = 0
-    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    reader = open_plain(source, os.O_RDONLY)
     try:
         size = os.fstat(reader).st_size
         with layout.new_file(target, mode) as writer:

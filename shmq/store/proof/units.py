@@ -25,6 +25,7 @@ from shmq.shm.core import UNIT_BYTES, RecordBatch, tag_hash
 from shmq.shm.unit import is_pre_blank, pack_unit, unpack_unit
 from shmq.store.consumequeue import FILE_BYTES, ConsumeQueueFiles, Queue
 from shmq.store.dispatch import Dispatch
+from shmq.store.plain_file import open_plain
 from shmq.store.proof.findings import Damages, Findings, offsets_text
 from shmq.store.proof.record import WalkedRecord
 from shmq.store.unit_repair import find_faults
@@ -250,7 +251,7 @@ def _append(runs: list[tuple[int, int, str]], offset: int, reason: str) -> None:
 
 def _data_ranges(path: str) -> Iterator[tuple[int, int]]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(path, os.O_RDONLY)
     except FileNotFoundError:
         return
     try:

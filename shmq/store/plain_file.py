@@ -1,0 +1,72 @@
+"""Opens the files of a store by their names, and nothing else that has such a name.
+
+Other programs can put a FIFO, a directory, a link or a device in the place of a file. Opening a FIFO waits for its
+other end, for good; a reader that has opened a link reads what its owner likes.
+
+    open_plain   a descriptor of a plain file
+    read_plain   all bytes of one
+    NoPlainFile  says what lies there instead; an OSError
+
+Rule: what opens files of a store opens them here (`tests/test_layout.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_OF_OTHER_KINDS = (errno.EISDIR, errno.ELOOP, errno.ENXIO)
+
+
+class NoPlainFile(OSError):
+    """What has the name of a file and is none."""
+
+
+def kind_of(mode: int) -> str:
+    """Name what a mode of `stat` says that lies there and is no plain file."""
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+def open_plain(path: str | os.PathLike[str], flags: int, mode: int = 0o600, *, follows_links: bool = False) -> int:
+    """Return a descriptor of a plain file, never waiting for one; it is closed in programs that this process executes.
+
+    Args:
+        flags: O_RDONLY, O_RDWR, O_CREAT and the like.
+        mode: of a file that is made.
+        follows_links: whether the last part of the path may be a link.
+
+    Raises:
+        NoPlainFile: something else lies there.
+        OSError: it cannot be opened.
+    """
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if follows_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno in _OF_OTHER_KINDS and not stat.S_ISREG(found := os.lstat(path).st_mode):
+            raise _no_plain_file(path, found) from error
+        raise
+    found = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(found):
+        os.close(descriptor)
+        raise _no_plain_file(path, found)
+    return descriptor
+
+
+def read_plain(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a plain file; raises as `open_plain` does."""
+    with open(open_plain(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def _no_plain_file(path: str | os.PathLike[str], mode: int) -> NoPlainFile:
+    return NoPlainFile(errno.EINVAL, f"it is {kind_of(mode)} and no plain file", os.fspath(path))
