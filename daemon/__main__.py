@@ -44,15 +44,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
     parser.add_argument("--alive-fd", type=int, default=-1, help="of a child: ends when its supervisor does")
     parser.add_argument("--number", type=int, default=0, help="of a bridge")
+    parser.add_argument("--lock-fds", type=int, nargs="*", default=[], help="of a keeper: the store's lock")
     return parser
 
 
-def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
+def _run_child(role: str, number: int, lock: Sequence[int], options: Options, tether: Tether) -> int:
     from shmq.daemon.switched import as_switched
 
     tether.watch()
     log = EventLog(f"{role}-{number}" if number else role, options.log_format)
     log.own_everything()
+    if role == "keeper":
+        from shmq.daemon.keeper.live.held_files import put_back_directories
+
+        put_back_directories(options.store_path, lock[1:], log)
     try:
         switched = as_switched(options, forgets=role == "keeper")
     except ShmqError as error:
@@ -63,7 +68,7 @@ def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
     if role == "keeper":
         from shmq.daemon.keeper.process import run_keeper
 
-        return run_keeper(options, tether, log, epoch=switched.epoch)
+        return run_keeper(options, tether, log, epoch=switched.epoch, directories=lock[1:])
     tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
     if role == "exporter":
         from shmq.daemon.exporter import run_exporter
@@ -106,6 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run_child(
             arguments.role,
             arguments.number,
+            arguments.lock_fds,
             options,
             Tether(alive_descriptor=arguments.alive_fd, ready_descriptor=arguments.ready_fd),
         )

@@ -5,7 +5,8 @@ The supervisor decides when any of this is due.
 Rules: (1) a child gets these descriptors and no other: the alive pipe, its ready pipe, and those of the store lock, so
 that the lock is free only when the last process that works on the store is gone;
 (2) it leads a process group of its own, so that a Ctrl-C in the terminal reaches the supervisor alone;
-(3) whatever it prints goes to stderr: stdout belongs to the announcement.
+(3) whatever it prints goes to stderr: stdout belongs to the announcement;
+(4) SIGTERM waits until the child takes it (`tether.py`): a keeper that has just begun saves what is in memory, too.
 """
 
 import contextlib
@@ -44,6 +45,8 @@ class Child:
         kind, _, number = role.partition("-")
         command = [sys.executable, "-P", "-m", "shmq.daemon", kind, "--options", options.to_json()]
         command += ["--number", number] if number else []
+        command += ["--lock-fds", *map(str, lock_descriptors)] if kind == "keeper" else []
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
             self._process = subprocess.Popen(
                 [*command, "--alive-fd", str(alive_descriptor), "--ready-fd", str(write_end)],
@@ -57,6 +60,7 @@ class Child:
             what = f"the interpreter {sys.executable} cannot be executed for the {role}: {error.strerror}"
             raise UsageError(what, hint=f"ls -l {sys.executable}; is its file system mounted noexec?") from error
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(write_end)
         os.set_blocking(read_end, False)
         self.ready_descriptor = read_end

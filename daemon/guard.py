@@ -17,7 +17,6 @@ import os
 import signal
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.live.held_files import put_back_directories
 from shmq.errors import SegmentError, StoreLocked
 from shmq.options.broker import Options
 from shmq.shm.access import access_rights
@@ -34,10 +33,9 @@ _WAIT_SECONDS = 3.0
 class Guard:
     """The held locks of one supervisor."""
 
-    def __init__(self, directory: int, lock: StoreLock, layout: StoreLayout) -> None:
+    def __init__(self, directory: int, lock: StoreLock) -> None:
         self._directory = directory
         self._lock = lock
-        self._layout = layout
 
     @classmethod
     def take(cls, options: Options, log: EventLog) -> Guard:
@@ -59,7 +57,7 @@ class Guard:
             lock = _lock_store(layout, place, log)
             if lock.unlocked:
                 log("store.directory_not_locked", store=str(layout.root), reason=lock.unlocked)
-            return cls(directory, lock, layout)
+            return cls(directory, lock)
         except BaseException:
             os.close(directory)
             raise
@@ -68,10 +66,6 @@ class Guard:
     def descriptors(self) -> tuple[int, ...]:
         """What the children inherit, so that the store stays locked while one of them lives."""
         return self._lock.descriptors
-
-    def put_back(self, log: EventLog) -> None:
-        """See to it that the store's directories are at their paths."""
-        put_back_directories(self._layout, self.descriptors[1:], log)
 
     def release(self) -> None:
         """Give both up."""

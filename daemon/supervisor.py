@@ -172,8 +172,6 @@ class Supervisor:
     # -- children ----------------------------------------------------------------------------------------------------
     def _spawn(self, role: str) -> None:
         assert self._guard is not None
-        if role == "keeper":
-            self._guard.put_back(self._log)
         child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptors=self._guard.descriptors)
         child.generation = self._instance.generation if self._instance is not None else 0
         self._children[role] = child
@@ -306,6 +304,7 @@ class Supervisor:
         first = ("replication",) if self._options.etcd else ()
         self._end_all(first)
         self._end_all(role for role in servers if role not in first)
+        self._see_to_a_keeper()
         keeper = self._end("keeper") if "keeper" in self._children else None
         if keeper is None:
             saved = retired = self._instance is None
@@ -314,6 +313,15 @@ class Supervisor:
         self._remove(retired=retired)
         self._log("broker.stopped", saved=saved)
         return saved
+
+    def _see_to_a_keeper(self) -> None:
+        """Start one where the last has died: what members have committed since it saved is in memory alone."""
+        keeper = self._children.get("keeper")
+        if keeper is not None and keeper.wait(0.0) is not None:
+            self._forget(keeper)
+        # A second signal is not to wait for another one.
+        if self._instance is not None and "keeper" not in self._children and self._signals < 2:
+            self._spawn("keeper")
 
     def _end_all(self, roles: Iterable[str]) -> None:
         living = [role for role in roles if role in self._children]
@@ -332,6 +340,7 @@ class Supervisor:
             self._log("child.killed", role=role, pid=child.pid, reason=f"did not stop in {seconds} s")
             child.kill()
             status = -signal.SIGKILL
+        self._on_message(child)  # a keeper that had just begun may have made segments
         self._forget(child)
         return status
 

@@ -1,4 +1,4 @@
-"""A process of the broker that cannot be started."""
+"""A process of the broker: one that cannot be started, and one that is to stop when it has hardly begun."""
 
 import os
 import sys
@@ -9,6 +9,9 @@ import pytest
 from shmq.daemon.child import Child
 from shmq.errors import UsageError
 from shmq.options.broker import Options
+from shmq.shm.instance import Instance
+from shmq.shm.place import prepare_runtime
+from shmq.shm.segment import unlink_segments
 
 
 def test_an_interpreter_that_cannot_be_executed_is_named_and_nothing_stays_open(
@@ -18,9 +21,24 @@ def test_an_interpreter_that_cannot_be_executed_is_named_and_nothing_stays_open(
     interpreter.touch(0o600)
     monkeypatch.setattr(sys, "executable", str(interpreter))
     ends = os.pipe()
-    before = os.listdir("/proc/self/fd")
+    before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(UsageError, match=f"interpreter {interpreter} cannot be executed for the keeper: Permission"):
         Child("keeper", Options(), alive_descriptor=ends[0], lock_descriptors=(ends[1],))
-    assert os.listdir("/proc/self/fd") == before
+    assert set(os.listdir("/proc/self/fd")) <= before
     for end in ends:
+        os.close(end)
+
+
+def test_a_child_that_has_hardly_begun_stops_in_order(tmp_path: Path) -> None:
+    alive = os.pipe()
+    places = {"runtime_dir": str(tmp_path / "run"), "store": str(tmp_path / "store")}
+    options = Options(broker_name="early", file_bytes=256 << 10, **places)
+    prepare_runtime(options.place, mode=0o700, gid=-1)
+    child = Child("keeper", options, alive_descriptor=alive[0], lock_descriptors=())
+    child.ask_to_stop()
+    assert child.wait(60.0) == 0
+    assert child.hear() and "ready" in child.message
+    unlink_segments(Instance.from_object(child.message["ready"]["instance"]))
+    child.close()
+    for end in alive:
         os.close(end)

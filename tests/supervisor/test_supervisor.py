@@ -20,6 +20,8 @@ from shmq.errors import BrokerNotRunning, SegmentFull
 from shmq.shm.core import CoreError
 from shmq.shm.liveness import is_alive
 from shmq.shm.presence import presence_count
+from shmq.testing import Broker
+from tests.tools.store.conftest import end_in_order
 
 Serve = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -75,6 +77,23 @@ def test_a_second_signal_does_not_wait_for_a_child_that_hangs(
     assert client.store.retired
     assert (served.store_path / "abort").exists()
     assert attach(serve()).sent == 1
+
+
+def test_what_was_committed_is_saved_by_a_stop_that_finds_the_keeper_dead(eventually: Eventually) -> None:
+    with Broker() as broker:
+        supervisor, keeper = (broker.processes[role].pid for role in ("supervisor", "keeper"))
+        with broker.connect() as mq, mq.pull_consumer("orders", group="billing") as consumer:
+            mq.send("orders", b"x", queue_id=0)
+            os.kill(supervisor, signal.SIGSTOP)
+            os.kill(keeper, signal.SIGKILL)
+            eventually(lambda: psutil.Process(keeper).status() == psutil.STATUS_ZOMBIE)
+            consumer.commit(offsets={0: 1})
+        os.kill(supervisor, signal.SIGCONT)
+        end_in_order(broker)
+        broker.kill_daemon()
+        broker.start()
+        with broker.connect() as mq, mq.pull_consumer("orders", group="billing") as consumer:
+            assert consumer.committed()[0] == 1
 
 
 def test_an_interrupt_of_the_terminal_is_a_clean_stop(serve: Serve, left: Left) -> None:
