@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.live.log import save_what_changed
+from shmq.daemon.keeper.live.absence import save_what_changed
 from shmq.daemon.keeper.losses import Losses
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
@@ -166,7 +166,7 @@ def _try_warm(
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None, changed
-    found = save_what_changed(store, files.layout, files.commitlog, log)
+    found = save_what_changed(store, files, log)
     reason = _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)

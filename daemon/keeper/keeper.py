@@ -14,6 +14,7 @@ Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker
 import contextlib
 import threading
 import time
+from collections.abc import Sequence
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.attachment import Attached
@@ -56,9 +57,20 @@ _ORPHAN_SECONDS = 0.3
 
 
 class Keeper:
-    """Keeps the store of one broker."""
+    """Keeps the store of one broker.
 
-    def __init__(self, attached: Attached, options: Options, log: EventLog, counters: Counters | None = None) -> None:
+    Args:
+        directories: descriptors of the store and of its commitlog/, which the supervisor has locked.
+    """
+
+    def __init__(
+        self,
+        attached: Attached,
+        options: Options,
+        log: EventLog,
+        counters: Counters | None = None,
+        directories: Sequence[int] = (),
+    ) -> None:
         store, files = attached.store, attached.files
         self._attached, self._store = attached, store
         self._keeper_store = keeper_store = KeeperStore(store)
@@ -99,7 +111,7 @@ class Keeper:
         )
         news = FileNews(counters, log)
         news.repeat(attached.changed)
-        self._live_log = LiveLog(store, keeper_store, files.layout, files.commitlog, news)
+        self._live_log = LiveLog(store, keeper_store, files.layout, files.commitlog, news, directories)
         self._live_lock = LiveLock(files.layout, news, stop_sends=self._live_log.stop_sends)
         self._live_files = LiveFiles(files, self._units, self._marks, self._index, news)
         self._watchdog = Watchdog(store, keeper_store, lease_seconds=options.lease_ms / 1000, log=log)
@@ -129,7 +141,7 @@ class Keeper:
         is_sound = files.consumequeue.sums.load(born, tables.deleted, sequence=files.mark.current.unit_sums)
         if not is_sound:
             files.consumequeue.sums.start_anew()
-        self._units.take_over(is_sound=is_sound)
+        self._units.take_over(is_sound=is_sound, anew=self._live_files.put_units_aside())
 
     def wake(self) -> None:
         """End the present pause, or the next one; any thread and any handler of a signal may call it."""

@@ -1,5 +1,7 @@
 """The life of a keeper process: attach, say so, keep, stop or be orphaned."""
 
+from collections.abc import Sequence
+
 from shmq.daemon.counters import make_counters, own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
@@ -13,16 +15,19 @@ from shmq.shm.counters import KEEPER
 from shmq.store.recovery import RecoveryReport
 
 
-def run_keeper(options: Options, tether: Tether, log: EventLog, *, epoch: int = 0) -> int:
+def run_keeper(
+    options: Options, tether: Tether, log: EventLog, *, epoch: int = 0, directories: Sequence[int] = ()
+) -> int:
     """Keep the store until the supervisor ends it; returns the exit status.
 
     Args:
         epoch: that a promotion has given this broker.
+        directories: descriptors of the store and of its commitlog/, which the supervisor has locked.
     """
     try:
         attached = attach(options, log, epoch=epoch)
         make_counters(attached.instance, log, bridges=options.bridges)
-        keeper = Keeper(attached, options, log, own_counters(attached.instance, KEEPER, log))
+        keeper = Keeper(attached, options, log, own_counters(attached.instance, KEEPER, log), directories)
         keeper.start()
     except ShmqError as error:
         log("keeper.failed", reason=str(error), hint=error.hint)

@@ -11,17 +11,17 @@ that is missing in memory, or cannot be written, keeps its own queue from going 
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.losses import Losses
 from shmq.delay_levels import DelayLevels
-from shmq.shm.core import TOPIC_LIVE, UNIT_BYTES, CoreError, KeeperStore, Store
+from shmq.shm.core import TOPIC_LIVE, UNIT_BYTES, CoreError, KeeperStore, QueueEntry, Store
 from shmq.shm.unit import is_pre_blank
 from shmq.store.commitlog import CommitLogFiles
-from shmq.store.consumequeue import ConsumeQueueFiles, Queue, UnitRange
+from shmq.store.consumequeue import FILE_UNITS, ConsumeQueueFiles, Queue, UnitRange
 from shmq.store.damage import Damage
 from shmq.store.dispatch import Dispatch
 from shmq.store.tables import NO_TOPIC
@@ -124,24 +124,37 @@ class UnitWriter:
         self._failed = self._failing
         return complete
 
-    def take_over(self, *, is_sound: bool) -> None:
+    def newest_files(self) -> Iterator[tuple[Queue, int]]:
+        """Yield each queue that has units in files, and the offset of the first unit of its newest file."""
+        for queue, row in self._rows():
+            if row.persisted:
+                yield queue, row.persisted - 1 - (row.persisted - 1) % FILE_UNITS
+
+    def take_over(self, *, is_sound: bool, anew: Container[Queue]) -> None:
         """Begin where a keeper of this boot was killed: what it had written since its last mark is not believed.
 
         Args:
             is_sound: the sums that were read say all that the mark speaks of.
+            anew: queues whose newest file is not there.
         """
+        newest = dict(self.newest_files())
+        for queue, row in self._rows():
+            offset_min, persisted = row.offset_min, row.persisted
+            if not persisted:
+                continue
+            known = self._files.sums.end(queue) if is_sound else persisted
+            first = max(offset_min, min(known, newest[queue]) if queue in anew else known)
+            if first < persisted:
+                self._rewrite(UnitRange(queue, first, persisted))
+            if not is_sound:
+                self._files.sums.adopt(queue, offset_min, persisted)
+
+    def _rows(self) -> Iterator[tuple[Queue, QueueEntry]]:
         for topic in self._store.topics():
             for index in topic["queues"]:
                 queue = self.queue_of(index)
-                row = self._store.queue(index)
-                offset_min, persisted = row.offset_min, row.persisted
-                if queue is None or not persisted:
-                    continue
-                known = self._files.sums.end(queue)
-                if not is_sound:
-                    self._files.sums.adopt(queue, offset_min, persisted)
-                elif known < persisted:
-                    self._rewrite(UnitRange(queue, max(known, offset_min), persisted))
+                if queue is not None:
+                    yield queue, self._store.queue(index)
 
     def rewrite_lost(self) -> bool:
         """Write again what a failed sync covered; False when the disk or the log refused."""

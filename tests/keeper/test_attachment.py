@@ -1,6 +1,7 @@
 """Warm or cold: living segments are attached to again; what cannot be trusted is retired before there are new ones."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.keeper.live.held_files import FileNews
-from shmq.errors import SegmentError, ShmqError
+from shmq.errors import CorruptionError, SegmentError, ShmqError
 from shmq.figures.changed_files import SAVED
 from shmq.options.broker import Options
 from shmq.shm.access import access_rights
@@ -22,6 +23,7 @@ from shmq.shm.liveness import own_mark
 from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 from shmq.store.checkpoint import read_checkpoint
+from tests.store.file_changes import NO_FILES, directory, grown, halved, pipe, removed
 from tests.tables.rows import every_row
 
 StartKeeper = Callable[..., Any]
@@ -167,16 +169,6 @@ def test_a_log_file_that_a_link_took_the_place_of_while_no_keeper_ran_is_read_wh
     assert second.store.message_at(0).body == b"kept" and not second.events.named("file.lost")
 
 
-def put_a_directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def put_a_fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
 def test_what_took_the_name_of_a_file_while_no_keeper_ran_is_put_aside_and_the_file_written_again(
     start_keeper: StartKeeper, eventually: Eventually
 ) -> None:
@@ -188,7 +180,7 @@ def test_what_took_the_name_of_a_file_while_no_keeper_ran_is_put_aside_and_the_f
         path = running.root / name
         running.abandon()
         eventually(path.exists)
-        (put_a_fifo, put_a_link, put_a_directory)[number % 3](path)
+        (pipe, put_a_link, directory)[number % 3](path)
         running = start_keeper()
         [told] = running.events.named("file.restored")
         assert told["file"] == str(path) and running.tells(path, "restored", told["what"], "")
@@ -196,6 +188,26 @@ def test_what_took_the_name_of_a_file_while_no_keeper_ran_is_put_aside_and_the_f
     assert running.stop()
     again = start_keeper()
     assert again.store.message_at(0).body == b"kept" and again.attached.report.clean
+
+
+def test_a_newest_file_of_units_that_was_changed_while_no_keeper_ran_is_written_again_whole(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper()
+    for _ in range(50):
+        running.send("orders", b"kept")
+    path = running.root / "consumequeue/orders/0" / ("0" * 20)
+    eventually(lambda: running.attached.files.mark.current.dispatched == running.store.log_end)
+    before = path.read_bytes()
+    for change in (*NO_FILES, removed, halved, grown):
+        running.abandon()
+        change(path)
+        running = start_keeper()
+        [told] = running.events.named("file.restored")
+        assert told["file"] == str(path) and path.is_file() and path.read_bytes() == before, change
+    assert running.stop()
+    report = start_keeper().attached.report
+    assert report.clean and report.units_repaired == 0
 
 
 def test_a_log_file_that_was_truncated_while_no_keeper_ran_is_stepped_over_where_it_is_lost(
@@ -212,6 +224,25 @@ def test_a_log_file_that_was_truncated_while_no_keeper_ran_is_stepped_over_where
     assert f"log positions {end} to" in lost["what"] and second.attached.report is not None
     assert second.tells(first.root / "commitlog" / ("0" * 20), "lost", lost["what"], lost["do"])
     assert second.store.message_at(0).body == b"kept" and second.store.read_only == 0
+
+
+def test_no_queue_offset_is_given_out_again_where_log_files_were_lost_while_no_keeper_ran(
+    start_keeper: StartKeeper,
+) -> None:
+    first = start_keeper()
+    first.send_batch("orders", [bytes(1000)] * 200)
+    first.halt()
+    first.send_batch("orders", [bytes(1000)] * 100)  # their units are in memory alone
+    given, end = first.store.queue(first.queue_index("orders")).offset_max, first.store.log_end
+    first.abandon()
+    lost = end - end % first.options.file_bytes
+    shutil.rmtree(first.root)
+    with pytest.raises(CorruptionError, match="log files are missing") as refused:
+        start_keeper()
+    [numbers] = re.findall(r"--accept-loss ([0-9,-]+)", refused.value.hint)
+    assert int(numbers.partition("-")[0]) == 0 and int(numbers.rpartition("-")[2]) > lost
+    second = start_keeper(accept_loss=numbers)
+    assert second.send("orders", b"x").offset == given
 
 
 def test_what_a_keeper_told_of_changed_files_is_told_by_the_next_one_of_the_same_broker(

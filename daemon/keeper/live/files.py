@@ -38,6 +38,7 @@ from shmq.shm.core import UNIT_BYTES, CoreError
 from shmq.store.atomic import adopt, fault_of, forget, write_atomically
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
 from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, Queue
+from shmq.store.plain_file import NoPlainFile, kind_of, read_plain
 from shmq.store.recovery import OpenFiles
 from shmq.store.unit_sums import BLOCK_UNITS
 
@@ -88,6 +89,17 @@ class LiveFiles:
         with contextlib.suppress(OSError, ShmqError):  # a disk that refuses is told by the index itself
             for path, fault in self._index.put_right():
                 self._news.tell(path, RESTORED, fault)
+
+    def put_units_aside(self) -> set[Queue]:
+        """Before a keeper writes: move aside what no newest file of units can be; returns which queues lack theirs."""
+        lacking = set()
+        for queue, first in self._units.newest_files():
+            path = self._unit_path(queue, first * UNIT_BYTES)
+            if fault := _fault_of_units(path):
+                put_aside(self._layout, path)
+                self._news.tell(path, RESTORED, fault)
+                lacking.add(queue)
+        return lacking
 
     def _mend(self, path: Path, fault: str, write: Callable[[], object]) -> None:
         """Move aside what is there, write the file again, and say so."""
@@ -145,8 +157,8 @@ class LiveFiles:
         layout = self._layout
         for path in (layout.epochs, layout.identity):
             try:
-                self._lineage[path] = path.read_bytes()
-            except (FileNotFoundError, IsADirectoryError):
+                self._lineage[path] = read_plain(path)
+            except (FileNotFoundError, NoPlainFile):
                 if path in self._lineage:
                     content, access = self._lineage[path], layout.access
                     self._mend(
@@ -208,5 +220,5 @@ def _fault_of_units(path: Path) -> str:
     except OSError:
         return ""
     if not stat.S_ISREG(status.st_mode):
-        return "was replaced by a link"
+        return f"was replaced by {kind_of(status.st_mode)}"
     return "" if status.st_size == FILE_BYTES else "was truncated" if status.st_size < FILE_BYTES else "has grown"

@@ -4,6 +4,8 @@ The supervisor locked the file that lay there when it started. A file that is re
 makes another one of that name can lock it. Brokers of ours are kept out by the locked directories (`store/lock.py`).
 
     the file is gone or another      made again and locked, by the keeper; said
+    what lies there is no file       moved to quarantine/, and the same
+    it may not be opened any more    said, with the command that mends it
     another process holds the lock   two brokers may be at work on one store: sends stop
 
 Rules: (1) the file is opened once for each file that lies there: closing any descriptor of it drops this process' lock;
@@ -16,10 +18,13 @@ import fcntl
 import os
 from collections.abc import Callable
 
-from shmq.daemon.keeper.live.held_files import FileNews, put_aside
-from shmq.figures.changed_files import LOST, RESTORED
+from shmq.daemon.keeper.live.held_files import FileNews, access_fault, access_of, put_aside
+from shmq.figures.changed_files import ACCESS, LOST, RESTORED
 from shmq.store.layout import StoreLayout
 from shmq.store.lock import lock_owner
+from shmq.store.plain_file import NoPlainFile, open_plain
+
+_NO_FILE = 0, 0
 
 
 class LiveLock:
@@ -35,6 +40,7 @@ class LiveLock:
         self._stop_sends = stop_sends
         self._descriptor = -1
         self._identity: tuple[int, int] | None = None  # None before the first look
+        self._access = 0, 0, 0
 
     def round(self) -> None:
         """Look at the file."""
@@ -42,12 +48,14 @@ class LiveLock:
         fault = self._fault()
         if fault and self._open() and not is_first:
             self._news.tell(self._layout.lock, RESTORED, fault)
+        if self._descriptor >= 0:
+            self._look_at_access()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Let go of it; another file may get its inode from now on."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
-            self._descriptor = -1
+            self._descriptor, self._identity = -1, _NO_FILE
 
     def _fault(self) -> str:
         try:
@@ -58,18 +66,29 @@ class LiveLock:
             return ""
         return "" if (found.st_dev, found.st_ino) == self._identity else "was replaced"
 
+    def _look_at_access(self) -> None:
+        what, do = access_fault(self._layout.lock, os.fstat(self._descriptor), self._access)
+        if what:
+            self._news.tell(self._layout.lock, ACCESS, what, do)
+        else:
+            self._news.withdraw(self._layout.lock, ACCESS)
+
     def _open(self) -> bool:
         """Make sure that the file at the path is locked by this broker; False when it is not."""
         path = self._layout.lock
         self.close()  # before the next is locked: it may be the same file
         try:
-            if path.is_symlink():
+            try:
+                descriptor = open_plain(path, os.O_RDWR | os.O_CREAT, 0o640)
+            except NoPlainFile:
                 put_aside(self._layout, path)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+                descriptor = open_plain(path, os.O_RDWR | os.O_CREAT, 0o640)
         except OSError as error:
             self._news.tell(path, LOST, f"cannot be opened: {error.strerror}", "shmq doctor")
             return False
         self._descriptor = descriptor
+        status = os.fstat(descriptor)
+        self._access = access_of(status)
         owner = lock_owner(descriptor)
         if owner not in (0, os.getppid()):
             self._stop(owner)
@@ -77,7 +96,6 @@ class LiveLock:
         if not owner:
             self._take(descriptor)
         self._news.withdraw(path, LOST)
-        status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         return True
 

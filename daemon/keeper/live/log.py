@@ -18,10 +18,10 @@ the round on in which it was made, and let go of in the round in which it went.
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 
-from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.held_files import (
     FileNews,
     HeldDirectory,
@@ -31,25 +31,36 @@ from shmq.daemon.keeper.live.held_files import (
     put_aside,
 )
 from shmq.errors import ShmqError
-from shmq.figures.changed_files import ACCESS, LOST, RESTORED, SAVED, ChangedFile
+from shmq.figures.changed_files import ACCESS, LOST, SAVED
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
-from shmq.shm.counters import LooseCounters
-from shmq.store.atomic import forget, sync_directory
+from shmq.store.atomic import sync_directory
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.merging import take_missing
+from shmq.store.plain_file import open_plain
 
 _HELD_MAX = 512  # descriptors, or a quarter of what the process may have; of older files only the name is looked at
 _NEWEST, _IN_TURNS = 32, 32  # files that are looked at each time; of all others so many
 _LOCK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
+_SCANNED_RECORDS = 10_000
 
 
 class LiveLog:
-    """The keeper's part for log files that somebody else changes."""
+    """The keeper's part for log files that other programs change.
+
+    Args:
+        directories: descriptors of the store and of its commitlog/, which are locked; none: what is there now.
+    """
 
     def __init__(
-        self, store: Store, keeper_store: KeeperStore, layout: StoreLayout, files: CommitLogFiles, news: FileNews
+        self,
+        store: Store,
+        keeper_store: KeeperStore,
+        layout: StoreLayout,
+        files: CommitLogFiles,
+        news: FileNews,
+        directories: Sequence[int] = (),
     ) -> None:
         self._store = store
         self._keeper_store = keeper_store
@@ -59,7 +70,11 @@ class LiveLog:
         self._held: dict[int, HeldFile] = {}  # by position, ascending
         self._unheld: set[int] = set()  # positions of files that could not be opened
         self._waiting: dict[int, str] = {}  # position -> what happened to a file that is to be saved
-        self._directories = [HeldDirectory(layout.root), HeldDirectory(layout.commitlog)]
+        self._taken: dict[int, int] = {}  # position -> descriptor of a file that another process had open
+        self._directories = [
+            HeldDirectory(path, locked)
+            for path, locked in zip((layout.root, layout.commitlog), (*directories, -1, -1), strict=False)
+        ]
         self._turn = 0
         self._retry_at = 0.0
         self._is_quiet = False  # no append is under way, and none comes
@@ -85,9 +100,7 @@ class LiveLog:
             if position not in self._held and position not in self._unheld:
                 self._hold(position)
         self._held = dict(sorted(self._held.items()))
-        soft, _ = getrlimit(RLIMIT_NOFILE)
-        most = _HELD_MAX if soft == RLIM_INFINITY else min(_HELD_MAX, soft // 4)
-        for held in list(self._held.values())[:-most]:
+        for held in list(self._held.values())[: -_most_held()]:
             held.close()
 
     def round(self, now: float) -> None:
@@ -113,7 +126,8 @@ class LiveLog:
         """Look at everything, and save what can be saved, before the broker stops.
 
         Returns:
-            Up to where the log is on disk by that, though nothing is flushed any more; 0 where nobody can say.
+            Up to where the log was written, if no append was under way: it is on disk by that, but for what was said to
+            be lost. 0 where that is not known.
         """
         self._look_at_directories()
         if self._is_astray:
@@ -129,7 +143,7 @@ class LiveLog:
         if self._is_stopped:
             with contextlib.suppress(OSError):  # of a file that is lost it was said
                 self._files.sync(max(self._store.durable_end, self._store.log_begin), end)
-                return end if was_quiet and not self._waiting and not self._unheld else 0
+            return end if was_quiet else 0
         return 0
 
     def stop_sends(self) -> None:
@@ -144,16 +158,21 @@ class LiveLog:
             except CoreError:
                 return  # the watchdog deals with a stopped holder
 
-    def save_alone(self, position: int, *, is_elsewhere: bool) -> None:
-        """Save one file that nobody has looked at yet; no append may be under way.
+    def take(self, elsewhere: dict[int, str]) -> None:
+        """Open files that another process has open and that are not those at their paths, before it can end.
 
         Args:
-            is_elsewhere: another process has it open, and it is not the one at its path.
+            elsewhere: as `find_open` returns it.
         """
+        for position in sorted(elsewhere, reverse=True)[: _most_held()]:
+            with contextlib.suppress(OSError):
+                self._taken[position] = open_plain(elsewhere[position], os.O_RDONLY, follows_links=True)
+        self._waiting |= dict.fromkeys(elsewhere, "was removed or replaced while no keeper ran")
+
+    def save_alone(self, position: int) -> None:
+        """Save one file that was taken, or that was not looked at yet; no append may be under way."""
         self._is_quiet = True
-        if is_elsewhere:
-            self._waiting[position] = "was removed or replaced while no keeper ran"
-        else:
+        if position not in self._waiting:
             self._hold(position)
         if position in self._held:
             self._look_at(position)
@@ -164,6 +183,8 @@ class LiveLog:
         """Let go of everything."""
         for held in self._held.values():
             held.close()
+        for descriptor in self._taken.values():
+            os.close(descriptor)
         for directory in self._directories:
             directory.close()
 
@@ -203,7 +224,15 @@ class LiveLog:
             self._tell_lost(position, f"was truncated and cannot grow again: {os.strerror(error.errno or 0)}")
         else:
             self.stop_sends()
-            self._tell_lost(position + size, f"was truncated to {size} bytes")
+            self._tell_lost(self._cut_record(position, position + size), f"was truncated to {size} bytes")
+
+    def _cut_record(self, begin: int, end: int) -> int:
+        """Return where the record begins that goes on behind `end`; records follow each other from `begin` on."""
+        position, stop = begin, ""
+        with contextlib.suppress(CoreError):
+            while position < end and not stop:
+                position, _, stop = self._keeper_store.scan(position, end, _SCANNED_RECORDS)
+        return min(position, end)
 
     def _tell_lost(self, position: int, what: str) -> None:
         """Say which bytes of a file are lost: from a position to its end."""
@@ -254,13 +283,16 @@ class LiveLog:
     def _put(self, position: int, held: HeldFile | None) -> None:
         """Copy what we hold, or else what another process has open, or where a link leads, to the path of a file."""
         path = self._files.path(position)
-        if held is not None and held.descriptor >= 0:
-            descriptor = os.dup(held.descriptor)
+        open_here = held.descriptor if held is not None else self._taken.get(position, -1)
+        if open_here >= 0:
+            descriptor = os.dup(open_here)
         else:
             found = find_open(self._layout)
             is_linked = held is None and path.is_symlink() and path.is_file()
             is_linked = is_linked and path.stat().st_size == self._files.file_bytes
-            descriptor = os.open(found.get(position, str(path) if is_linked else ""), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_plain(
+                found.get(position, str(path) if is_linked else ""), os.O_RDONLY, follows_links=True
+            )
         aside = None
         try:
             # A keeper that is killed now leaves what was there: nothing else may have the bytes.
@@ -325,47 +357,7 @@ class LiveLog:
         return True
 
 
-def save_what_changed(
-    store: Store, layout: StoreLayout, files: CommitLogFiles, log: EventLog
-) -> tuple[ChangedFile, ...]:
-    """Before a keeper attaches to living segments: put right what happened to files while no keeper ran.
-
-    What is no file and has the name of one goes first: a keeper that opens a FIFO waits for good. A log file that is
-    gone is copied from a process that has it open. One that was truncated gets its size again: the look behind its end
-    that killed the last keeper would kill the next one. The segments are given up then.
-
-    Returns:
-        What became of which file, for whoever tells it of these segments or the next ones.
-    """
-    head = store.head
-    if (head["store_path"], head["file_bytes"]) != (str(layout.root), files.file_bytes) or store.retired:
-        return ()
-    news = FileNews(LooseCounters(), log)
-    for fault in list(layout.strangers()):
-        if fault.path.is_symlink() and fault.path.parent == layout.commitlog:
-            continue  # its bytes may lie where it leads
-        forget(fault.path)
-        put_aside(layout, fault.path)
-        news.tell(fault.path, RESTORED, fault.reason)
-    begin = store.log_begin - store.log_begin % files.file_bytes
-    changed = []
-    elsewhere = {} if layout.follows.exists() else find_open(layout)  # what was renewed is elsewhere, rightly
-    for position in range(begin, store.allocated_end, files.file_bytes):
-        if position in elsewhere:
-            changed.append(position)
-            continue
-        with contextlib.suppress(OSError):
-            if os.lstat(files.path(position)).st_size >= files.file_bytes:
-                continue
-        changed.append(position)
-    if not changed:
-        return news.told
-    keeper_store = KeeperStore(store)
-    keeper_store.set_read_only(READ_ONLY_FILES_LOST)
-    with contextlib.suppress(CoreError):
-        keeper_store.repair(_LOCK_SECONDS)
-    live = LiveLog(store, keeper_store, layout, files, news)
-    for position in changed:
-        live.save_alone(position, is_elsewhere=position in elsewhere)
-    live.close()
-    return news.told
+def _most_held() -> int:
+    """How many descriptors of log files this process may have."""
+    soft, _ = getrlimit(RLIMIT_NOFILE)
+    return _HELD_MAX if soft == RLIM_INFINITY else min(_HELD_MAX, soft // 4)

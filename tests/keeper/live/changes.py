@@ -141,6 +141,7 @@ def changes() -> list[Change]:
     of_files = [Change(target, name) for target in (*LOG, *FILES) for name in (*OF_FILES, *OF_ACCESS)]
     directories = (*LOG_DIRECTORIES, *DIRECTORIES)
     of_directories = [Change(target, name) for target in directories for name in (*REPLACEMENTS, *OF_ACCESS)]
-    # Nothing is in the lock file; of a hundred thousand directories of queues only what is missing is looked for.
-    unseen = [("lock", "truncated"), ("lock", "grown"), *(("consumequeue/bills", name) for name in OF_ACCESS)]
+    # Nothing is in these files; of a hundred thousand directories of queues only what is missing is looked for.
+    unseen = [(name, change) for name in ("abort", "lock") for change in ("truncated", "grown")]
+    unseen += [("consumequeue/bills", name) for name in OF_ACCESS]
     return [change for change in of_files + of_directories if change not in unseen]

@@ -17,7 +17,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,7 @@ class Round:
         changed_at = time.monotonic()
         if self._kill in ("keeper", "bridge"):
             _kill(broker, self._kill)
-        self._wait_until_known(broker, before, changed_at)
+        self._wait_until_known(broker, before, changed_at, lambda: _is_rewritten(path, status))
         if self._kill == "keeper later":
             _kill(broker, "keeper")
             eventually(lambda: "keeper" in broker.processes)
@@ -141,8 +141,12 @@ class Round:
             path.chmod(status.st_mode & 0o7777)
             os.chown(path, status.st_uid, status.st_gid)
 
-    def _wait_until_known(self, broker: Broker, before: int, changed_at: float) -> None:
-        """Wait for it, and for so many beats of a living keeper at most."""
+    def _wait_until_known(self, broker: Broker, before: int, changed_at: float, is_over: Callable[[], bool]) -> None:
+        """Wait for it, and for so many beats of a living keeper at most.
+
+        Args:
+            is_over: whether the keeper has written the file anew for reasons of its own, with the rights that it had.
+        """
         beats, last, beat, reason, generation = 0, 0, 0, 0, broker._instance().generation  # type: ignore[union-attr]
         most = _BEATS_MOST if self._change.is_of_log and not self._change.is_of_access else _BEATS_OF_OTHERS
         for _ in attempts(pause=0.002):
@@ -153,7 +157,9 @@ class Round:
                 break
             if beat != last and time.monotonic() > changed_at + 0.25:
                 last, beats = beat, beats + 1
-                news = [line for line in _events(broker.log[before:]) if line["event"].startswith("file.")]
+                news = _news(broker.log[before:])
+                if self._change.is_of_access and not news and is_over():
+                    return
                 was_alone = self._kill in ("keeper before", "keeper")
                 if news and (self._change.is_of_access or not self._change.is_of_log or was_alone):
                     break
@@ -163,7 +169,9 @@ class Round:
                 ):
                     self._fail(f"not known after {beats} beats")
                 return
-        if not self._kill.startswith("keeper"):
+        # A look behind the end of an index file kills the keeper that is filling it; its successor builds it again.
+        has_died = any(line.get("role") == "keeper" for line in _events(broker.log[before:]))
+        if not self._kill.startswith("keeper") and not has_died:
             self._check_health(broker)
             if reason:
                 self._end = _end_after_two_beats(broker)
@@ -307,6 +315,19 @@ def _opened(broker: Broker) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def _is_rewritten(path: Path, before: os.stat_result) -> bool:
+    try:
+        return path.lstat().st_ino != before.st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _news(text: str) -> list[dict[str, Any]]:
+    return [
+        line for line in _events(text) if line["event"].startswith("file.") or line["event"] == "index.file_dropped"
+    ]
 
 
 def _events(text: str) -> Iterator[dict[str, Any]]:

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from shmq.shm.core import READ_ONLY_FILES_LOST, BrokerTables
+from shmq.shm.core import READ_ONLY_FILES_LOST, BrokerTables, CoreError
+from shmq.shm.instance import read_instance
+from shmq.shm.segment import open_store
 from shmq.store.index.files import IndexFiles, IndexReader
 from shmq.store.lineage.epochs import load_epochs, store_epochs
 from tests.keeper.live.test_log import put_a_link
+from tests.store.file_changes import NO_FILES, directory, pipe
 from tests.tables.rows import every_row
 
 StartKeeper = Callable[..., Any]
@@ -73,17 +76,13 @@ def put_nothing(path: Path) -> None:
     path.touch()
 
 
-def put_a_directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 CHANGES: dict[str, Callable[[Path], object]] = {
     "removed": Path.unlink,
     "replaced by a copy": put_a_copy,
     "replaced by an empty file": put_nothing,
     "replaced by a link": lambda path: put_a_link(path),
-    "replaced by a directory": put_a_directory,
+    "replaced by a directory": directory,
+    "replaced by a FIFO": pipe,
     "truncated": lambda path: os.truncate(path, 10),
 }
 
@@ -135,14 +134,16 @@ def test_directories_beside_the_log_are_filled_again(scene: Scene) -> None:
 def test_the_sign_that_a_broker_runs_and_the_lineage_come_back(scene: Scene) -> None:
     layout = scene.running.attached.files.layout
     store_epochs(layout, load_epochs(layout))
-    content = layout.epochs.read_bytes()
+    layout.identity.write_bytes(b"of this copy")
+    files = (layout.abort, layout.epochs, layout.identity)
+    content = [path.read_bytes() for path in files]
     scene.rounds()
-    for change in (Path.unlink, put_a_directory):
-        for path in (layout.abort, layout.epochs):
+    for change in (Path.unlink, *NO_FILES):
+        for path in files:
             change(path)
         scene.rounds()
-        assert layout.abort.is_file() and layout.epochs.read_bytes() == content
-        assert scene.told() == [("file.restored", str(path)) for path in (layout.abort, layout.epochs)]
+        assert [path.read_bytes() for path in files] == content and not any(path.is_symlink() for path in files)
+        assert scene.told() == [("file.restored", str(path)) for path in files]
 
 
 def test_what_the_keeper_writes_and_removes_itself_is_no_alarm(scene: Scene) -> None:
@@ -168,6 +169,27 @@ def test_what_may_not_be_read_any_more_is_said_with_the_command(name: str, scene
     [values] = scene.running.events.named("file.access")
     assert values["do"] == f"chmod {mode:o} {path}"
     path.chmod(mode)
+
+
+def test_what_is_lost_of_a_truncated_log_file_begins_with_the_record_that_was_cut(scene: Scene) -> None:
+    positions = [scene.running.send("orders", bytes(100)).log_position for _ in range(10)]
+    end = scene.running.store.log_end
+    os.truncate(scene.path("commitlog/*0"), positions[5] + 90)
+    scene.rounds()
+    [values] = scene.running.events.named("file.lost")
+    assert f"log positions {positions[5]} to {end} are lost" in values["what"]
+
+
+def test_a_program_that_reads_does_not_wait_for_a_fifo_in_place_of_a_log_file(scene: Scene) -> None:
+    instance = read_instance(scene.running.options.place.instance_path)
+    assert instance is not None
+    reader = open_store(instance, writable=False)
+    pipe(scene.path("commitlog/*0"))
+    try:
+        with pytest.raises(CoreError):
+            reader.message_at(0)
+    finally:
+        reader.close()
 
 
 def _assert_whole(scene: Scene) -> None:

@@ -16,6 +16,7 @@ from shmq.shm.counters import LooseCounters
 from shmq.store.layout import StoreLayout
 from tests.keeper.conftest import Events
 from tests.keeper.live.test_log import put_a_link
+from tests.store.file_changes import directory, pipe
 from tests.store.test_lock import STOCK_BROKER
 from tests.tables.rows import every_row
 
@@ -30,6 +31,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "moved": lambda path: path.rename(path.with_name("moved")),
     "made anew": make_anew,
     "a link": put_a_link,
+    "a directory": directory,
+    "a FIFO": pipe,
 }
 
 
@@ -73,6 +76,20 @@ def test_the_file_that_lies_there_is_locked_whatever_was_done_to_it(layout: Stor
 
     each()
     assert not stopped
+    lock.close()
+
+
+def test_a_lock_file_that_may_not_be_opened_any_more_is_said_with_the_command(layout: StoreLayout) -> None:
+    events = Events()
+    lock = LiveLock(layout, FileNews(LooseCounters(), events), stop_sends=lambda: None)  # type: ignore[arg-type]
+    lock.round()
+    layout.lock.chmod(0)
+    lock.round()
+    lock.round()
+    [(event, values)] = events.lines
+    assert event == "file.access" and values["do"] == f"chmod 640 {layout.lock}"
+    layout.lock.chmod(0o640)
+    lock.round()
     lock.close()
 
 

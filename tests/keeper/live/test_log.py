@@ -46,14 +46,16 @@ class Log:
         self.events = Events()
         self.is_busy = False
         self.store = SimpleNamespace(log_begin=0, log_end=LOG_END, durable_end=LOG_END)
-        keeper_store = SimpleNamespace(set_read_only=self.calls.append, repair=self._repair)
-        self.live = self._made(keeper_store)
+        keeper_store = SimpleNamespace(
+            set_read_only=self.calls.append, repair=self._repair, scan=lambda _, end, __: (end, [], "")
+        )
+        self.live, self.keeper_store = self._made(keeper_store), keeper_store
         self.live.round(0.0)
         assert self.calls == [] and self.events.lines == []
 
-    def _made(self, keeper_store: Any) -> LiveLog:
+    def _made(self, keeper_store: Any, directories: list[int] | None = None) -> LiveLog:
         news = FileNews(LooseCounters(), self.events)  # type: ignore[arg-type]
-        return LiveLog(self.store, keeper_store, self.layout, self.files, news)  # type: ignore[arg-type]
+        return LiveLog(self.store, keeper_store, self.layout, self.files, news, directories or ())  # type: ignore[arg-type]
 
     def _repair(self, _seconds: float) -> None:
         self.calls.append("repair")
@@ -205,12 +207,29 @@ def test_before_a_keeper_starts_locked_directories_are_at_their_paths_again(is_l
     move_away(layout.root)
     layout.prepare()
     events = Events()
-    put_back_directories(layout, tuple(descriptors), events)  # type: ignore[arg-type]
+    put_back_directories(layout.root, descriptors, events)  # type: ignore[arg-type]
     for path, status, descriptor in zip((layout.root, layout.commitlog), before, descriptors, strict=True):
         assert os.path.samestat(os.stat(path), status)
         os.close(descriptor)
     assert layout.commitlog.is_symlink() == is_link
     assert [name for name, _ in events.lines] == ["file.saved"] * 2
+
+
+def test_a_copy_that_lies_there_when_a_keeper_begins_is_no_locked_directory(new_log: Callable[[], Log]) -> None:
+    for name in ("", "commitlog"):
+        log = new_log()
+        path = log.layout.root / name
+        descriptors = [os.open(each, os.O_RDONLY) for each in (log.layout.root, log.layout.commitlog)]
+        shutil.copytree(path, path.with_name("copy"))
+        move_away(path)
+        path.with_name("copy").rename(path)
+        keeper = log._made(log.keeper_store, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        keeper.round(1.0)
+        assert log.calls == [READ_ONLY_FILES_LOST, "repair"] and log.told == ["file.saved"]
+        assert log.content() == log.before and not keeper.is_astray
+        keeper.close()
 
 
 def test_a_directory_in_which_another_broker_works_is_left_alone(new_log: Callable[[], Log]) -> None:
