@@ -107,7 +107,7 @@ def _tags(arena: Arena) -> Workload:
 
 
 def _archive(arena: Arena) -> Workload:
-    """What is in a topic to Parquet files: the job, and Spark's own sink fed by the same source."""
+    """What is in a topic to Parquet files: the job's Delta table, and Spark's own sink fed by the same source."""
 
     def job(effort: float) -> Sample:
         from shmq.spark.jobs.archive import ArchiveSettings, run_archive

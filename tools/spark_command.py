@@ -12,7 +12,7 @@ _JOBS = "Jobs"
 spark = LazyGroup(
     "spark",
     table={
-        "archive": Lazy("shmq.spark.jobs.commands.archive:archive", "Topics to Parquet or Delta, exactly once.", _JOBS),
+        "archive": Lazy("shmq.spark.jobs.commands.archive:archive", "Topics to a Delta table, exactly once.", _JOBS),
         "replay": Lazy("shmq.spark.jobs.commands.replay:replay", "An archive or a topic to a topic, in order.", _JOBS),
         "reconcile": Lazy("shmq.spark.jobs.commands.reconcile:reconcile", "Gaps, duplicates, archive, ledger.", _JOBS),
         "lag": Lazy("shmq.spark.jobs.commands.lag:lag", "Lag over time, latency as percentiles.", _JOBS),

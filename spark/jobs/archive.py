@@ -1,14 +1,13 @@
-"""The archive job: topics to Parquet files or a Delta table, every message once, whatever is killed.
+"""The archive job: topics to a Delta table, every message once, whatever is killed.
 
     driver      batch N = offset ranges, in Spark's checkpoint before anything is read
     executors   read the ranges, write files under names nobody looks at, answer one entry a file
     driver      entries ─▶ one atomic step of the table                    ← in, or not, nothing between
 
 Executors write Parquet where they read, three times as fast as through Spark's sink; the driver puts a batch in by one
-link of a manifest, or by one Delta commit. Why no message is lost: a batch is the same after every restart, and the
-table takes it whole. Why none is doubled: the table knows each queue's end; what it has already is not taken again,
-with the same checkpoint or another one. What a kill leaves is files of no table, removed at the next start (Parquet) or
-by VACUUM (Delta).
+Delta commit. Why no message is lost: a batch is the same after every restart, and the table takes it whole. Why none is
+doubled: the table knows each queue's end; what it has already is not taken again, with the same checkpoint or another
+one. What a kill leaves is files of no table, removed by VACUUM.
 
     python -m shmq.spark.jobs.archive --topic orders --to /data/orders        the same as shmq spark archive …
 """
@@ -29,10 +28,10 @@ from shmq.errors import ShmqError
 from shmq.spark.access.broker import Access
 from shmq.spark.access.way import open_access
 from shmq.spark.jobs.driver.failure import failure_of
+from shmq.spark.jobs.table.delta import DeltaArchive
 from shmq.spark.jobs.table.entry import QueueKey, entries_of
 from shmq.spark.jobs.table.file import PARTITION_COLUMNS, Layout
-from shmq.spark.jobs.table.formats import ends_of, open_table
-from shmq.spark.jobs.table.table import Commit, Ends, Table, accepted, local_root
+from shmq.spark.jobs.table.table import Commit, Ends, accepted, local_root
 from shmq.spark.options import Options, parse_options
 from shmq.spark.plan.ranges import chosen_queues
 from shmq.spark.schema import column_kinds, refused
@@ -46,7 +45,6 @@ COLUMNS: Final = (
     "reconsume_times",
 )  # fmt: skip
 """What is archived unless somebody asks for less: all that a replay or an audit can want."""
-FORMATS: Final = ("parquet", "delta")
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
 _BATCH_BYTES: Final = "4g"
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestampstrategy")
@@ -63,7 +61,6 @@ class ArchiveSettings:
 
     path: str
     source: Mapping[str, str]
-    format: str = "parquet"
     columns: tuple[str, ...] = COLUMNS
     partition_by: tuple[str, ...] = ("topic", "date")
     file_bytes: int = 256 << 20
@@ -82,7 +79,6 @@ class ArchiveSettings:
             UsageError: something that cannot be.
         """
         for name, value, known in (
-            ("format", self.format, FORMATS),
             ("compression", self.compression, COMPRESSIONS),
             *(("partition", each, PARTITION_COLUMNS) for each in self.partition_by),
             *(("column", each, tuple(column_kinds("messages"))) for each in self.columns),
@@ -111,15 +107,22 @@ class ArchiveSettings:
             row_group_bytes=self.row_group_bytes,
             compression=self.compression,
             sync=self.sync,
-            staged=self.format == "parquet",
         )
+
+    def archive(self) -> DeltaArchive:
+        """Return the archive as it is; nothing is made for it.
+
+        Raises:
+            UsageError: it is not on a file system, or something else is there.
+        """
+        return DeltaArchive(local_root(self.path), self.columns, self.partition_by)
 
 
 @dataclass
 class _Run:
     """What a run has done so far."""
 
-    table: Table
+    table: DeltaArchive
     settings: ArchiveSettings
     told: Talk
     started: float = field(default_factory=time.monotonic)
@@ -150,9 +153,9 @@ class _Run:
         may_lose = not self.settings.options().fail_on_data_loss
         new, known, gaps = accepted(entries, self.table.end_of, may_lose=may_lose)
         for entry in known:
-            if entry.staged:
+            if entry.path:
                 with contextlib.suppress(OSError):
-                    (local_root(self.settings.path) / entry.staged).unlink()
+                    (local_root(self.settings.path) / entry.path).unlink()
         if new:
             self.table.commit(Commit(query, batch, tuple(new), tuple(gaps)))
         rows, stored = sum(entry.rows for entry in new), sum(entry.file_bytes for entry in new)
@@ -178,7 +181,7 @@ def run_archive(
     Raises:
         UsageError: settings that cannot be, or a checkpoint that does not fit the archive.
         OffsetOutOfRange: messages are gone that were not archived.
-        StoreError: the archive cannot be written; StoreLocked: another job writes it.
+        StoreError: the archive cannot be written, or another job writes it.
         ShmqError: the query failed `attempts` times without getting on.
     """
     from shmq.spark.jobs.table.file_source import ArchiveDataSource
@@ -187,22 +190,23 @@ def run_archive(
     access = open_access(options)
     spark.dataSource.register(ArchiveDataSource)
     ended = stop or threading.Event()
-    with open_table(settings.path, settings.format, settings.columns, settings.partition_by) as table:
-        run = _Run(table, settings, told)
-        until = None if settings.run_seconds is None else time.monotonic() + settings.run_seconds
-        failures, rows = 0, 0
-        while True:
-            try:
-                _query(spark, settings, run, ended, until)
+    table = settings.archive()
+    table.create()
+    run = _Run(table, settings, told)
+    until = None if settings.run_seconds is None else time.monotonic() + settings.run_seconds
+    failures, rows = 0, 0
+    while True:
+        try:
+            _query(spark, settings, run, ended, until)
+            break
+        except Exception as error:
+            failures, rows = (failures + 1 if run.rows == rows else 1), run.rows
+            wait = _next_attempt(settings, run, error, failures)
+            told(f"the query failed and is started again: {str(error).splitlines()[0]}")
+            run.restarts += 1
+            if ended.wait(wait):
                 break
-            except Exception as error:
-                failures, rows = (failures + 1 if run.rows == rows else 1), run.rows
-                wait = _next_attempt(settings, run, error, failures)
-                told(f"the query failed and is started again: {str(error).splitlines()[0]}")
-                run.restarts += 1
-                if ended.wait(wait):
-                    break
-        return _report(settings, access, run)
+    return _report(settings, access, run)
 
 
 def _next_attempt(settings: ArchiveSettings, run: _Run, error: Exception, failures: int) -> float:
@@ -251,7 +255,7 @@ def _query(
         raise
 
 
-def _start(settings: ArchiveSettings, table: Table) -> dict[str, str]:
+def _start(settings: ArchiveSettings, table: DeltaArchive) -> dict[str, str]:
     """Where a query begins whose checkpoint holds no batch: where the archive ends, else at the first message.
 
     It is said always, because a directory does not tell whether the query that made it got as far as a batch.
@@ -274,7 +278,6 @@ def _report(settings: ArchiveSettings, access: Access, run: _Run) -> dict[str, A
     return {
         "job": "archive",
         "path": str(local_root(settings.path)),
-        "format": settings.format,
         "dry_run": False,
         "batches": run.batches,
         "files": run.files,
@@ -315,13 +318,10 @@ def plan_archive(settings: ArchiveSettings) -> dict[str, Any]:
     """
     options = settings.options()
     access = open_access(options)
-    rows = queue_rows(access, options, ends_of(settings.path, settings.format, settings.columns, settings.partition_by))
+    rows = queue_rows(access, options, settings.archive().end_of)
     messages = sum(row["behind"] for row in rows)
     root = str(local_root(settings.path))
-    return {
-        "job": "archive", "path": root, "format": settings.format, "dry_run": True,
-        "messages": messages, "queues": rows,
-    }  # fmt: skip
+    return {"job": "archive", "path": root, "dry_run": True, "messages": messages, "queues": rows}
 
 
 if __name__ == "__main__":

@@ -1,20 +1,19 @@
-"""An archive read with Spark: exactly the files that are in, by their manifests or by Delta's log."""
+"""An archive read with Spark: exactly the files that are in, by Delta's log."""
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow
 
 from shmq.errors import UsageError
-from shmq.spark.jobs.table.entry import Entry
-from shmq.spark.jobs.table.manifest import entries_in, versions
+from shmq.spark.jobs.table.delta import table_at
 from shmq.spark.jobs.table.table import local_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SETTLE_SECONDS: Final = 2.0
 _INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
@@ -22,61 +21,32 @@ def archive_files(path: str) -> list[str]:
     """Return the files that are in an archive.
 
     Raises:
-        UsageError: there is no archive, or nothing in it.
-        CorruptionError: a manifest is damaged.
+        UsageError: there is no archive, nothing in it, or files are gone.
+        CorruptionError: its log cannot be read.
     """
     root = local_root(path)
-    if (root / "_delta_log").exists():
-        from shmq.spark.jobs.driver.session import require
-
-        require("deltalake", extra="pip install 'shmq[delta]'")
-        from deltalake import DeltaTable
-
-        files = [uri.removeprefix("file://") for uri in DeltaTable(root).file_uris()]
-    elif versions(root):
-        files = [str(root / entry.path) for entry in settled(root)]
-    else:
+    table = table_at(root)
+    if table is None:
         raise UsageError(f"{root} is no archive", hint="shmq spark archive --to DIR makes one")
-    if not files:
+    names = pyarrow.table(table.get_add_actions())["path"].to_pylist()
+    if not names:
         raise UsageError(f"the archive {root} holds no message", hint="archive something first")
-    return files
-
-
-def settled(root: Path, seconds: float = _SETTLE_SECONDS) -> list[Entry]:
-    """Return what a Parquet archive holds, as soon as every file has its name.
-
-    A job names the files of a batch right after its manifest, so this takes a moment at most; where it was killed in
-    between, what was in before that batch is returned.
-
-    Raises:
-        UsageError: files are gone.
-        CorruptionError: a manifest is damaged.
-    """
-    until = time.monotonic() + seconds
-    while True:
-        newest = versions(root)
-        entries = entries_in(root, newest)
-        missing = [entry.path for entry in entries if not (root / entry.path).exists()]
-        if not missing:
-            return entries
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
-    before = entries_in(root, newest[:-1])
-    if all((root / entry.path).exists() for entry in before):
-        return before
-    raise UsageError(
-        f"{len(missing)} files of the archive {root} are not there: {missing[0]}",
-        hint="if a job was killed, run it again: it finishes what it began",
-    )
+    files = [root / unquote(name) for name in names]
+    missing = [file for file in files if not file.exists()]
+    if missing:
+        raise UsageError(
+            f"{len(missing)} files of the archive {root} are not there: {missing[0]}",
+            hint=f"put them back, or take them out of the table: deltalake.DeltaTable({str(root)!r}).repair()",
+        )
+    return [str(file) for file in files]
 
 
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
     """Return an archive as a data frame; partition columns are strings.
 
     Raises:
-        UsageError: there is no archive, or nothing in it.
-        CorruptionError: a manifest is damaged.
+        UsageError: there is no archive, nothing in it, or files are gone.
+        CorruptionError: its log cannot be read.
     """
     files, root = archive_files(path), local_root(path)
     before = spark.conf.get(_INFERENCE)

@@ -28,7 +28,8 @@ NEEDING_NO_SPARK: Final = (
     "jobs/driver/test_java_output.py",
     "jobs/driver/test_session.py",
     "jobs/driver/test_stages.py",
-    "jobs/table",
+    "jobs/table/test_file.py",
+    "jobs/table/test_table.py",
     "jobs/test_archive.py",
     "jobs/test_plots.py",
     "plan",
@@ -40,7 +41,7 @@ STARTING_SPARK: Final = {"spark", "cluster", "driver", "kill_broker"}
 
 
 def _missing() -> str | None:
-    for library in ("pyspark", "pyarrow"):
+    for library in ("pyspark", "pyarrow", "deltalake"):
         if importlib.util.find_spec(library) is None:
             return f"{library} is not installed: pip install -e '.[test,test-spark]'"
     return None if shutil.which("java") else "java is not installed: apt-get install openjdk-17-jre-headless"

@@ -17,13 +17,6 @@ from shmq.tools.terminal.output import Column
 @source_options
 @click.option("--to", "path", required=True, metavar="DIR", help="The archive: a directory driver and workers share.")
 @click.option(
-    "--format",
-    type=click.Choice(["parquet", "delta"]),
-    default="parquet",
-    show_default=True,
-    help="Files with manifests, or a Delta table: pip install 'shmq[delta]'.",
-)
-@click.option(
     "--partition", "partition_by", metavar="NAMES", help="Of topic, broker, date, hour, queue_id.  [topic,date]"
 )
 @click.option("--columns", metavar="NAMES", help="Of the messages.  [all that a replay needs]")
@@ -43,11 +36,10 @@ from shmq.tools.terminal.output import Column
     "--every", "every_seconds", type=Duration(), metavar="TIME", help="Go on, a batch every TIME, until Ctrl-C."
 )
 @click.option("--for", "run_seconds", type=Duration(), metavar="TIME", help="With --every: end after TIME.")
-@click.option("--compact", type=Size(), metavar="SIZE", help="Afterwards join smaller files up to SIZE. Parquet only.")
 @click.option("--allow-loss", is_flag=True, help="Pass over messages that retention deleted; the report counts them.")
 @job_command
 def archive(job: Job, /, **given: Any) -> None:
-    """Write topics to Parquet files or a Delta table, every message once.
+    """Write topics to a Delta table, every message once. It needs pip install 'shmq[delta]'.
 
     Run it again to archive what came since; kill it whenever you like. Exit status 1: messages were gone before they
     could be archived.
@@ -57,7 +49,6 @@ def archive(job: Job, /, **given: Any) -> None:
     shmq spark archive --topic-pattern 'orders-.*' --to /data/orders --every 30s
     """
     _check(given)
-    compact_bytes = given.pop("compact")
     source = job.source(given)
     if given.pop("allow_loss"):
         source["failOnDataLoss"] = "false"
@@ -74,21 +65,11 @@ def archive(job: Job, /, **given: Any) -> None:
         plan_archive(settings)  # what cannot be is said before Spark starts
         with ended_by_signal() as stop, job.session() as work:
             found = run_archive(work.spark, settings, told=work.told, stop=stop)
-        if compact_bytes is not None:
-            from shmq.spark.jobs.table.compaction import compact
-
-            found["compaction"] = compact(
-                settings.path, compact_bytes, settings.compression, told=job.call.terminal.say
-            )
     job.finish(found, lambda: _print(job.call, found))
 
 
 def _check(given: dict[str, Any]) -> None:
     """Refuse options that say nothing together."""
-    if given["compact"] is not None and given["format"] == "delta":
-        raise UsageError("--compact joins files of a Parquet archive", hint="a Delta table has OPTIMIZE of its own")
-    if given["compact"] == 0:
-        raise UsageError("--compact 0 joins nothing", hint="--compact 256m")
     if given["run_seconds"] is not None and given["every_seconds"] is None:
         raise UsageError("--for ends a run that goes on, and this one ends by itself", hint="--every 30s --for 1h")
     if given["every_seconds"] is not None and given["every_seconds"] <= 0:

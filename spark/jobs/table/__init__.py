@@ -1,1 +1,1 @@
-"""An archive as a table: its entries, its manifests or Delta log, and the Parquet files that executors write."""
+"""An archive as a Delta table: its entries, its log, and the Parquet files that executors write."""

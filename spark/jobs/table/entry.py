@@ -3,7 +3,7 @@
     start <= offsets in the file < end       the entries of a batch cover each queue without a gap
     rows < end - start                       only if messages were gone, or a selection left them out
 
-Entries travel as JSON: from executors to the driver as rows, from the driver to the manifest.
+Entries travel as JSON: from executors to the driver as rows, from the driver to the commit of the table.
 """
 
 from __future__ import annotations
@@ -28,20 +28,6 @@ class QueueKey(NamedTuple):
         return f"{self.topic}/{self.broker}/{self.queue_id}@{self.born_position}"
 
 
-def parse_key(text: str) -> QueueKey:
-    """Read what `str` of a key makes.
-
-    Raises:
-        CorruptionError: it is no key.
-    """
-    try:
-        place, _, born = text.rpartition("@")
-        topic, broker, queue_id = place.rsplit("/", 2)
-        return QueueKey(topic, broker, int(queue_id), int(born))
-    except ValueError:
-        raise CorruptionError("archive", 0, f"{text!r} names no queue") from None
-
-
 @dataclass(frozen=True)
 class Entry:
     """One file, or with an empty path a stretch of a queue without a message. Offsets count messages, times are ms."""
@@ -53,7 +39,6 @@ class Entry:
     start: int
     end: int
     path: str = ""  # below the archive
-    staged: str = ""  # where the executor left it, below the archive too
     rows: int = 0
     file_bytes: int = 0
     body_bytes: int = 0
@@ -83,14 +68,14 @@ def entry_of(data: Any) -> Entry:
         CorruptionError: it is none.
     """
     if not isinstance(data, dict) or not data.keys() <= _NAMES.keys():
-        raise CorruptionError("archive", 0, f"an entry of the manifest is {data!r}")
+        raise CorruptionError("archive", 0, f"an entry is {data!r}")
     try:
         found = Entry(**data)
         sane = 0 <= found.start <= found.end and found.rows >= 0 and found.file_bytes >= 0
     except TypeError as error:
-        raise CorruptionError("archive", 0, f"an entry of the manifest is damaged: {error}") from None
+        raise CorruptionError("archive", 0, f"an entry is damaged: {error}") from None
     if not sane or ".." in found.path.split("/") or found.path.startswith("/"):
-        raise CorruptionError("archive", 0, f"an entry of the manifest is {data!r}")
+        raise CorruptionError("archive", 0, f"an entry is {data!r}")
     return found
 
 

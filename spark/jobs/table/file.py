@@ -1,7 +1,7 @@
 """Messages written to Parquet files in an executor: which file one goes to, and the entry about it.
 
-    <root>/topic=orders/date=2026-11-20/.3f9a….parquet          while it is written; readers do not look at dotted names
-                                       /q003-<start>-<end>-….parquet   the name the driver gives it, when it is in
+    <root>/topic=orders/date=2026-11-20/.3f9a….parquet                     while it is written
+                                       /q003-<start>-<end>-…-3f9a….parquet    as soon as it is complete
 
 The driver commits. Rules: (1) a file holds messages of one queue, in order, and of one value of each partition column;
 (2) a name that is being written belongs to one attempt of one task alone, so attempts that are killed, repeated or run
@@ -51,7 +51,6 @@ class Layout:
     row_group_bytes: int = 32 << 20
     compression: str = "zstd"
     sync: bool = True
-    staged: bool = True  # hidden until the driver renames; otherwise the name stays and a table's log says what is in
 
     @property
     def read_columns(self) -> tuple[str, ...]:
@@ -152,9 +151,9 @@ class _File:
         self.last = entry.start
         self._layout = layout
         self._entry = entry
-        self._folder = "/".join(f"{name}={_path_text(text)}" for name, text in entry.partition.items())
+        folder = "/".join(f"{name}={_path_text(text)}" for name, text in entry.partition.items())
         self._token = secrets.token_hex(8)
-        self._path = Path(layout.root, self._folder, f".{self._token}.parquet")
+        self._path = Path(layout.root, folder, f".{self._token}.parquet")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._writer: Any = None
         self._disk: _ToDisk | None = None
@@ -180,19 +179,14 @@ class _File:
         if self._disk is not None:
             self._disk.finish()
         start, name = self._entry.start, f"q{self._entry.queue_id:03d}"
-        stem = f"{name}-{start:020d}-{end:020d}-{self._entry.broker}-{self._entry.born_position}"
-        file_bytes = self._path.stat().st_size
-        staged = self._path
-        if not self._layout.staged:
-            stem = f"{stem}-{self._token}"
-            staged = staged.rename(staged.with_name(f"{stem}.parquet"))
+        stem = f"{name}-{start:020d}-{end:020d}-{self._entry.broker}-{self._entry.born_position}-{self._token}"
+        complete = self._path.rename(self._path.with_name(f"{stem}.parquet"))
         return replace(
             self._entry,
             end=end,
-            path=str(Path(self._folder, f"{stem}.parquet")),
-            staged=str(staged.relative_to(self._layout.root)),
+            path=str(complete.relative_to(self._layout.root)),
             rows=self._rows,
-            file_bytes=file_bytes,
+            file_bytes=complete.stat().st_size,
             body_bytes=self._body_bytes,
             crc_xor=self._crc_xor,
             crc_sum=self._crc_sum,

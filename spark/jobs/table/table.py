@@ -1,8 +1,6 @@
 """What an archive is to the job: how far each queue is in it, and entries that get in together or not at all.
 
-    entries of a batch ─▶ accepted(): new, or in already, or refused ─▶ Table.commit: one atomic step
-
-Two formats implement it: `manifest` plain Parquet, `delta` a Delta table.
+    entries of a batch ─▶ accepted(): new, or in already, or refused ─▶ DeltaArchive.commit: one atomic step
 
 Rules: (1) the archive itself knows where each queue ends, so Spark's checkpoint is a convenience: lost, behind or
 ahead, no message is lost or doubled; (2) an entry begins where its queue ends in the archive. What is in already is
@@ -14,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from shmq.errors import OffsetOutOfRange, UsageError
 from shmq.spark.jobs.table.entry import Entry, QueueKey, in_order
@@ -42,30 +39,6 @@ class Commit:
 
 Ends = Callable[[QueueKey], int | None]
 """The first offset of a queue that is not in, None when the archive does not know the queue."""
-
-
-class Table(Protocol):
-    """An archive that is open for writing, by this process alone."""
-
-    @property
-    def staged(self) -> bool:
-        """Whether files are hidden until they are in."""
-
-    def end_of(self, key: QueueKey) -> int | None:
-        """Return the first offset of a queue that is not in, None when the archive does not know the queue."""
-
-    def holds(self, query: str, batch: int) -> bool:
-        """Whether a batch is in."""
-
-    def commit(self, commit: Commit) -> None:
-        """Put a batch in.
-
-        Raises:
-            StoreError: somebody else writes, or the disk does not take it.
-        """
-
-    def entries(self) -> list[Entry]:
-        """Return what is in, by queue and offset."""
 
 
 def accepted(entries: Sequence[Entry], end_of: Ends, *, may_lose: bool) -> tuple[list[Entry], list[Entry], list[Gap]]:

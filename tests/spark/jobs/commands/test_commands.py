@@ -14,7 +14,7 @@ from shmq.client.position import parse_position
 from shmq.errors import UsageError
 from shmq.spark.jobs.commands import job as job_command
 from shmq.spark.jobs.replay import ReplaySettings, check_replay
-from shmq.spark.jobs.table.manifest import Manifest
+from shmq.spark.jobs.table.delta import DeltaArchive
 from shmq.spark.option_values import moment_ms
 from shmq.tools.cli import main
 from tests.tools.json_schema import check
@@ -54,8 +54,6 @@ def told(schema: str, path: Path) -> dict[str, Any]:
 
 
 WRONG = {
-    "archive --topic desk --to {0}/a --format delta --compact 1m": "OPTIMIZE",
-    "archive --topic desk --to {0}/a --compact 0": "--compact 256m",
     "archive --topic desk --to {0}/a --for 10s": "--every 30s --for 1h",
     "archive --topic desk --to {0}/a --every 0s": "--every 30s",
     "archive --topic desk --to {0}/a --plot {0}/none/a.png": "mkdir -p {0}/none",
@@ -100,19 +98,28 @@ def test_what_cannot_be_is_said_with_the_cure_before_spark_starts(
 
 def test_a_dry_run_of_archive_leaves_no_trace_and_no_job_in_its_way(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "archive"
-    for form in ("parquet", "delta"):
-        status, out, err = run("archive", "--topic", "desk", "--to", str(path), "--format", form, "--dry-run")
-        assert (status, path.exists()) == (0, False), err
-        assert f"would archive {COUNT} messages" in err and out.splitlines()[0].split()[0] == "TOPIC"
-    with Manifest(path):  # as a job that runs has it
-        (path / ".left.parquet").touch()
-        assert run("archive", "--topic", "desk", "--to", str(path), "--dry-run")[0] == 0
-        assert (path / ".left.parquet").exists()
+    line = ("archive", "--topic", "desk", "--to", str(path), "--dry-run")
+    status, out, err = run(*line)
+    assert (status, path.exists()) == (0, False), err
+    assert f"would archive {COUNT} messages" in err and out.splitlines()[0].split()[0] == "TOPIC"
+    DeltaArchive(path, ("body",), ("topic",)).create()  # as a job that runs has it
+    (path / ".left.parquet").touch()
+    before = sorted(path.rglob("*"))
+    assert run(*line)[0] == 0
+    assert sorted(path.rglob("*")) == before
+
+
+def test_an_archive_of_plain_files_is_refused_by_every_job(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "_manifests").mkdir()
+    for line in ("archive --topic desk --to {0}", "replay --from {0} --to desk-again --run x --yes",
+                 "reconcile --topic desk --archive {0}"):  # fmt: skip
+        status, _, err = run(*line.format(tmp_path).split(), "--dry-run")
+        assert status == 64 and "plain Parquet files" in err and f"--to {tmp_path}-delta" in err, err
 
 
 def test_archive_and_reconcile_report_draw_and_say_how_it_went(spark: Any, run: Run, tmp_path: Path) -> None:
     path, picture, report = tmp_path / "archive", tmp_path / "a.png", tmp_path / "a.json"
-    words = ("--topic", "desk", "--to", str(path), "--compact", "1m")
+    words = ("--topic", "desk", "--to", str(path))
     status, _, err = run("archive", *words, "--plot", str(picture), "--report", str(report))
     assert status == 0 and f"archived {COUNT} messages" in err
     found = told("spark-archive", report)

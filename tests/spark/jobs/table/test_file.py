@@ -16,7 +16,6 @@ from shmq.spark.access.segments import attach
 from shmq.spark.jobs.archive import ArchiveSettings
 from shmq.spark.jobs.table.entry import Entry
 from shmq.spark.jobs.table.file import write_ranges
-from shmq.spark.jobs.table.formats import open_table
 
 COUNT = 300
 
@@ -47,7 +46,7 @@ def whole_range(broker: Any, start: int, end: int) -> Range:
 
 
 def rows(root: Path, entries: list[Entry]) -> list[dict[str, Any]]:
-    return [row for each in entries for row in pyarrow.parquet.ParquetFile(root / each.staged).read().to_pylist()]
+    return [row for each in entries for row in pyarrow.parquet.ParquetFile(root / each.path).read().to_pylist()]
 
 
 def test_every_message_is_in_one_file_with_its_sums(broker: Any, bodies: list[bytes], tmp_path: Path) -> None:
@@ -93,18 +92,3 @@ def test_a_task_that_fails_leaves_nothing(broker: Any, bodies: list[bytes], tmp_
     with pytest.raises(ShmqError):
         written(broker, tmp_path, 0, COUNT + 1)
     assert not list(tmp_path.rglob("*.parquet")) and not list(tmp_path.rglob(".*.parquet"))
-
-
-def test_small_files_become_one(broker: Any, bodies: list[bytes], tmp_path: Path) -> None:
-    from shmq.spark.jobs.table.compaction import compact
-    from shmq.spark.jobs.table.table import Commit
-
-    settings = ArchiveSettings(str(tmp_path), {"topic": "files"})
-    with open_table(str(tmp_path), "parquet", settings.columns, settings.partition_by) as table:
-        for number in range(5):
-            entries = written(broker, tmp_path, number * 60, number * 60 + 60)
-            table.commit(Commit("query", number, tuple(entries)))
-    assert compact(str(tmp_path), 1 << 20, "zstd") == {"files_before": 5, "files_after": 1}
-    (path,) = (path for path in tmp_path.rglob("*.parquet"))
-    assert pyarrow.parquet.ParquetFile(path).read().column("body").to_pylist() == bodies
-    assert compact(str(tmp_path), 1 << 20, "zstd") == {"files_before": 0, "files_after": 0}
