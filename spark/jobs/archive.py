@@ -66,7 +66,6 @@ class ArchiveSettings:
     file_bytes: int = 256 << 20
     row_group_bytes: int = 32 << 20
     compression: str = "zstd"
-    sync: bool = True
     checkpoint: str | None = None  # None: inside the archive
     every_seconds: float | None = None  # None: what is there now, then end
     run_seconds: float | None = None  # of a continuous run
@@ -106,7 +105,6 @@ class ArchiveSettings:
             file_bytes=self.file_bytes,
             row_group_bytes=self.row_group_bytes,
             compression=self.compression,
-            sync=self.sync,
         )
 
     def archive(self) -> DeltaArchive:

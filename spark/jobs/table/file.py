@@ -50,7 +50,6 @@ class Layout:
     file_bytes: int = 256 << 20  # of bodies and columns before compression
     row_group_bytes: int = 32 << 20
     compression: str = "zstd"
-    sync: bool = True
 
     @property
     def read_columns(self) -> tuple[str, ...]:
@@ -218,7 +217,7 @@ class _File:
         table = pyarrow.Table.from_batches(self._waiting)
         if self._writer is None:
             self._writer = parquet_writer(self._path, table.schema, self._layout.compression)
-            self._disk = _ToDisk(self._path) if self._layout.sync else None
+            self._disk = _ToDisk(self._path)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         if self._disk is not None:
             self._disk.begin()

@@ -11,6 +11,7 @@ import pytest
 
 from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
 from shmq.spark.jobs.archive import ArchiveSettings, plan_archive, run_archive
+from shmq.spark.jobs.archived import archive_files
 from tests.tools.json_schema import check
 
 
@@ -27,15 +28,19 @@ def send(mq: Any, topic: str, *numbers: int) -> None:
 
 
 def rows_of(path: Path) -> list[int]:
+    """The numbers of all rows, as a reader of Delta tables finds them."""
     import deltalake
 
-    table = deltalake.DeltaTable(path).to_pyarrow_table(columns=["body"])
-    return sorted(map(int, table.column("body").to_pylist()))
+    rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert all(dict(row["properties"])["n"] == row["body"].decode() for row in rows)
+    return sorted(int(row["body"]) for row in rows)
 
 
 def test_every_message_is_archived_once_whatever_becomes_of_the_checkpoint(
     spark: Any, broker: Any, mq: Any, topic: str, tmp_path: Path
 ) -> None:
+    import deltalake
+
     path = tmp_path / "archive"
     source = {"store": broker.url, "topic": topic, "maxOffsetsPerTrigger": "60"}
     settings = ArchiveSettings(str(path), source)
@@ -55,6 +60,10 @@ def test_every_message_is_archived_once_whatever_becomes_of_the_checkpoint(
     send(mq, topic, *range(110, 120))
     assert run_archive(spark, settings)["messages"] == 10
     assert rows_of(path) == list(range(120))
+    deltalake.DeltaTable(path).optimize.compact()
+    assert rows_of(path) == list(range(120)) and len(archive_files(str(path))) <= 2  # dates
+    send(mq, topic, *range(120, 130))
+    assert run_archive(spark, settings)["messages"] == 10 and rows_of(path) == list(range(130))
 
 
 def test_a_checkpoint_that_is_ahead_of_the_archive_is_refused(
