@@ -5,7 +5,7 @@ of its own, started as its users start it.
 
     pages   one GET of a page, each with a look of its own (a console looks once a second at most): processor time of
             the console's process, and the time until the page is there
-    idle    a console that nobody looks at: processor time of its process
+    idle    a console without a browser: processor time of its process
 
 On a machine with other work, trust processor time, not wall time.
 """

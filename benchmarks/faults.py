@@ -6,7 +6,7 @@ asks on. The figure is the 99th percentile of its answers, divided by that of th
 
     disk_full     every allocation of the keeper fails with ENOSPC, and the log is full
     above_mark    the disk is fuller than `disk_refuse_percent` allows
-    keeper_dead   the keeper was killed, nobody starts it again, and the log is full
+    keeper_dead   the keeper was killed, is not started again, and the log is full
 
 A refused sender rests for ten milliseconds, as a program that logs the error does; without a rest the figure would be
 how fast refusals can be made.

@@ -174,7 +174,7 @@ def _catch_up(effort: float) -> Mapping[str, float]:
 
 
 def _sendfile(effort: float) -> Mapping[str, float]:
-    """As many bytes of a file over loopback, received into pages that nobody had before."""
+    """As many bytes of a file over loopback, received into fresh pages."""
     size = max(LOG_BYTES_MIN, int(LOG_BYTES * effort))
     with tempfile.TemporaryDirectory() as name:
         source, target = Path(name, "source"), Path(name, "target")

@@ -1,4 +1,4 @@
-"""How lines are printed: a table for people, one JSON object a line for programs."""
+"""Prints lines: a table for people, one JSON object a line for programs."""
 
 from __future__ import annotations
 

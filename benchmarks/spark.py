@@ -107,7 +107,7 @@ def _tags(arena: Arena) -> Workload:
 
 
 def _archive(arena: Arena) -> Workload:
-    """What is in a topic to Parquet files: the job's Delta table, and Spark's own sink fed by the same source."""
+    """A topic to Parquet files: by the job, into a Delta table, and by Spark's own sink fed by the same source."""
 
     def job(effort: float) -> Sample:
         from shmq.spark.jobs.archive import ArchiveSettings, run_archive

@@ -42,7 +42,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Workload:
-    """One thing to measure, the same way by everybody."""
+    """One thing to measure, the same way for shmq and its rivals."""
 
     name: str
     ours: Measure

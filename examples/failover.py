@@ -33,7 +33,7 @@ _ports = random.sample(range(5_000, 10_240), 5_240)  # each once
 
 
 def free_port() -> int:
-    """A port that stays free while its broker is dead: outgoing connections get others, unless Linux is told to."""
+    """A port that stays free while its broker is dead: Linux gives outgoing connections others by default."""
     while True:
         port = _ports.pop()
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -100,7 +100,7 @@ class Clients:
                         number += 1
                         mq.send(TOPIC, b"%d" % number)
                         self.acknowledged.append(b"%d" % number)
-            except shmq.ShmqError:  # nobody leads just now; what was not acknowledged may be stored or not
+            except shmq.ShmqError:  # no broker leads just now; what was not acknowledged may be stored or not
                 self.errors += 1
                 self.is_over.wait(0.05)
 
@@ -117,7 +117,7 @@ class Clients:
 
 
 def leader(brokers: list[Broker]) -> Broker | None:
-    """Who says that it leads."""
+    """The broker that says that it leads."""
     for broker in brokers:
         command = [sys.executable, "-m", "shmq", "-u", broker.url, "--json", "cluster", "status"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -157,7 +157,7 @@ def main() -> int:
                     victim = wait_for_leader(brokers)
                     print(f"{time.monotonic() - began:5.1f} s  broker {brokers.index(victim)} dies", flush=True)
                     for mark in victim.processes.values():
-                        os.kill(mark.pid, signal.SIGKILL)  # all at once, as a host dies: nobody hands over
+                        os.kill(mark.pid, signal.SIGKILL)  # all at once, as a host dies, without a handover
                     victim.kill_daemon()
                     watch(clients, [each for each in brokers if each is not victim], began, seconds)
                     print(f"{time.monotonic() - began:5.1f} s  broker {brokers.index(victim)} comes again", flush=True)

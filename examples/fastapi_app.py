@@ -55,7 +55,7 @@ async def reserved() -> dict[str, int]:
 
 @app.get("/orders/live")
 async def live() -> Response:
-    """Server-sent events. Broadcasting: each browser sees every order, and nobody's lag grows."""
+    """Server-sent events. Broadcasting: each browser sees every order, and no group's lag grows."""
 
     async def events() -> AsyncIterator[str]:
         async with app.state.mq.subscribe("orders", model="broadcasting", start="end") as orders:

@@ -76,7 +76,7 @@ def produce(url: str, folder: Path, number: int) -> None:
     """Send every line of this producer's files that its ledger does not hold yet."""
     paths = (folder / f"files-{number}").read_text().split("\0")
     ledger = os.open(folder / f"acknowledged-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    # A kill inside write() may leave half an entry. Nobody relies on it yet, so it is cut off.
+    # A kill inside write() may leave half an entry. It counts for nothing yet, so it is cut off.
     known = os.fstat(ledger).st_size // ENTRY.size
     os.ftruncate(ledger, known * ENTRY.size)
     position = 0

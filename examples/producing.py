@@ -18,4 +18,4 @@ with shmq.connect() as mq, mq.producer(group="shop", queue_selector="key", compr
     print("packed, and whole again:", stored.body == b"long " * 10_000)
     pending = [producer.send_nowait("orders", b"%d" % number) for number in range(10)]
     print("in the background:", len({each.result(10).message_id for each in pending}))
-    producer.send_oneway("orders", b"nobody waits for this one")
+    producer.send_oneway("orders", b"no answer is awaited")

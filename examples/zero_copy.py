@@ -16,7 +16,7 @@ with shmq.connect() as mq:
         frame[:] = 0
         frame[100:200, 100:200] = 255
         slot.properties["camera"] = "left"
-        del frame  # the end of the block publishes the message; nobody may write to its memory any more
+        del frame  # the end of the block publishes the message; its memory must not be written to any more
 
     for msg in mq.subscribe("frames", group="vision"):
         with msg:  # acknowledged at the end of the block, nacked if the block fails

@@ -74,7 +74,7 @@ class Contestant:
 
     @property
     def url(self) -> str:
-        """What our client is given."""
+        """The URL for our client."""
         return f"rocketmq://{self.name_server}"
 
     def stored(self, topic: str) -> int:

@@ -1,4 +1,4 @@
-"""What the processes of a broker take of the machine: memory, and processor time.
+"""Memory and processor time of a broker's processes.
 
 (1) Memory is the proportional set size, so a page that several processes map counts once.
 (2) Processor time is that of each process and of all that it started, living or waited for: utime, stime, cutime and

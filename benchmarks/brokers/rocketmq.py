@@ -1,4 +1,4 @@
-"""How a broker that speaks RocketMQ is measured: ours or a stock one, driven by RocketMQ's own benchmark classes.
+"""Runs a broker that speaks RocketMQ, ours or a stock one, under RocketMQ's own benchmark classes.
 
 `contestants.py` starts the brokers; `tcp.py` says what each figure must reach.
 

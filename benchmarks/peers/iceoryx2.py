@@ -32,7 +32,7 @@ PUBLISHERS_MAX = 8
 
 @dataclass(frozen=True)
 class Place:
-    """Where one run's services live, and how large its bodies are."""
+    """The place of one run: where its services live, and how large its bodies are."""
 
     prefix: str
     root: str

@@ -1,4 +1,4 @@
-"""What a peer is: two ends opened in two processes, and the two measurements every peer goes through.
+"""Two ends of a peer, opened in two processes, and the two measurements of every peer.
 
 A peer module defines how its ends are opened; the loops are those of
 `shmq.tools.measurement.measure`, so all peers and shmq run
@@ -7,7 +7,7 @@ the same Python around their own calls.
 (1) The consumer's end is open before a producer sends, and has heard every producer before any sends a second message:
     iceoryx2 drops what overflows a connection that its subscriber has not opened yet.
 (2) The warm-up checks every body; the timed part checks count, first and last.
-(3) Nobody closes an end before all roles are done.
+(3) No role closes its end before all are done.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _as_it_is(received: Any) -> Any:
 
 @dataclass(frozen=True)
 class Peer:
-    """How one peer is opened; every callable is importable by name, because the ends live in other processes.
+    """The calls that open a peer; every callable is importable by name, because the ends live in other processes.
 
     Attributes:
         place: what both ends need to find each other, made by the parent and cleaned up by it.

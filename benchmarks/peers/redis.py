@@ -96,7 +96,7 @@ def pipelined_sender(socket: str) -> Send:
 
     def send(body: bytes) -> None:
         pipeline.xadd("stream", {b"b": body})
-        # the numbered bodies (warm-up, first, last) go at once: nobody flushes after them
+        # the numbered bodies (warm-up, first, last) go at once: no flush comes after them
         if len(pipeline) >= PIPELINED or body[8:9] == b"\xa5":
             pipeline.execute()
 

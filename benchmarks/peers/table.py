@@ -1,4 +1,4 @@
-"""Which peers exist and which of them can run here.
+"""The table of peers, and which of them can run here.
 
 A peer's module is imported only when what it needs is installed.
 """

@@ -2,8 +2,8 @@
  *
  *   java -cp JARS PersistedOffsets.java FILE GROUPS QUEUES ROUNDS
  *
- * Every group moves on every queue before each round, as in offsets.py. The first rounds are the compiler's; whoever reads
- * the numbers leaves them out. ConfigManager.persist writes FILE.tmp, copies FILE to FILE.bak and puts the new one into its
+ * Every group moves on every queue before each round, as in offsets.py. The first rounds are the compiler's and are to be
+ * left out. ConfigManager.persist writes FILE.tmp, copies FILE to FILE.bak and puts the new one into its
  * place; it does not ask for the disk's word.
  */
 import org.apache.rocketmq.broker.offset.ConsumerOffsetManager;

@@ -1,1 +1,1 @@
-"""What is measured, one module for each subject: a `workloads()` of figures, and with what a stock broker is asked."""
+"""The workloads, one module for each subject: a `workloads()` of figures, and the requests to a stock broker."""

@@ -1,4 +1,4 @@
-"""How a feature that is measured in shared memory is set beside a stock broker in the same run.
+"""Sets a feature that is measured in shared memory beside a stock broker in the same run.
 
 A feature says how it is measured over TCP, at whatever broker, by one and the same client; from that come two kinds of
 lines:
@@ -23,7 +23,7 @@ TCP = "tcp_"
 
 @dataclass(frozen=True)
 class OverTcp:
-    """How a workload is measured at a broker over TCP.
+    """The measurement of a workload at a broker over TCP.
 
     Attributes:
         measure: takes the broker and the effort, gives the workload's metrics, or some of them.

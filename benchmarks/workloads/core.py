@@ -27,7 +27,7 @@ def core_sources() -> list[Path]:
 
 @cache
 def _workshop() -> tempfile.TemporaryDirectory[str]:
-    """Where the programs are built; removed when this process ends."""
+    """The folder in which the programs are built; removed when this process ends."""
     return tempfile.TemporaryDirectory(prefix="bench-core-")
 
 

@@ -1,4 +1,4 @@
-"""What the disk takes from a program that does nothing else: large writes past the page cache, one after the other."""
+"""Speed of the disk alone: large writes past the page cache, one after the other."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ time until its sender is answered, and until the last of the pulls is.
     pulls held ──▶ send ──▶ answer to the sender ──▶ … ──▶ answer to the last pull ──▶ pulls held again
 
 (1) A pull is held when a later request on its connection is answered: each connection is served in order.
-(2) Everybody is this process, so what a client takes to read its answer is in the time of the last one.
+(2) All clients are this process, so what a client takes to read its answer is in the time of the last one.
 (3) RocketMQ answers a send before the message can be pulled; a pull behind the queue's end would be answered at once.
-(4) Every other wave is one without pulls, after the same requests of the same clients: a sender that nobody waits for.
+(4) Every other wave is one without pulls, after the same requests of the same clients: a send that no pull waits for.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _wait_for(wire: Wire, topic: str, offset: int) -> None:
 
 
 def _gather(poll: select.epoll, waiters: dict[int, Waiter]) -> None:
-    """Wait until everybody has got one whole answer."""
+    """Wait until every client has one whole answer."""
     missing = len(waiters)
     while missing:
         ready = poll.poll(TIMEOUT)

@@ -50,7 +50,7 @@ def _options(folder: Path, groups: int) -> Options:
 
 
 def _quiet(_event: str, **_values: object) -> None:
-    """An event log that nobody reads."""
+    """An event log that drops everything."""
 
 
 def _move(attached: Attached, slots: list[int], offset: int) -> None:

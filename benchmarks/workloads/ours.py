@@ -52,7 +52,7 @@ def latency(
 
 
 def blocking_runs(runs: int, trips: int) -> dict[str, float]:
-    """How far the medians of many runs of the same ping-pong lie apart, in microseconds, through one broker."""
+    """Spread of the medians of many runs of the same ping-pong, in microseconds, through one broker."""
     with _broker() as broker:
         medians = sorted(bench.latency(broker.url, trips=trips)["p50"] for _ in range(runs))
     middle = median(medians)
@@ -66,7 +66,7 @@ def many_topics(effort: float) -> dict[str, float]:
 
 
 def verification(effort: float) -> dict[str, float]:
-    """What looking at the checksum costs a message of a backlog whose bodies nobody touches, in nanoseconds.
+    """Cost of the checksum for a message of a backlog whose bodies are not read, in nanoseconds.
 
     The same backlog is read in turns with and without, in one process. Each figure is the median of its rounds, the
     cost that of the differences between neighbours: what slows the machine down for longer slows both.

@@ -21,7 +21,7 @@ TIMEOUT = 30.0
 
 
 class Scan(NamedTuple):
-    """What a pass over a topic found, and how long it took."""
+    """The result of a pass over a topic, and its duration."""
 
     passed: int
     selected: int

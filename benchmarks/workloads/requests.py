@@ -24,7 +24,7 @@ TIMEOUT = 3.0
 WARM_UP = 500
 COUNT, COUNT_MIN = 20_000, 500
 REMOTE_COUNT, REMOTE_COUNT_MIN, REMOTE_WARM_UP = 3000, 50, 500
-START_SECONDS = 60.0  # a replier over TCP is told its queues by its first round of shares
+START_SECONDS = 60.0  # a replier over TCP gets its queues in its first round of shares
 _serial = itertools.count(1)
 
 _REPLIER = """

@@ -41,7 +41,7 @@ _serial = itertools.count(1)
 
 
 def _own_bytes(pid: int) -> int:
-    """Memory of a process that nobody shares."""
+    """Memory of a process that it shares with no other."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -49,7 +49,7 @@ def _own_bytes(pid: int) -> int:
 
 
 def _known(mq: Connection) -> int:
-    """How many timed messages the daemon has taken note of."""
+    """The number of timed messages in the daemon's memory."""
     store = mq._local().wire.store
     topic, group = store.topic_find(TIMER_TOPIC), store.group_find(TIMER_GROUP)
     if topic < 0:

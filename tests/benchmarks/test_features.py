@@ -23,7 +23,7 @@ def ours() -> Iterator[Contestant]:
         yield contestants.get(OURS)
 
 
-class Nobody(Contestants):
+class WithoutJvm(Contestants):
     """Where no JVM is."""
 
     def get(self, name: str) -> Contestant:
@@ -65,7 +65,7 @@ def test_every_feature_can_be_measured_over_tcp(ours: Contestant) -> None:
 def test_a_line_sets_shared_memory_and_tcp_beside_the_same_stock_figure() -> None:
     figure = Figure("speed_local", "per_s", "1/s", is_rate=True, limits={"limit": 50.0})
     local = Workload("speed", lambda effort: {"per_s": 100.0}, [figure])
-    made = beside(local, OverTcp(lambda broker, effort: {"per_s": 10.0}, {"per_s": "speed_tcp"}), Everybody())
+    made = beside(local, OverTcp(lambda broker, effort: {"per_s": 10.0}, {"per_s": "speed_tcp"}), AllBrokers())
     results = measure(made, list(made.peers), 2, 1.0)
     lines = [line for each in made.figures for line in results.lines(each)]
     assert [(line.figure, line.ours, line.peer, line.peer_value, line.ratio, line.holds) for line in lines] == [
@@ -75,7 +75,7 @@ def test_a_line_sets_shared_memory_and_tcp_beside_the_same_stock_figure() -> Non
     ]
 
 
-class Everybody(Contestants):
+class AllBrokers(Contestants):
     """Where every broker runs."""
 
     def get(self, name: str) -> Contestant:
@@ -85,7 +85,7 @@ class Everybody(Contestants):
 def test_without_a_jvm_ours_is_measured_alone_and_it_is_said() -> None:
     figure = Figure("speed_local", "per_s", "1/s", is_rate=True, limits={"limit": 50.0})
     local = Workload("speed", lambda effort: {"per_s": 100.0}, [figure])
-    made = beside(local, OverTcp(lambda broker, effort: {"per_s": 10.0}, {"per_s": "speed_tcp"}), Nobody())
+    made = beside(local, OverTcp(lambda broker, effort: {"per_s": 10.0}, {"per_s": "speed_tcp"}), WithoutJvm())
     results = measure(made, list(made.peers), 2, 1.0)
     lines = [line for each in made.figures for line in results.lines(each)]
     assert [(line.figure, line.ours, line.peer, line.holds) for line in lines] == [

@@ -36,7 +36,7 @@ def test_runs_of_ours_and_of_every_peer_take_turns() -> None:
     assert list(results.peers) == ["a", "b"]
 
 
-def test_rounds_before_run_as_all_others_and_count_for_nobody() -> None:
+def test_rounds_before_run_as_all_others_and_do_not_count() -> None:
     log: list[str] = []
     peers = {"a": _recorded("a", log, [1, 2, 3])}
     workload = Workload("w", _recorded("ours", log, [7, 8, 9]), [], peers, rounds_before=1)
@@ -92,7 +92,7 @@ def test_a_limit_is_a_peer_that_is_a_number() -> None:
     assert _results([110.0]).lines(Figure("f", "rate", "ns", limits={"limit": 100.0}))[0].holds is False
 
 
-def test_a_figure_nobody_competes_in_still_has_a_line() -> None:
+def test_a_figure_without_a_rival_still_has_a_line() -> None:
     lines = _results([5.0]).lines(Figure("f", "rate", "ns"))
     assert [(line.ours, line.peer, line.holds) for line in lines] == [(5.0, "", None)]
 
