@@ -1,4 +1,4 @@
-"""What Spark's discovery finds: the `DefaultSource` of every `pyspark_*` package is known by its name in every session.
+"""Makes Spark discover the source: it knows the `DefaultSource` of every `pyspark_*` package in every session.
 
 It does nothing else, because an exception in one such package takes all Python sources of the session with it.
 """

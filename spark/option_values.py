@@ -32,7 +32,7 @@ def known(given: Mapping[str, str], names: Sequence[str], foreign: Mapping[str, 
         foreign: what people know from elsewhere, in lower case -> what to use here.
 
     Raises:
-        UsageError: an option nobody knows, with the nearest name.
+        UsageError: an unknown option, with the nearest name.
     """
     proper = {name.lower(): name for name in names}
     values: dict[str, str] = {}

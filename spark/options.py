@@ -12,7 +12,7 @@
     how     minPartitions, maxBytesPerPartition, parallelism, batchRows, batchBytes, includeProperties, verifyCrc,
             failOnDataLoss, leaseSeconds, access
 
-Rules: (1) an option nobody knows is an error with the nearest name, never ignored;
+Rules: (1) an unknown option is an error with the nearest name, never ignored;
 (2) what is wrong is said on the driver, with the option, the value and the cure;
 (3) the object is plain data: it travels to executors.
 """
@@ -60,7 +60,7 @@ _FOREIGN: Final = {
     "namesrv": "nameserver",
     "namesrvaddr": "nameserver",
     "kafka.group.id": "group for startingOffsets=committed, commitGroup to tell one: the source is no member of any",
-    "groupidprefix": "commitGroup, if a group is to be told: the source is no member of any",
+    "groupidprefix": "commitGroup, to commit offsets for a group: the source is no member of any",
     "maxrecordsperpartition": "maxBytesPerPartition or minPartitions",
     "path": "option('topic', …); there is no path to load",
     "includeheaders": "includeProperties",
@@ -89,7 +89,7 @@ def full_url(text: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Options:
-    """What one `load()` asks for. Offsets are counts of messages, times milliseconds, sizes bytes."""
+    """The options of one `load()`. Offsets are counts of messages, times milliseconds, sizes bytes."""
 
     store: str | None = None
     access: str = "auto"
@@ -329,7 +329,7 @@ def _group(values: Mapping[str, str], name: str) -> str | None:
 
 
 def _check_stream(values: Mapping[str, str]) -> None:
-    """What a streaming query cannot have."""
+    """Refuse the options that a streaming query cannot have."""
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if name in values:
             raise refused(

@@ -1,4 +1,4 @@
-"""What planning and reading ask of a broker, whatever way leads to it.
+"""The interface of a broker for planning and reading, over mapped memory or TCP.
 
     driver     open_access(options) ─▶ Access ─▶ Queues ─▶ Ranges          `plan/`
     executor   reopen(where) ─▶ Access.read(Reading, Range) ─▶ batches     `scan/`
@@ -23,8 +23,8 @@ Key = tuple[str, int]  # topic, queue id
 class Queue:
     """One queue: where it is in the tables, and which topic of that name it belongs to.
 
-    `index` is for whoever has the tables, -1 for the others; `born_position` is -1 where nobody tells; `seen` is what
-    the queue held when it was asked for, where asking again costs a journey.
+    `index` is the row in the tables, -1 without them; `born_position` is -1 where unknown; `seen` is what the queue
+    held when it was asked for, where asking again costs a journey.
     """
 
     topic: str
@@ -36,7 +36,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Where:
-    """What an executor needs to find the broker of a plan; plain data."""
+    """The facts an executor needs to find the broker of a plan; plain data."""
 
     access: str
     store: str | None
@@ -57,7 +57,7 @@ class Range:
 
     @property
     def count(self) -> int:
-        """How many messages that is, before any selection."""
+        """The number of messages, before any selection."""
         return self.end - self.start
 
 
@@ -69,7 +69,7 @@ class Reading:
     columns: tuple[str, ...]
 
     def selection(self) -> dict[str, Any]:
-        """Return what the core's decoders are told of the options, wherever the records come from."""
+        """Return the arguments of the core's decoders, wherever the records come from."""
         options = self.options
         limits: dict[str, Any] = {} if options.end_ms is None else {"ms_end": options.end_ms}
         return limits | {
@@ -86,7 +86,7 @@ class Access(Protocol):
 
     @property
     def where(self) -> Where:
-        """What another process needs to find the same broker."""
+        """The facts another process needs to find the same broker."""
 
     @property
     def broker(self) -> str:

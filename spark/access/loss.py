@@ -1,4 +1,4 @@
-"""What is done when a planned message is not there any more.
+"""Handles a planned message that is not there any more.
 
 Between planning and reading retention may pass, or a topic may be deleted or made anew. With failOnDataLoss=true, the
 default, that is an error which names the place; with false the number of missing messages is logged as a warning and
@@ -23,7 +23,7 @@ def data_loss(options: Options, what: str, count: int | None = None) -> None:
     """Say that messages are missing: an error, or with failOnDataLoss=false a warning with their number.
 
     Args:
-        count: None when nobody can know.
+        count: None when it cannot be known.
 
     Raises:
         OffsetOutOfRange: failOnDataLoss is true.

@@ -57,7 +57,7 @@ class RemoteAccess:
 
     @property
     def where(self) -> Where:
-        """What another process needs to find the same broker; its store is known when a topic was looked at."""
+        """The facts another process needs to find the same broker; its store is known when a topic was looked at."""
         for described in self._described.values():
             return replace(self._where, identity=described.identity, broker=described.broker)
         return self._where
@@ -80,7 +80,7 @@ class RemoteAccess:
 
         Raises:
             TopicNotFound: there is no such topic.
-            ConnectError: nobody is there, or not for this account.
+            ConnectError: no broker answers, or not to this account.
         """
         try:
             with _explained():
@@ -104,7 +104,7 @@ class RemoteAccess:
         return {(queue.topic, queue.queueId): offset for queue, offset in found.items()}
 
     def has_group(self, group: str) -> bool:
-        """Nobody but an administrator is told which groups exist; one that committed nothing is none here."""
+        """Only an administrator may list groups; one that committed nothing is none here."""
         return False
 
     def publish(self, group: str, offsets: Mapping[Key, int]) -> None:
@@ -126,7 +126,7 @@ class RemoteAccess:
 
     @property
     def may_lease(self) -> bool:
-        """No: nobody on another host may keep a broker from emptying its disk."""
+        """No: no other host may keep a broker from emptying its disk."""
         return False
 
     def lease(self, log_position: int, seconds: float) -> str | None:

@@ -51,7 +51,7 @@ class Attachment:
 
     @property
     def identity(self) -> str:
-        """Which store this is, whatever its path is."""
+        """The identity of the store, whatever its path is."""
         return store_identity(self.instance)
 
     def planned_for(self, where: Where) -> Attachment:

@@ -1,4 +1,4 @@
-"""Which way a process takes to a broker: mapped memory or TCP.
+"""Chooses a process's way to the broker: mapped memory or TCP.
 
 The driver plans over one way; each executor takes its own.
 
@@ -121,11 +121,11 @@ def known_remote(remote: str | None) -> str:
     """Return where the broker is reached over TCP.
 
     Raises:
-        UsageError: nobody says.
+        UsageError: neither options nor the broker name it.
     """
     if remote is None:
         raise refused(
-            "option access=remote: nobody says where the broker listens on TCP",
+            "option access=remote: where the broker listens on TCP is unknown",
             "add option nameserver=HOST:9876, or start it with shmq serve and without --no-tcp",
         )
     return remote
@@ -142,7 +142,7 @@ def may_be_here(access: str, store: str | None, nameserver: str | None) -> bool:
 
 @above_standard  # asking for a name opens sockets
 def remote_url(store: str | None, nameserver: str | None) -> str | None:
-    """Return where the broker of these options is reached over TCP, None when nobody says."""
+    """Return where the broker of these options is reached over TCP, None when it is unknown."""
     if is_remote(store):
         return store
     if nameserver is not None:

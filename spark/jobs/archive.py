@@ -1,7 +1,7 @@
 """The archive job: topics to a Delta table, every message once, whatever is killed.
 
     driver      batch N = offset ranges, in Spark's checkpoint before anything is read
-    executors   read the ranges, write files under names nobody looks at, answer one entry a file
+    executors   read the ranges, write files under hidden names, answer one entry a file
     driver      entries ─▶ one atomic step of the table                    ← in, or not, nothing between
 
 Executors write Parquet where they read, three times as fast as through Spark's sink; the driver puts a batch in by one
@@ -57,7 +57,7 @@ Talk = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ArchiveSettings:
-    """What one run of the job does. `source` are options of the source: store, topic, tags, failOnDataLoss …"""
+    """The settings of one run of the job. `source` are options of the source: store, topic, tags, failOnDataLoss …"""
 
     path: str
     source: Mapping[str, str]
@@ -118,7 +118,7 @@ class ArchiveSettings:
 
 @dataclass
 class _Run:
-    """What a run has done so far."""
+    """The state of a run."""
 
     table: DeltaArchive
     settings: ArchiveSettings

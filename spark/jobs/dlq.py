@@ -37,7 +37,7 @@ RUN: Final = "redrive"
 
 @dataclass(frozen=True)
 class DlqSettings:
-    """What is looked at, and whether it is sent again."""
+    """The dead letters to look at, and whether they are sent again."""
 
     source: Mapping[str, str]
     groups: tuple[str, ...] = ()  # consumer groups; none: all

@@ -1,4 +1,4 @@
-"""How a topic grows while executors send to it, watched from the driver for the progress line and the report.
+"""Watches a topic grow while executors send to it, from the driver, for the progress line and the report.
 
 Messages of other producers count as well, so this is a curve and never the count of a run.
 """

@@ -38,7 +38,7 @@ _TRACES: Final = (
 
 @dataclass(frozen=True)
 class LagSettings:
-    """What is looked at, and for how long. `source` are options of the source; times are seconds."""
+    """The groups to look at, and for how long. `source` are options of the source; times are seconds."""
 
     source: Mapping[str, str]
     group: str | None = None
@@ -130,14 +130,14 @@ def sample(spark: SparkSession, settings: LagSettings) -> list[dict[str, Any]]:
 
 
 def _next(row: Any) -> tuple[str, int, int]:
-    """Where a group goes on in a queue; what is popped lies before it."""
+    """The offset at which a group goes on in a queue; what is popped lies before it."""
     return row.topic, row.queue_id, row.committed or 0
 
 
 def _stored(
     spark: SparkSession, settings: LagSettings, places: set[tuple[str, int, int]]
 ) -> dict[tuple[str, int, int], int]:
-    """When the messages at some places were stored; places of one queue are read one load after the other."""
+    """The store times of the messages at some places; places of one queue are read one load after the other."""
     found: dict[tuple[str, int, int], int] = {}
     left = set(places)
     while left:

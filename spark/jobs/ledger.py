@@ -3,7 +3,7 @@
     {"topic": "orders", "queue_id": 0, "queue_offset": 17, "message_id": "C0A8…", "key": "4711", "crc32": 3632233996}
 
 Only topic and one of (queue_id with queue_offset), message_id, key are needed; crc32 is zlib's of the body as it was
-given. Parquet files with columns of these names are read too. Whoever writes one flushes a line before the next send:
+given. Parquet files with columns of these names are read too. A producer flushes its line before the next send:
 what is not in the ledger was not acknowledged.
 """
 

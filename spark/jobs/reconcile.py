@@ -2,7 +2,7 @@
 
     continuity   offsets of each queue, first to last, each once; records that do not fit their checksum
     archive      store against archive, over the offsets both have, in blocks; blocks that differ, message by message
-    ledger       what producers were told is stored, against store and archive: lost, changed, doubled
+    ledger       what producers got acknowledged, against store and archive: lost, changed, doubled
 
 Nothing is repaired. A block's sums are count, sum and xor of the CRCs of the bodies; sum and xor together with the
 count see a message that is missing, doubled or exchanged.
@@ -38,7 +38,7 @@ _PLACE: Final = ["topic", "queue_id", "queue_offset"]
 
 @dataclass(frozen=True)
 class ReconcileSettings:
-    """What is compared. `source` are options of the source."""
+    """The sides to compare. `source` are options of the source."""
 
     source: Mapping[str, str]
     archive: str | None = None
@@ -233,7 +233,7 @@ def _figures(row: Any) -> tuple[Any, ...]:
 def _drilled(
     stored: DataFrame, archived: DataFrame, ranges: list[tuple[str, int, int, int]], limit: int
 ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Which messages differ within ranges, and how."""
+    """The messages that differ within ranges, and how."""
     from pyspark.sql import functions as f
 
     spark = stored.sparkSession
@@ -258,7 +258,7 @@ def _drilled(
 def against_ledger(
     spark: SparkSession, settings: ReconcileSettings, stored: DataFrame, archived: DataFrame | None
 ) -> dict[str, Any]:
-    """Compare what producers were told is stored with what is."""
+    """Compare what producers got acknowledged with what is stored."""
     from pyspark.sql import functions as f
 
     ledger, names = read_ledger(spark, list(settings.ledgers))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """What one run sends. `source` are options of the source; with an archive only store and topics of it count."""
+    """Settings of one run. `source` are options of the source; with an archive only store and topics of it count."""
 
     source: Mapping[str, str]
     target: str

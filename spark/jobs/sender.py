@@ -55,7 +55,7 @@ _STAMPS: Final = ("topic", "queue_id", "queue_offset", "properties")
 
 @dataclass(frozen=True)
 class Sending:
-    """How rows are sent; plain data. Rates are messages a second, of one task."""
+    """The settings of sending; plain data. Rates are messages a second, of one task."""
 
     place: dict[str, str]  # options of the source that say which broker
     run: str
@@ -127,7 +127,7 @@ class _Sender:
         self._counts = dict.fromkeys(self._counts, 0)
         if not self._sending.dry:
             self._free.enter_context(alone(f"{self._sending.run}-{queue[0]}-{queue[1]}"))
-        self._sent.read_on()  # behind the lock: nobody sends from this queue any more
+        self._sent.read_on()  # behind the lock: no other sender works on this queue now
 
     def _pace(self) -> None:
         """Wait for the next place; what was not used for more than a moment is lost."""
@@ -173,7 +173,7 @@ class _Sender:
 
 
 class Sent:
-    """Which messages a run has sent, by the properties of what lies in its targets; each message is read once."""
+    """The messages a run has sent, by the properties of what lies in its targets; each message is read once."""
 
     def __init__(self, place: dict[str, str], run: str, targets: tuple[str, ...]) -> None:
         self._place = place
@@ -256,7 +256,7 @@ def check_target(place: dict[str, str], target: str, *, queues: int, same_queue:
 
 
 def _kept(properties: dict[str, str]) -> dict[str, str]:
-    """What the sender chose, without what RocketMQ, the burial or an earlier run added."""
+    """The sender's own properties, without those that RocketMQ, the burial or an earlier run added."""
     dropped = {RUN, FROM, DEAD_LETTER_REASON}
     return {k: v for k, v in properties.items() if v and k not in RESERVED_PROPERTIES and k not in dropped}
 

@@ -1,1 +1,1 @@
-"""Which offsets a load or a micro-batch reads, and how they are divided into partitions."""
+"""Plans the offsets that a load or a micro-batch reads, and divides them into partitions."""

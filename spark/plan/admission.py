@@ -1,4 +1,4 @@
-"""How much one micro-batch takes: a share of the limit for each queue. Pure functions.
+"""Limits one micro-batch: a share of the limit for each queue. Pure functions.
 
     a queue gets its share of the limit by its backlog, but at least one message: none waits for ever behind a long one
 
@@ -49,7 +49,7 @@ def admit_bytes(start: Mapping[Key, int], top: Mapping[Key, int], bytes_max: int
 
 
 def _admitted(key: Key, start: int, top: int, share: int, sizes: Sizes) -> tuple[int, int]:
-    """How far a share goes, and the bytes until there."""
+    """The end of a share, and the bytes until there."""
     at, used = start, 0
     while at < top and at - start < UNITS_MAX and (used < share or at == start):
         found = numpy.cumsum(sizes(key, at, top), dtype=numpy.int64)

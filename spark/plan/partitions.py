@@ -1,4 +1,4 @@
-"""How ranges become partitions: a pure function of their sizes.
+"""Divides ranges into partitions: a pure function of their sizes.
 
     a range above maxBytesPerPartition      cut into equal pieces of messages
     a small range                           packed with others: a task costs some 55 ms whatever it reads

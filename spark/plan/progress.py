@@ -25,7 +25,7 @@ Key = tuple[str, int]  # topic, queue id
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a streaming query is, queue by queue."""
+    """Progress of a streaming query, queue by queue."""
 
     end: Mapping[Key, int]
     start: Mapping[Key, int] = field(default_factory=dict)

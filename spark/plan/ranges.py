@@ -1,4 +1,4 @@
-"""Which offsets of which queues a load reads: starts and ends resolved once, on the driver, against the store.
+"""Resolves the offsets that a load reads of each queue: once, on the driver, against the store.
 
 A start that retention has passed is data loss; so is an explicit end behind the newest message, because then the log is
 shorter than it was when that end was read.
@@ -86,7 +86,7 @@ def start_of(access: Access, options: Options, queue: Queue) -> int:
 
     Raises:
         OffsetOutOfRange: that is gone, and may not be.
-        UsageError: offsets for a topic or queue that is not read, or a group nobody knows.
+        UsageError: offsets for a topic or queue that is not read, or an unknown group.
     """
     committed = _committed(access, options.group, [queue]) if options.start == "committed" else {}
     return _start(access, options, queue, access.bounds(queue), committed)

@@ -28,7 +28,7 @@ _UNQUEUED = 4  # sysFlag: prepared and rolled back records are in the log only, 
 
 
 def sealed_files(attachment: Attachment) -> list[str]:
-    """Return the paths of the log files nobody writes to any more, oldest first."""
+    """Return the paths of the log files that are complete, oldest first."""
     head = attachment.store.head
     file_bytes = int(head["file_bytes"])
     end = attachment.store.log_end

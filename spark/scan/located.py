@@ -5,7 +5,7 @@ name hosts for each of its elements, so the plan travels as one: a row a partiti
 
     plan on the driver ─▶ RDD of one row a partition, with hosts ─▶ mapInArrow ─▶ record batches
 
-Rules: (1) hosts are a wish: where nobody there is free soon, any executor reads, over TCP if it must;
+Rules: (1) hosts are a wish: where none of their executors is free soon, any other reads, over TCP if it must;
 (2) every action reads the same plan, as with `load()`.
 """
 

@@ -162,7 +162,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {key: access.bounds(queue)[1] for key, queue in queues.items()}
 
     def _begin(self, access: Access, before: Progress, queues: dict[Key, Queue]) -> dict[Key, int]:
-        """Where the next batch begins: where the last one ended, or at the first message of a queue that is new."""
+        """The begin of the next batch: the end of the last one, or the first message of a queue that is new."""
         begin = {}
         for key, queue in queues.items():
             low, high = access.bounds(queue)
@@ -187,7 +187,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin
 
     def _unread(self, key: Key, wanted: int) -> int | None:
-        """How many messages a queue that is gone had behind an offset, as far as this process saw."""
+        """The number of messages behind an offset in a queue that is gone, as far as this process saw."""
         return max(0, self._seen[key] - wanted) if key in self._seen else None
 
     def _limited(

@@ -1,4 +1,4 @@
-"""How far a streaming query is behind, read from the progress that Spark reports.
+"""Lag of a streaming query, read from the progress that Spark reports.
 
     endOffset      what the last micro-batch read to         lag of a queue = latest - end, never below 0
     latestOffset   what was visible when it was reported
@@ -93,7 +93,7 @@ def _offset(value: Any) -> tuple[str, Progress] | None:
 
 
 def _oldest_ms(store: str, done: Progress, queues: Mapping[Key, int]) -> int | None:
-    """When the first message was stored that is not read yet."""
+    """The store time of the first message that is not read yet."""
     from shmq.spark.access.way import open_access
     from shmq.spark.options import parse_options
     from shmq.spark.scan.tables import stored_at

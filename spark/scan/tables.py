@@ -1,7 +1,7 @@
 """The small views `queues`, `groups` and `segments`: one row for each thing, as it is when the load is planned.
 
 No body is read. Rows are made on the driver and travel with the plan, because there are thousands of them, not
-millions, and the executor may be on a host without them. Over TCP there is less to see: what is not told is null.
+millions, and the executor may be on a host without them. Over TCP there is less to see: what is missing is null.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _queues(access: Access, options: Options) -> Iterator[Row]:
 
 
 def stored_at(access: Access, queue: Queue, offset: int) -> datetime | None:
-    """When a message was stored; None when it went meanwhile."""
+    """The store time of a message; None when it went meanwhile."""
     place = Range(queue.topic, queue.queue_id, queue.born_position, offset, offset + 1)
     try:
         for batch in access.read(_ONE_TIME, place):

@@ -17,7 +17,7 @@ too, as does an empty text beside the body: RocketMQ stores no empty property.
 Options keyColumn and orderBy give one column, of any name, the meaning of `keys` or of `message_group`, beside its own
 if it has one; whole numbers are written as text.
 
-Rules: (1) a column nobody knows is an error on the driver, with the nearest name;
+Rules: (1) an unknown column is an error on the driver, with the nearest name;
 (2) `value` and the other second names mean the same as the first; both at once is an error.
 """
 
@@ -91,7 +91,7 @@ def column_names(
 
 
 def _own_meaning(field: StructField, *, is_named: bool) -> list[str]:
-    """What a column means by its name; none if it is there only because an option names it."""
+    """The meaning of a column by its name; none if it is there only because an option names it."""
     meaning = SECOND_NAMES.get(field.name, field.name)
     if meaning not in COLUMNS:
         if is_named:

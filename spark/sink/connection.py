@@ -45,8 +45,8 @@ def find_broker(options: SinkOptions) -> tuple[shmq.Connection, Way]:
     """Return the driver's connection, and how workers find the same broker.
 
     Raises:
-        ConnectError: nobody is there, or not for this user; the text names the option and the cure.
-        UsageError: access=remote, and nobody says where.
+        ConnectError: no broker answers, or not to this user; the text names the option and the cure.
+        UsageError: access=remote, and its address is unknown.
     """
     remote = _remote_of(options)
     if not may_be_here(options.access, options.store, options.nameserver):
@@ -95,7 +95,7 @@ def _option_of(options: SinkOptions) -> str:
 
 
 def _identity(url: str) -> str:
-    """Which store a place is on this host; "" when there is none, or this process cannot see it."""
+    """The identity of the store of a place on this host; "" when there is none, or this process cannot see it."""
     try:
         instance = read_instance(place_of(url).instance_path)
     except (OSError, ShmqError):

@@ -6,7 +6,7 @@
     how     guarantee at_least_once | idempotent | transactional     compression, timeoutMs, batchBytes, sendThreads
     again   writerId, batchId                          who writes, and which batch it is: what is written once
 
-Rules: (1) an option nobody knows is an error with the nearest name, never ignored;
+Rules: (1) an unknown option is an error with the nearest name, never ignored;
 (2) what is wrong is said on the driver, with the option, the value and the cure;
 (3) the object is plain data: it travels to executors.
 """
@@ -51,7 +51,7 @@ _WRITER = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What one `save()` or `start()` asks for."""
+    """The options of one `save()` or `start()`."""
 
     store: str | None = None
     access: str = AUTO

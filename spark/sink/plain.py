@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Sent:
-    """How many rows were acknowledged, and the lowest and highest offset of each queue."""
+    """The number of rows acknowledged, and the lowest and highest offset of each queue."""
 
     rows: int = 0
     offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def send_all(reached: Connection, options: SinkOptions, columns: tuple[str, ...]
 
 
 def _waits(reached: Connection) -> bool:
-    """Whether a send waits for somebody else: then several at a time are faster."""
+    """Whether a send waits for an answer or a disk: then several at a time are faster."""
     return reached.is_remote or reached._local().wire.wait_durable
 
 

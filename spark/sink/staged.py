@@ -3,7 +3,7 @@
 `shmq.spark.sink.stager` stages the rows at the broker.
 
     idempotent      a unit is a partition: the task commits it. Tried again, its rows are compared and not stored again
-    transactional   a unit is the batch: the driver commits it, with one marker; nobody sees a part of it before
+    transactional   a unit is the batch: the driver commits it, with one marker; no part of it is seen before
 
 Rules: (1) which attempt counts is decided by the broker: the first that is committed;
 (2) a partition that was committed with other rows is an error and no silence: the query's plan is not repeatable;
@@ -36,7 +36,7 @@ _log = logging.getLogger("shmq.spark")
 
 @dataclass(frozen=True)
 class Task:
-    """Which rows these are: of a writer's batch, the partition."""
+    """The rows of one task: of a writer's batch, the partition."""
 
     writer: str
     batch: int
@@ -45,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True)
 class StagedRows:
-    """What a task staged; `is_there` when its unit was committed before. `topic` is one of those it wrote to."""
+    """The staged rows of a task; `is_there` when its unit was committed before. `topic` is one of those it wrote to."""
 
     task: Task
     attempt: str
@@ -109,7 +109,7 @@ def stage_task(
 
 
 def commit_batch(reached: Connection, options: SinkOptions, staged: Sequence[StagedRows]) -> None:
-    """Let the rows of a batch count; when this returns, everybody sees all of them.
+    """Let the rows of a batch count; when this returns, all of them are visible.
 
     Raises:
         TransactionError: rows are not there any more; Spark has to write the batch again.
@@ -126,7 +126,7 @@ def commit_batch(reached: Connection, options: SinkOptions, staged: Sequence[Sta
 
 
 def drop_batch(reached: Connection, options: SinkOptions, writer: str, batch: int, topic: str | None) -> None:
-    """Forget what a batch staged, as far as the broker can be told."""
+    """Drop what a batch staged, if the broker can be reached."""
     try:
         _broker(reached, options, topic).drop(Unit(writer, batch, WHOLE))
     except ShmqError as error:

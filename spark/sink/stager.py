@@ -2,7 +2,7 @@
 
 What the broker makes of it: daemon/broker/rows/rows.py. All topics of one connection are on one broker:
 
-    Stager.add(row) …  ──▶ chunks of one queue each ──▶ STAGE_ROWS      nobody sees them
+    Stager.add(row) …  ──▶ chunks of one queue each ──▶ STAGE_ROWS      hidden
     Stager.finish()    ──▶ what was staged: a part
     commit(parts)      ──▶ COMMIT_ROWS, again and again until nothing is left to be copied
 
@@ -44,7 +44,7 @@ _CHUNK_MOST: Final = BODY_BYTES_MAX
 
 @dataclass(frozen=True)
 class Unit:
-    """What becomes visible together: a batch of a writer, or one partition of it."""
+    """The rows that become visible together: a batch of a writer, or one partition of it."""
 
     writer: str
     batch: int
@@ -58,7 +58,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Committed:
-    """What is visible already: how many rows, and their checksum."""
+    """The visible rows of a unit: their number, and their checksum."""
 
     rows: int
     checksum: int
@@ -140,7 +140,7 @@ class StagingBroker:
                 committed = _committed(reply)
                 assert committed is not None
                 return committed
-            if left == left_before:  # somebody else's rows go first, or the disk is awaited
+            if left == left_before:  # another writer's rows go first, or the disk is awaited
                 time.sleep(pause)
                 pause = min(2 * pause, _PAUSE_MAX)
             else:
@@ -184,7 +184,7 @@ class Stager:
     """Stages the rows of one attempt of one partition.
 
     Args:
-        attempt: a name nobody else has.
+        attempt: a name that no other attempt has.
         chunk_bytes: about how long a chunk gets.
     """
 

@@ -1,4 +1,4 @@
-"""What Spark calls of the sink: checks on the driver, tasks, and the end of a batch.
+"""The writer that Spark calls: checks on the driver, tasks, and the end of a batch.
 
     driver      writer(schema, overwrite)      options, columns and the broker are looked at here
     executor    write(record batches)          one task: sends or stages, and waits for every acknowledgement
@@ -38,7 +38,7 @@ _log = logging.getLogger("shmq.spark")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task did: how many rows, over what, the lowest and highest offset of each queue, or what it staged."""
+    """One task's report: number of rows, over what, the lowest and highest offset of each queue, or what it staged."""
 
     rows: int
     via: str
@@ -48,7 +48,7 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Writing:
-    """What is written, and how: all a task needs."""
+    """The order for all tasks of a write."""
 
     options: SinkOptions
     columns: tuple[str, ...]

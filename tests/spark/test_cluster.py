@@ -50,7 +50,7 @@ def test_a_worker_elsewhere_reads_the_same_over_tcp(cluster: Cluster, driver: Dr
     assert set(ways) == {"Attachment", "RemoteAccess"}
 
 
-def test_a_submitted_job_runs_where_spark_submit_was_told(
+def test_a_submitted_job_runs_at_the_master_of_spark_submit(
     cluster: Cluster, broker: Any, topic: str, tmp_path: Path
 ) -> None:
     import pyspark
@@ -101,7 +101,7 @@ def test_workers_read_and_write_with_accounts_through_three_bridges(driver: Driv
 
 @pytest.fixture
 def signals(tmp_path: Path) -> Path:
-    """Where tasks say what they do, and are told what to do."""
+    """Files in which tasks say what they do, and wait for the test."""
     folder = tmp_path / "signals"
     folder.mkdir()
     return folder

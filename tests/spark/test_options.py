@@ -103,7 +103,7 @@ def test_the_environment_names_a_store_only_where_no_option_names_a_broker(monke
         parse_options({"topic": "a"})
 
 
-def test_what_means_something_to_streams_only_is_told_to_a_batch() -> None:
+def test_what_means_something_to_streams_only_is_reported_to_a_batch() -> None:
     assert ignored_in_batch({"topic": "a", "COMMITGROUP": "g", "maxOffsetsPerTrigger": "1"}) == [
         "maxOffsetsPerTrigger",
         "commitGroup",

@@ -82,7 +82,7 @@ def test_nothing_to_read_is_an_empty_frame(spark: Any, broker: Any, topic: str) 
         ({}, "body string", ["body of view messages is binary", "cast"]),
         ({"queueIds": "77"}, None, ["queueIds", "no queue 77"]),
         ({"startingOffsets": '{"spark-orders": {"0": 99999}}'}, None, ["queue 0", "failOnDataLoss=false"]),
-        ({"store": "nobody-here"}, None, ["option store", "shmq serve --name nobody-here"]),
+        ({"store": "absent"}, None, ["option store", "shmq serve --name absent"]),
         ({"store": "rocketmq://127.0.0.1:1"}, None, ["option store or nameserver", "127.0.0.1:1", "without --no-tcp"]),
         ({"access": "shm", "store": "shmq:///nowhere/at-all"}, None, ["option store", "/nowhere/at-all"]),
     ],
@@ -137,7 +137,7 @@ def test_available_now_reads_in_limited_batches_and_goes_on_where_it_was(
     rows = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(body as string) as body").collect()
     assert sorted(int(row.body) for row in rows) == list(range(130))
     with mq.pull_consumer("spark-stream") as consumer:
-        assert sum(consumer.committed("spark-group").values()) in (100, 130)  # the last batch is told at the next start
+        assert sum(consumer.committed("spark-group").values()) in (100, 130)  # the last one at the next start
 
 
 def test_running_queries_say_what_went_or_go_on(spark: Any, broker: Any, mq: Any, tmp_path: Any) -> None:

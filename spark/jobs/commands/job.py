@@ -1,4 +1,4 @@
-"""What the commands of all jobs share: their common options, the Spark session, and where the report goes.
+"""The shared part of all jobs' commands: common options, the Spark session, and the output of the report.
 
     @click.command(cls=Command)
     @source_options             --topic, --topic-pattern, --option
@@ -125,7 +125,7 @@ def write_report(path: Path, report: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """Where a job works: its Spark session, and how it talks meanwhile."""
+    """The surroundings of a job: its Spark session, and its output meanwhile."""
 
     spark: SparkSession
     told: Callable[[str], None]
@@ -133,7 +133,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Job:
-    """One call of a job's command: what every job is told, and what becomes of its report."""
+    """One call of a job's command: the options of all jobs, and what becomes of its report."""
 
     name: str
     call: Call

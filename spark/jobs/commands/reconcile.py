@@ -20,7 +20,7 @@ from shmq.tools.terminal.output import Column
 @source_options
 @click.option("--archive", metavar="DIR", help="Compare the store with this archive.")
 @click.option(
-    "--ledger", "ledgers", multiple=True, metavar="FILE", help="What producers were told: JSON lines or Parquet."
+    "--ledger", "ledgers", multiple=True, metavar="FILE", help="What producers got acknowledged: JSON lines or Parquet."
 )
 @click.option(
     "--block", type=click.IntRange(min=1), default=10_000, metavar="N", help="Messages summed up at once.  [10000]"

@@ -32,7 +32,7 @@ def explained() -> Iterator[None]:
     """Raise our own error where Spark raises what it made Spark fail with.
 
     Raises:
-        ShmqError: the cause, as whoever met it raised it in an executor or in Spark's planning.
+        ShmqError: the cause, as an executor or Spark's planning raised it.
     """
     try:
         yield
@@ -46,7 +46,7 @@ def explained() -> Iterator[None]:
 
 
 def _is_of_a_dead_java(error: BaseException | None) -> bool:
-    """Whether Spark's Java process did not answer, or nobody listens there any more; our own say ConnectError."""
+    """Whether Spark's Java process did not answer or is gone; our own errors say ConnectError."""
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
     while error is not None:

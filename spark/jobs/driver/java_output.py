@@ -1,9 +1,9 @@
-"""What Spark's Java process writes to stderr: its greetings are dropped, the rest is passed on.
+"""Filters what Spark's Java process writes to stderr: its greetings are dropped, the rest is passed on.
 
     Java ──stderr──▶ pipe ─▶ thread ─▶ `heard`, a line at a time
 
 The process inherits file descriptor 2 when it is started and keeps it, so the descriptor is another one for that moment
-alone. With SHMQ_SPARK_LOG_LEVEL set, somebody wants to see everything, as it comes.
+alone. With SHMQ_SPARK_LOG_LEVEL set, every line is shown as it comes.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ def _listen(reading: int, heard: Callable[[str], None]) -> None:
     with open(reading, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if not any(words in line for words in _GREETINGS):
-                with contextlib.suppress(Exception):  # nobody is left who would listen; Java must not block
+                with contextlib.suppress(Exception):  # a failing `heard` must not block Java
                     heard(line.rstrip("\n"))

@@ -1,4 +1,4 @@
-"""The Spark session of a job: taken if there is one, else started, and ended by whoever started it.
+"""The Spark session of a job: taken if there is one, else started, and then ended by the job.
 
 A session of spark-submit, or one that exists already, is taken as it is. One that is started here runs tasks again that
 fail (Spark's `local[*]` alone does not), is bound to loopback when it is local, and has no web page.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 4  # of one task
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
-_LOG_LEVEL: Final = "FATAL"  # what fails is told by whoever meets it, and what is tried again is no news
+_LOG_LEVEL: Final = "FATAL"  # a failure is reported where it is met, and a task that is tried again is no news
 _PYTHON_LOGGER: Final = "SQLQueryContextLogger"
 _SAFE_PATH: Final = "PYTHONSAFEPATH"  # python -m does not look in the current directory first
 _SHUFFLES_MIN: Final = 4
@@ -156,7 +156,7 @@ def _settings(master: str | None, conf: dict[str, str]) -> dict[str, str]:
     from pyspark import SparkConf, SparkContext
 
     if _SUBMITTED in os.environ:
-        SparkContext._ensure_initialized()  # what it was told is in its Java, where SparkConf looks only then
+        SparkContext._ensure_initialized()  # its settings are in its Java, where SparkConf looks only then
     submitted = SparkConf()  # what spark-submit and spark-defaults.conf say
     chosen = master or submitted.get("spark.master", None) or "local[*]"
     local = _LOCAL.fullmatch(chosen)
@@ -172,7 +172,7 @@ def _settings(master: str | None, conf: dict[str, str]) -> dict[str, str]:
         found["spark.sql.shuffle.partitions"] = str(max(_SHUFFLES_MIN, 2 * cores))  # 200 tasks for two processors
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if _SUBMITTED in os.environ:  # nobody listens to that Java, which tells what it does until the session is there
+    if _SUBMITTED in os.environ:  # that Java's output is not filtered until the session is there
         found[_LEVEL_SETTING] = os.environ.get(LEVEL_VARIABLE) or _LOG_LEVEL
     found = {key: value for key, value in found.items() if key == "spark.master" or not submitted.contains(key)}
     return {**found, **conf}

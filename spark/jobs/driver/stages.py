@@ -1,9 +1,9 @@
-"""How far Spark is, told while a job waits for it: a line on a terminal, now and then one elsewhere.
+"""Shows Spark's progress while a job waits for it: a line on a terminal, now and then one elsewhere.
 
     every 0.5 s   Spark's own count of the tasks that run and have ended ─▶ "3 of 12 tasks, 4 running"
     20 s          tasks wait and none was ever taken: the cluster gives the job nothing, which Spark itself only logs
 
-Rules: (1) it never makes a job fail: what Spark does not tell is not shown; (2) whoever else talks meanwhile does so
+Rules: (1) it never makes a job fail: what Spark does not report is not shown; (2) all other output meanwhile goes
 through `say`, so that a line that is drawn is never written into.
 """
 
@@ -80,7 +80,7 @@ class Stages:
             except Exception:  # Spark is ending
                 break
             now = time.monotonic()
-            if idle.is_told(found, now):
+            if idle.is_due(found, now):
                 self._warn()
             elif found is None:
                 said = now
@@ -114,13 +114,13 @@ class Stages:
 
 
 class Idle:
-    """Whether tasks wait that nobody takes: told once, and never after one was taken. Pure; times are seconds."""
+    """Whether tasks wait and none was ever taken: said once. Pure; times are seconds."""
 
     def __init__(self, now: float) -> None:
         self._since = now
         self._over = False
 
-    def is_told(self, found: Standing | None, now: float) -> bool:
+    def is_due(self, found: Standing | None, now: float) -> bool:
         """Say whether it is time to say so."""
         if found is None:
             self._since = now

@@ -95,7 +95,7 @@ class DeltaArchive:
         """Put a batch in.
 
         Raises:
-            StoreError: somebody else writes, or the disk does not take it.
+            StoreError: another job writes, or the disk does not take it.
         """
         from deltalake import CommitProperties, Transaction
 

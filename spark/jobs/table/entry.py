@@ -1,4 +1,4 @@
-"""What is said about one archived file: which messages of which queue it holds, and sums over them. Pure data.
+"""The entry of one archived file: the messages of the queue that it holds, and sums over them. Pure data.
 
     start <= offsets in the file < end       the entries of a batch cover each queue without a gap
     rows < end - start                       only if messages were gone, or a selection left them out

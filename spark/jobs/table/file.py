@@ -41,7 +41,7 @@ _PERIODS_US: Final = {"date": 86_400_000_000, "hour": 3_600_000_000}
 
 @dataclass(frozen=True)
 class Layout:
-    """How files are written; plain data. Sizes are bytes."""
+    """The layout of the files; plain data. Sizes are bytes."""
 
     root: str
     broker: str
@@ -53,12 +53,12 @@ class Layout:
 
     @property
     def read_columns(self) -> tuple[str, ...]:
-        """What is read from the log for it."""
+        """The columns read from the log for it."""
         return self.columns + tuple(name for name in NEEDED if name not in self.columns)
 
     @property
     def file_columns(self) -> tuple[str, ...]:
-        """What stands in a file; a partition's column stands in the path."""
+        """The columns in a file; a partition's column stands in the path."""
         return tuple(name for name in self.columns if name not in self.partition_by)
 
 

@@ -1,7 +1,7 @@
 """The stream `shmq_archive`: its tasks write the messages to files and yield one entry a file as JSON.
 
 It is the stream of `shmq` in everything else: offsets, limits, planning, leases. It exists for the archive job alone:
-whoever counts its rows writes files that nobody commits.
+a query that counts its rows would write files without a commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SCHEMA = pyarrow.schema([("entry", pyarrow.string())])
 
 
 class ArchiveDataSource(DataSource):
-    """What the archive job registers in its session."""
+    """The source that the archive job registers in its session."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""What an archive is to the job: how far each queue is in it, and entries that get in together or not at all.
+"""The interface of an archive: how far each queue is in it, and entries that get in together or not at all.
 
     entries of a batch ─▶ accepted(): new, or in already, or refused ─▶ DeltaArchive.commit: one atomic step
 
@@ -29,7 +29,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Commit:
-    """What gets in together."""
+    """The content of one step."""
 
     query: str  # Spark's id of the streaming query
     batch: int

@@ -158,7 +158,7 @@ def test_a_group_is_known_over_tcp(broker: Broker, mq: Any, varied: str) -> None
     first = batches({**given, "group": "tcp-group"}, OFFSETS).group_by("queue_id").aggregate([("queue_offset", "min")])
     assert dict(zip(*(column.to_pylist() for column in first.columns), strict=True)) == {0: 7, 1: 9, 2: 11}
     with pytest.raises(UsageError, match="option group"):
-        batches({**given, "group": "nobody-there"})
+        batches({**given, "group": "absent"})
     view = {"store": broker.url, "topic": varied, "view": "groups", "group": "tcp-group"}
     here, there = (batches({**view, "access": access}).to_pylist() for access in ("shm", "remote"))
     assert len(there) == 3 and there == [{**row, "updated": None} for row in here]

@@ -55,7 +55,7 @@ class Producing:
 class Job:
     """`shmq spark …` as a process, started again whenever its driver is killed.
 
-    It is typed in a directory that holds another package `shmq`, as a checkout does: nobody may import that one.
+    It is typed in a directory that holds another package `shmq`, as a checkout does: that one must not be imported.
     """
 
     def __init__(

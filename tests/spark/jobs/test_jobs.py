@@ -127,7 +127,7 @@ def test_every_kind_of_difference_is_found_by_place(spark: Any, shop: Shop, tmp_
 # ---- lag -------------------------------------------------------------------------------------------------------------
 
 
-def test_lag_and_latency_are_told_by_group_and_topic(
+def test_lag_and_latency_are_shown_by_group_and_topic(
     spark: Any, broker: Any, mq: Any, shop: Shop, tmp_path: Path
 ) -> None:
     with mq.pull_consumer("shop") as consumer:

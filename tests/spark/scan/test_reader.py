@@ -82,7 +82,7 @@ def test_a_group_says_where_it_is(topic: str, mq: Any, load: Any) -> None:
     assert sum(row["lag"] for row in rows) == 28 and {row["consumer_group"] for row in rows} == {group}
     assert len(load(OFFSETS, topic=topic, startingOffsets="committed", group=group)) == 28
     with pytest.raises(UsageError, match="option group"):
-        load(topic=topic, startingOffsets="committed", group="nobody")
+        load(topic=topic, startingOffsets="committed", group="absent")
 
 
 def test_compressed_bodies_arrive_as_they_were_sent(mq: Any, load: Any) -> None:

@@ -79,7 +79,7 @@ def test_bytes_limit_a_batch_and_few_messages_wait(broker: Any, mq: Any, topic: 
     assert len(hasty.step(hasty.begin())[1]) == 41
 
 
-def test_a_group_is_told_what_is_done_to_the_message(broker: Any, mq: Any, topic: str) -> None:
+def test_a_group_gets_the_offsets_of_what_is_done(broker: Any, mq: Any, topic: str) -> None:
     send(mq, topic, *range(10))
     group = f"g-{topic}"
     query = Query(broker, topic, startingOffsets="earliest", commitGroup=group)

@@ -109,9 +109,9 @@ def test_a_stream_writes_each_batch(spark: Any, tcp_broker: Any, tmp_path: Any) 
         ({"topic": "x"}, "'b' as bodi", "append", ["bodi", "did you mean body"]),
         ({"topic": "x"}, "id as body", "append", ["column body", "not bigint"]),
         ({"topic": "x"}, "'b' as body", "overwrite", ["overwritten", 'mode("append")']),
-        ({"topic": "x", "store": "nobody-here"}, "'b' as body", "append", ["option store", "shmq serve", "nameserver"]),
+        ({"topic": "x", "store": "absent"}, "'b' as body", "append", ["option store", "shmq serve", "nameserver"]),
         (
-            {"topic": "x", "store": "nobody-here", "nameserver": "127.0.0.1:1"},
+            {"topic": "x", "store": "absent", "nameserver": "127.0.0.1:1"},
             "'b' as body", "append", ["option nameserver", "127.0.0.1:1"],
         ),
     ],

@@ -70,9 +70,9 @@ WRONG = {
     "replay --from {0} --to desk-again --run x": "shmq spark archive --to DIR",
     "reconcile --topic desk --archive {0}": "shmq spark archive --to DIR",
     "reconcile --topic desk --ledger {0}/none.jsonl": "there is no ledger",
-    "lag --topic desk --group nobody": "shmq group list",
+    "lag --topic desk --group absent": "shmq group list",
     "lag --topic desk --bucket 10ms": "--bucket 60s",
-    "dlq --group nobody": "group nobody has no dead letters",
+    "dlq --group absent": "group absent has no dead letters",
     "dlq --to desk": "add --redrive",
     "dlq --yes": "add --redrive",
 }
@@ -186,7 +186,7 @@ def test_lag_says_which_queue_is_late(spark: Any, mq: Any, run: Run, tmp_path: P
     assert (status, json.loads(out)["group"]) == (0, "desk-group")
 
 
-def test_letters_whose_topic_is_gone_are_homeless_until_somebody_says_where_to(
+def test_letters_whose_topic_is_gone_are_homeless_until_to_names_one(
     spark: Any, desk: Any, mq: Any, run: Run, tmp_path: Path
 ) -> None:
     from shmq.errors import Reject

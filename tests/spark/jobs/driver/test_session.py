@@ -12,7 +12,7 @@ from shmq.spark.jobs.driver.session import check_master
 
 def test_a_master_that_does_not_answer_is_said_with_its_address() -> None:
     with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # bound, so that nobody else takes it; nobody listens
+        closed.bind(("127.0.0.1", 0))  # bound, so that no other process takes it; no listener
         url = f"spark://127.0.0.1:{closed.getsockname()[1]}"
         with pytest.raises(ConnectError, match=f"{url}: Connection refused"):
             check_master(url)

@@ -13,15 +13,15 @@ from tests.spark.jobs.killing import eventually
 WAITING, BUSY = Standing(4, 0, 0), Standing(4, 1, 2)
 
 
-def test_that_nobody_takes_tasks_is_told_once_and_late() -> None:
+def test_that_no_executor_takes_tasks_is_said_once_and_late() -> None:
     idle = Idle(0.0)
-    assert [idle.is_told(WAITING, now) for now in (1.0, 19.0, 21.0, 60.0)] == [False, False, True, False]
+    assert [idle.is_due(WAITING, now) for now in (1.0, 19.0, 21.0, 60.0)] == [False, False, True, False]
 
 
 def test_waiting_counts_from_the_last_moment_without_tasks_and_ends_with_the_first_one_taken() -> None:
     idle = Idle(0.0)
-    assert not idle.is_told(None, 100.0) and not idle.is_told(WAITING, 110.0)
-    assert not idle.is_told(BUSY, 111.0) and not idle.is_told(WAITING, 500.0)
+    assert not idle.is_due(None, 100.0) and not idle.is_due(WAITING, 110.0)
+    assert not idle.is_due(BUSY, 111.0) and not idle.is_due(WAITING, 500.0)
 
 
 def test_the_tasks_of_a_stage_are_counted_while_it_works(spark: Any, capsys: Any) -> None:
