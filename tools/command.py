@@ -50,7 +50,7 @@ class Call:
 
     @property
     def url(self) -> str | None:
-        """Which broker: what was named, or the current context; None leaves it to $SHMQ_URL and the default.
+        """The broker's URL, or the current context's; None leaves it to $SHMQ_URL and the default.
 
         Raises:
             UsageError: the contexts cannot be read.
@@ -68,7 +68,7 @@ class Call:
 
     @property
     def shown_url(self) -> str:
-        """Which broker, in words that hold no secret."""
+        """The broker, in words that hold no secret."""
         from shmq.client.place import locate
 
         return locate(self.url).url
@@ -167,7 +167,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
 
 
 class Content(BytesParameter):
-    """What is stored as it was typed; the value is bytes."""
+    """Content that is stored as it was typed; the value is bytes."""
 
     name = "content"
 
@@ -252,12 +252,12 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-yes_option = click.option("--yes", is_flag=True, help="Do it; without it, it is only told what would be done.")
+yes_option = click.option("--yes", is_flag=True, help="Do it; without it, only tell what would be done.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 
 
 def confirmed(call: Call, *, yes: bool, dry_run: bool) -> bool:
-    """Say whether to go on with a change that was told before.
+    """Say whether to go on with a change that was announced before.
 
     Raises:
         UsageError: neither --yes nor --dry-run was given, so a script does not take nothing for something.

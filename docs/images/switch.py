@@ -33,7 +33,7 @@ COLOURS = {"leads": "#2f9e44", "follows": "#74c0fc", "fenced": "#f08c00", "waits
 
 
 class Look(NamedTuple):
-    """What was seen at one moment."""
+    """One moment of the group."""
 
     at: float
     states: tuple[str, ...]  # one for each broker
@@ -41,7 +41,7 @@ class Look(NamedTuple):
 
 
 def state_of(broker: Broker) -> str:
-    """What a broker says of itself."""
+    """A broker's state in its own words."""
     if not broker.processes.get("replication"):
         return "down"
     links = read_links(broker.place.links_path)
@@ -53,7 +53,7 @@ def state_of(broker: Broker) -> str:
 
 
 class Watcher(threading.Thread):
-    """Looks until it is told to stop."""
+    """Looks until it is stopped."""
 
     def __init__(self, brokers: list[Broker], clients: Clients) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""One broker for the tests of commands, whose clock nobody moves: they compare its times with the wall clock, and other
-tests send the session's broker hours ahead."""
+"""One broker for the tests of commands, whose clock is never moved: they compare its times with the wall clock, and
+other tests send the session's broker hours ahead."""
 
 import itertools
 import os

@@ -48,7 +48,7 @@ class Shell:
         }
         for name in ("NO_COLOR", "FORCE_COLOR"):
             kept.pop(name, None)
-        kept["SHMQ_CONFIG_DIR"] = "/nonexistent"  # the contexts of whoever runs the tests are not meant
+        kept["SHMQ_CONFIG_DIR"] = "/nonexistent"  # the contexts of the user who runs the tests must not count
         self.environment = {**kept, **({"SHMQ_URL": url} if url else {}), **environment}
 
     def start(self, *words: str, **streams: Any) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Whoever is asked how far a group is behind says the same number, in every state of `backlog_states`."""
+"""Every tool gives the same number for a group's lag, in every state of `backlog_states`."""
 
 from __future__ import annotations
 
@@ -95,6 +95,6 @@ def test_spark_agrees(broker: Broker, states: States, wanted: dict[str, int]) ->
 
     assert lags(access="shm") == wanted
     for state in states.all:
-        if not state.popped and state.group != "never":  # over TCP a group's offsets are all that Spark is told
+        if not state.popped and state.group != "never":  # over TCP Spark gets a group's offsets only
             rows = lags(access="remote", group=state.group, topic=state.group)
             assert rows[state.group] == state.lag, state

@@ -25,7 +25,7 @@ def probe(call: Call) -> None:
 @click.argument("how")
 def failing(how: str) -> None:
     if how == "known":
-        raise BrokerNotRunning("nobody is there", hint="shmq serve")
+        raise BrokerNotRunning("no broker is there", hint="shmq serve")
     if how == "interrupted":
         raise KeyboardInterrupt
     if how == "pipe":
@@ -92,7 +92,7 @@ def test_json_after_two_dashes_is_data_not_an_option(capfd: pytest.CaptureFixtur
 
 def test_a_known_error_is_one_sentence_and_its_status(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["failing", "known"]) == 69
-    assert capfd.readouterr().err == "error: nobody is there\n  do    shmq serve\n"
+    assert capfd.readouterr().err == "error: no broker is there\n  do    shmq serve\n"
 
 
 @pytest.mark.parametrize("form", ["--json", "--jsonl"])
@@ -102,7 +102,7 @@ def test_a_known_error_in_json_is_one_object_on_stderr(form: str, capfd: pytest.
     assert out == "" and err.count("\n") == 1
     document = json.loads(err)
     assert document["code"] == BrokerNotRunning.code
-    assert (document["error"], document["hint"]) == ("nobody is there", "shmq serve")
+    assert (document["error"], document["hint"]) == ("no broker is there", "shmq serve")
     assert (document["type"], document["retryable"], document["exit"]) == ("BrokerNotRunning", True, 69)
 
 

@@ -51,12 +51,12 @@ def test_the_broker_of_the_line_is_the_one_that_is_asked(shmq_broker: Broker, tm
 def test_names_come_from_memory_also_when_the_broker_is_dead(shmq_broker: Broker) -> None:
     shell = Shell(shmq_broker.url)
     shell.ok("produce", "orders", "x")
-    with shmq_broker.connect():  # somebody who is attached, or any other broker may sweep the segments away
+    with shmq_broker.connect():  # an attached process, or another broker may sweep the segments away
         shmq_broker.kill_daemon()
         assert complete(shell, "produce", "o") == ["orders"]
 
 
-@pytest.mark.parametrize("url", ["shmq://nobody", "nonsense", "shmq:///nowhere/at/all"])
+@pytest.mark.parametrize("url", ["shmq://absent", "nonsense", "shmq:///nowhere/at/all"])
 def test_without_a_broker_there_is_just_nothing_to_offer(tmp_path: Path, url: str) -> None:
     assert complete(Shell(url, SHMQ_RUNTIME_DIR=str(tmp_path)), "produce", "") == []
 

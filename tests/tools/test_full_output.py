@@ -42,7 +42,7 @@ def run(broker: SharedBroker, words: list[str], redirection: str) -> subprocess.
 
 
 @every_row("words", COMMANDS, ids=" ".join)
-def test_a_full_stdout_is_told_with_its_reason_and_a_status_of_its_own(
+def test_a_full_stdout_is_reported_with_its_reason_and_a_status_of_its_own(
     shmq_shared_broker: SharedBroker, words: list[str]
 ) -> None:
     with shmq_shared_broker.connect() as mq:

@@ -1,4 +1,4 @@
-"""Every `--option` that a hint or a page names is one that somebody can type."""
+"""Every `--option` that a hint or a page names is one that exists."""
 
 import ast
 import functools

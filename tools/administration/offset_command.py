@@ -102,7 +102,7 @@ def reset(
     with open_view(call) as memory:
         moves = []
         known = memory.group_names()
-        if group not in known:  # a slip of the finger would make a group that nobody reads with
+        if group not in known:  # a slip of the finger would make a group without members
             raise group_not_found(group, memory.broker_name, known)
         for name in _topics(memory, group, topic):
             view = memory.topic(name)
@@ -179,9 +179,9 @@ def _committed(memory: BrokerView, group: str, topic: str) -> dict[int, int | No
 
 
 def _refuse_readers(call: Call, memory: BrokerView, group: str, moves: Sequence[Move]) -> None:
-    """Refuse before a plan is shown; whoever writes it down looks again.
+    """Refuse before a plan is shown; the write looks again.
 
-    Over TCP nobody tells which member reads which queue, so any member counts.
+    Over TCP a broker does not say which member reads which queue, so any member counts.
     """
     if call.is_remote:
         if members := member_names(call, group):

@@ -1,4 +1,4 @@
-"""What `shmq group show` says of a group whose members subscribe differently: where, since when, and who wants what.
+"""Shows for `shmq group show` how members of a group subscribe differently: topics, members, since when.
 
 The source is the broker's STATUS, which lists local and stock members alike. Over TCP RocketMQ's brokers tell one
 subscription for a whole group, so a conflict cannot be seen there.
@@ -28,11 +28,11 @@ class Member(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """What the members of a group disagree about.
+    """A disagreement between the members of a group.
 
     Attributes:
         group: its name.
-        seconds: for how long they have; None when nobody has noticed yet.
+        seconds: for how long they have; None when not noticed yet.
         refused: how many local members were turned away for it since the broker started.
         topics: {topic: {what is wanted of it: client ids}}; "–" is wanted by those who do not read it.
     """

@@ -298,7 +298,7 @@ def _queues_text(read: int, write: int) -> str:
 
 
 def _say_what_is_kept(call: Call, name: str, now: TopicQueues, change: QueueChange, unread: dict[str, int]) -> None:
-    """Tell what becomes of the messages in queues that go away: nobody would miss them before it is too late."""
+    """Say what becomes of the messages in queues that go away, before it is too late."""
     groups = ", ".join(f"{count_text(count)} by {group}" for group, count in sorted(unread.items()))
     rest = f", not read yet: {groups}" if groups else ""
     if change.kept:
@@ -311,7 +311,7 @@ def _say_what_is_kept(call: Call, name: str, now: TopicQueues, change: QueueChan
     if change.hidden:
         last = now.read_queues - 1
         call.terminal.warn(
-            f"nobody can read the {plural(change.hidden, 'message')} in queues {change.read_queues} to {last} "
+            f"no group can read the {plural(change.hidden, 'message')} in queues {change.read_queues} to {last} "
             f"any more{rest}"
         )
 

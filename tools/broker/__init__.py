@@ -1,1 +1,1 @@
-"""How a command reaches the broker it is about: mapped memory, the control socket, or a cluster over TCP."""
+"""Reaches the broker of a command: mapped memory, the control socket, or a cluster over TCP."""

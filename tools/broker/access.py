@@ -35,7 +35,7 @@ def open_view(call: Call) -> Iterator[BrokerView]:
     """Look at the broker for the length of a with block.
 
     Raises:
-        BrokerNotRunning: there is no broker, and nothing left of one; or nobody answers over TCP.
+        BrokerNotRunning: there is no broker, and nothing left of one; or none answers over TCP.
         PermissionDenied, VersionMismatch, ForeignNamespace: its segments are not for us.
     """
     if call.is_remote:
@@ -55,7 +55,7 @@ def control_of(call: Call) -> Iterator[Control]:
     """Connect to what changes topics and groups, for the length of a with block.
 
     Raises:
-        BrokerNotRunning: nobody listens there.
+        BrokerNotRunning: no process listens there.
         PermissionDenied: the socket is not for us.
     """
     if call.is_remote:
@@ -104,7 +104,7 @@ def is_on_every_broker(control: Control, topic: str) -> bool:
 def local_control_of(call: Call, what: str) -> AbstractContextManager[ControlClient]:
     """Connect to the control plane of a broker of this host, which tells what RocketMQ does not. Raises as above."""
     if call.is_remote:
-        raise UsageError(f"RocketMQ tells nobody {what}", hint="on the host of a shmq broker")
+        raise UsageError(f"RocketMQ does not tell {what}", hint="on the host of a shmq broker")
     return _control_plane(call)
 
 
@@ -134,7 +134,7 @@ def session_of(call: Call) -> LocalSession:
     """Attach to the broker, with a client slot that may own queues; the caller closes it.
 
     Raises:
-        BrokerNotRunning: nobody listens there.
+        BrokerNotRunning: no process listens there.
         PermissionDenied: the socket or the segments are not for us.
     """
     from shmq.client.client_id import new_client_id

@@ -7,7 +7,7 @@
 
 Rules:
     (1) a URL may hold keys, so the file is for its owner only, and lists show URLs without their secrets;
-    (2) the file is replaced as a whole; one that cannot be read is an error of whoever needs it, and stays as it is.
+    (2) the file is replaced as a whole; one that cannot be read is an error when it is needed, and stays as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What commands see of a broker: its topics, queues and groups, wherever they are read from.
+"""The view of a broker for commands: its topics, queues and groups, wherever they are read from.
 
     BrokerView   ├─ Memory    (memory.py)    the broker's segments on this host, mapped for reading
                  └─ Cluster   (cluster.py)   every broker behind a name server, asked over TCP
@@ -92,7 +92,7 @@ def group_not_found(name: str, broker: str, names: list[str]) -> GroupNotFound:
 
 
 def meant_topic(name: str, names: Iterable[str], *, slips_max: int = 3) -> str | None:
-    """Return the topic that somebody who typed `name`, which does not exist, may have meant.
+    """Return the topic that `name`, which does not exist, may be a slip of.
 
     Names that differ in their numbers only are a series, `orders-1` and `orders-2`, and no slip of a finger.
     """

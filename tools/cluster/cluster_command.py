@@ -89,7 +89,7 @@ def _standing(document: dict[str, Any]) -> str:
     if document["standing"] == LEADS:
         return f"is a {role} and leads in epoch {epoch}{since}"
     if document["standing"] == FOLLOWS:
-        return f"is a {role} of {leader or 'nobody yet'} in epoch {epoch}{since}"
+        return f"is a {role} of {leader or 'no master yet'} in epoch {epoch}{since}"
     return f"leads no more since epoch {epoch}{since} ({leader or 'it is not known here who'} leads)"
 
 

@@ -35,5 +35,5 @@ def demote(call: Call, broker: str | None, master: str, master_ha: str) -> int:
             " --force before it has them"
         )
     if not done["lock_was_free"]:
-        call.terminal.say("a process was stopped in the middle of an append; what it may still store is nobody's log")
+        call.terminal.say("a process was stopped in the middle of an append; what it may still store belongs to no log")
     return ExitCode.DONE

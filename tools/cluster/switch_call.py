@@ -39,7 +39,7 @@ def switch(call: Call, broker: str | None, request: dict[str, Any]) -> tuple[Pla
             reply = _line(connection)
     except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError) as error:
         raise BrokerNotRunning(
-            f'no process of broker "{place.broker_name}" can switch it: nobody listens at {place.switch_path}',
+            f'no process of broker "{place.broker_name}" can switch it: none listens at {place.switch_path}',
             hint="it has to run, and with --ha-listen or as a slave: shmq health",
         ) from error
     except PermissionError as error:

@@ -1,6 +1,6 @@
-"""Who may use the console: pure decisions about hosts, origins, tokens and sessions.
+"""Access to the console: pure decisions about hosts, origins, tokens and sessions.
 
-    session    nonce "." HMAC(secret, nonce)       cookie; made when the token was told, or for anybody where none is
+    session    nonce "." HMAC(secret, nonce)       cookie; made for the right token, or for any visitor where none is
     CSRF       HMAC(secret, "form " nonce)         hidden field of each form; no other site can read it
 
 The secret is made when the console starts, so whatever it has signed ends with it.
@@ -27,7 +27,7 @@ _LOOPBACK_NAMES = frozenset({"localhost"})
 
 
 class Listen(NamedTuple):
-    """Where the console listens."""
+    """The address at which the console listens."""
 
     host: str
     port: int
@@ -68,16 +68,16 @@ def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 class Access:
-    """Who may use one console.
+    """The access rules of one console.
 
     Args:
         listen: where it listens.
-        token: what visitors have to know; None lets everybody on this host in.
+        token: what visitors have to know; None lets all users of this host in.
         read_only: whether it changes nothing at all.
         names: other names by which it is reached, as behind a proxy.
 
     Raises:
-        UsageError: others could come in that nobody asked in.
+        UsageError: other hosts could come in without a token.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What every request passes before a page sees it, and what every answer carries.
+"""Checks every request before a page sees it, and adds the headers of every answer.
 
     request   Host is ours ──▶ token in the address, or a session ──▶ a form: origin, size, form token, not read-only
     refused   400 / 403        401, with the form that asks for it    403, 413

@@ -130,7 +130,7 @@ class Renderer:
         return self._answer(request, template, status, {**head, **given})
 
     def bare(self, request: Request, template: str, status: int = 200, /, **given: Any) -> Response:
-        """Return a page that says nothing about the broker: whoever sees it may be a stranger."""
+        """Return a page that says nothing about the broker: it is shown before the token is checked."""
         return self._answer(request, template, status, {"broker": None, "verdict": "", "at": 0.0, **given})
 
     def _answer(self, request: Request, template: str, status: int, given: dict[str, Any]) -> Response:

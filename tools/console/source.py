@@ -55,7 +55,7 @@ class Look(NamedTuple):
 
     @property
     def hidden_topics(self) -> set[str]:
-        """The names of topics that are shown to who asks for them: the broker's own, and what nobody may read."""
+        """The names of topics that are listed on request only: the broker's own, and those without read permission."""
         return {topic.name for topic in self.snapshot.topics if is_hidden_topic(topic.name, topic.perm)}
 
 
@@ -83,7 +83,7 @@ class Source:
 
     @property
     def url(self) -> str:
-        """Which broker."""
+        """The broker's URL."""
         return self._observer.place.url
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the pages say, in two languages: one table, by the English text.
+"""The texts of the pages, in two languages: one table, by the English text.
 
 A text with fields in braces is filled in by name. What the broker's rules say (findings, errors, hints) is English, as
 it is on the command line: there one text has one owner, and it is what people search for.
@@ -124,7 +124,7 @@ CHINESE = {
     "client": "客户端",
     "by": "接入方式",
     "gone": "已消失",
-    "Nobody is in this group now.": "该组当前没有成员。",
+    "This group has no members now.": "该组当前没有成员。",
     "{client} ended without leaving, {age} ago": "{client} 在 {age} 前未退出即结束",
     "offset": "位点",
     "lost": "丢失",
@@ -179,7 +179,7 @@ CHINESE = {
     "Delete": "删除",
     "Change the queues of {topic}": "修改 {topic} 的队列",
     "Messages stay readable: queues that still hold some are read until fewer to read are asked for; what the others "
-    "hold is hidden from everybody then.": (
+    "hold is hidden from all groups then.": (
         "消息仍可读取：仍有消息的队列会继续被读取，直到减少可读队列数；届时其余队列中的消息对所有人不可见。"
     ),
     "Messages in it now: {count}": "当前消息数：{count}",
@@ -251,7 +251,7 @@ CHINESE = {
     "They become new messages of their topics, for all groups that read these. The dead letters stay until they are "
     "deleted.": "它们会成为各自主题的新消息，所有消费这些主题的组都会收到。死信本身保留，直到被删除。",
     "Delete all dead letters of {group}?": "删除 {group} 的全部死信？",
-    "Dead letters that are deleted: {count}. Export them first if somebody may want them.": (
+    "Dead letters that are deleted: {count}. Export them first if they may be needed.": (
         "将删除 {count} 条死信。如可能还需要，请先导出。"
     ),
     "It becomes a new message of {topic}, for all groups that read it.": (
@@ -267,7 +267,7 @@ CHINESE = {
     "No message waits for its time.": "没有等待投递的定时消息。",
     "shown: {shown} of {count}, what is due first": "显示 {shown} 条，共 {count} 条，最早投递的在前",
     "Take 1 message back?": "撤回 1 条消息？",
-    "It is for {topic}, due at {time}, {size}. Nobody will ever get it.": (
+    "It is for {topic}, due at {time}, {size}. No group will ever get it.": (
         "主题 {topic}，投递时间 {time}，{size}。撤回后不会有任何人收到它。"
     ),
     "The message was taken back.": "消息已撤回。",
@@ -278,7 +278,7 @@ CHINESE = {
     "asked": "回查次数",
     "Every transaction has ended.": "所有事务均已结束。",
     "An open transaction with 1 message": "未结束的事务，含 1 条消息",
-    "Committed, everybody sees it; rolled back, nobody ever does. Neither can be undone.": (
+    "Committed, it becomes visible; rolled back, it never does. Neither can be undone.": (
         "提交后所有人可见；回滚后任何人都看不到。两者都无法撤销。"
     ),
     "Let its producer be asked": "回查生产者",
@@ -323,7 +323,7 @@ CHINESE = {
     "Replication": "复制",
     "This broker is a slave: what it stores comes from its master.": "此 Broker 是从节点：数据来自主节点。",
     "This broker is a master.": "此 Broker 是主节点。",
-    "Which slaves follow it, and how far they are, is not told yet.": "暂不提供从节点及其进度信息。",
+    "Which slaves follow it, and how far they are, is not shown here yet.": "暂不提供从节点及其进度信息。",
     "Last recovery": "最近一次恢复",
     "when": "时间",
     "{age} ago": "{age} 前",

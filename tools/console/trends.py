@@ -1,4 +1,4 @@
-"""What has been in the last hour: a ring of samples that a thread of the console takes.
+"""The last hour: a ring of samples that a thread of the console takes.
 
 A sample is a look that the pages share. How far they are apart follows from what a look costs, so that an idle console
 takes at most half a percent of a processor, however many queues there are.

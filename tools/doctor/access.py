@@ -80,7 +80,7 @@ def _name(uid: int) -> str:
 
 
 def check_directories(case: Case) -> Iterator[Finding]:
-    """That nobody else may write where the broker keeps its socket, its store and its tables."""
+    """Refuse write access of other users to the broker's socket, its store and its tables."""
     paths = [str(case.place.runtime_dir), case.store_path, os.path.join(case.store_path, "commitlog")]
     troubled = False
     for path in paths:
@@ -92,7 +92,7 @@ def check_directories(case: Case) -> Iterator[Finding]:
         if status.st_uid not in (case.owner_uid, 0):
             what = f"belongs to {user_text(status.st_uid)}, the broker is {user_text(case.owner_uid)}"
         elif status.st_mode & stat.S_IWOTH:
-            what = f"has mode {stat.S_IMODE(status.st_mode):04o}: everybody may write into it"
+            what = f"has mode {stat.S_IMODE(status.st_mode):04o}: all users may write into it"
         if what:
             troubled = True
             fix = f"chown {case.owner_uid} {path}; chmod o-w {path}"

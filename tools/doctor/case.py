@@ -1,4 +1,4 @@
-"""What one call of doctor looks at: the place, what the observer saw there, and the host around it.
+"""The subject of one call of doctor: the place, what the observer saw there, and the host around it.
 
 Everything in it was read once, before the first check, so that all checks judge the same moment.
 """
@@ -26,7 +26,7 @@ from shmq.tools.doctor.host import Host
 
 @dataclass(frozen=True)
 class Case:
-    """What the checks are given."""
+    """The subject of the checks."""
 
     place: Place
     host: Host
@@ -54,17 +54,17 @@ class Case:
 
     @property
     def owner_uid(self) -> int:
-        """Whose the broker is, or would be."""
+        """The user of the broker, if it ran."""
         return self.instance.uid if self.instance else os.geteuid()
 
     @property
     def store_path(self) -> str:
-        """Where its store is, or would be."""
+        """The broker's store, if it ran."""
         return self.instance.store_path if self.instance else str(default_store(self.place.broker_name))
 
     @property
     def serve_command(self) -> str:
-        """What starts this broker."""
+        """The command that starts this broker."""
         return "shmq serve" + ("" if self.place.broker_name == "default" else f" --name {self.place.broker_name}")
 
 

@@ -39,7 +39,7 @@ class _Timex(ctypes.Structure):
 
 
 def check_clock_source(case: Case) -> Iterator[Finding]:
-    """Which counter the kernel reads, and what one reading costs."""
+    """The counter that the kernel reads, and the cost of one reading."""
     source = case.host.text("/sys/devices/system/clocksource/clocksource0/current_clocksource").strip() or "unknown"
     begin = time.perf_counter_ns()
     for _ in range(_READS):
@@ -54,13 +54,13 @@ def check_clock_source(case: Case) -> Iterator[Finding]:
 
 
 def check_clock_kept(case: Case) -> Iterator[Finding]:
-    """Whether somebody keeps the clock right."""
+    """Whether a time service keeps the clock right."""
     timex = _Timex()
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "adjtimex") or libc.adjtimex(ctypes.byref(timex)) < 0:
         yield ok("machine.clock_kept", "the kernel does not say whether the clock is kept right")
     elif timex.status & _UNSYNCHRONISED:
-        text = "nobody keeps the clock right (the kernel calls it unsynchronised): timed messages follow it"
+        text = "the clock is not kept right (the kernel calls it unsynchronised): timed messages follow it"
         yield warn("machine.clock_kept", text, "timedatectl set-ntp true, or run chronyd", status=timex.status)
     else:
         yield ok(

@@ -50,7 +50,7 @@ def check_subscriptions(case: Case) -> Iterator[Finding]:
 
 
 def check_overdue(case: Case) -> Iterator[Finding]:
-    """Groups with living members whose messages came again lately, because nobody acknowledged them in time."""
+    """Groups with living members whose messages came again lately: they were not acknowledged in time."""
     if case.store is None:
         return
     late = {group.name: count for group in case.snapshot.groups if (count := _came_again(case.store, group))}

@@ -21,7 +21,7 @@ _LAYERS = frozenset({"overlay", "aufs"})
 
 
 def check_file_system(case: Case) -> Iterator[Finding]:
-    """What kind of file system the store lies on."""
+    """The kind of file system of the store."""
     path = _existing(case.store_path)
     mount = case.host.mount_of(os.path.realpath(path))
     if mount is None:

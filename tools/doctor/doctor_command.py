@@ -1,7 +1,7 @@
-"""`shmq doctor`: what of this host, this installation, this store and this broker could trouble somebody, and the cure.
+"""`shmq doctor`: what could cause trouble on this host: its set-up, the installation, store and broker; and the cure.
 
 Looks from outside and asks no daemon, so it works while the broker is stopped, hung or dead. Only --fix changes
-anything, and only memory that is proven to belong to nobody.
+anything, and only memory that is proven to be unused.
 """
 
 from __future__ import annotations

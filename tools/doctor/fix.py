@@ -1,4 +1,4 @@
-"""`shmq doctor --fix`: it removes memory that is proven to belong to nobody, and nothing else.
+"""`shmq doctor --fix`: removes memory that is proven to be unused, and nothing else.
 
 No process is stopped, started or signalled, and no store is touched.
 """
@@ -15,7 +15,7 @@ from shmq.tools.doctor.case import Case
 
 @dataclass(frozen=True)
 class Removal:
-    """What happened to one generation."""
+    """The outcome of the removal of one generation."""
 
     generation: str
     bytes: int
@@ -38,7 +38,7 @@ def removable(case: Case) -> list[Leftover]:
 
 
 def fix(place: Place, leftovers: list[Leftover]) -> list[Removal]:
-    """Remove dead generations; each is proven dead once more just before. Whoever calls must have let go of them."""
+    """Remove dead generations; each is proven dead once more just before. The caller has let go of them."""
     return [_remove(place, leftover) for leftover in leftovers]
 
 

@@ -123,7 +123,7 @@ def check_limits(case: Case) -> Iterator[Finding]:
 
 
 def _troubles(case: Case, role: str, pid: str, used: int | None, limits: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """What a process is kept from, and the cure."""
+    """The limits that keep a process from something, and the cure."""
     if not limits:
         yield "does not show its limits", "run doctor as the same user"
     log = case.snapshot.log
@@ -157,7 +157,7 @@ def check_mappings(case: Case) -> Iterator[Finding]:
 
 
 def check_huge_pages(case: Case) -> Iterator[Finding]:
-    """Which page sizes shared memory gets."""
+    """The page sizes of shared memory."""
     policy = re.search(r"\[(\w+)\]", case.host.text("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
     pool = re.search(r"HugePages_Total:\s+(\d+)", case.host.text("/proc/meminfo"))
     chosen = policy[1] if policy else "not known"

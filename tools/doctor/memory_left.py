@@ -1,4 +1,4 @@
-"""Checks of what lies in /dev/shm: to whom each segment belongs, and which ones nobody needs any more."""
+"""Checks of what lies in /dev/shm: the owner of each segment, and the ones no longer needed."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _FIX = {
 
 
 def check_namespaces(case: Case) -> Iterator[Finding]:
-    """IPC, PID and user namespaces of everybody who takes part, against the broker's."""
+    """IPC, PID and user namespaces of all processes of the broker and its clients, compared."""
     if not case.own_processes:
         yield ok("machine.namespaces", "no broker runs whose namespaces could differ", **namespaces_of(os.getpid()))
         return

@@ -46,7 +46,7 @@ def _free_ports() -> Iterator[Finding]:
 
 
 def check_advertised(case: Case) -> Iterator[Finding]:
-    """Where routes send clients: what --advertise says has to take connections from here at least."""
+    """The address to which routes send clients: what --advertise says has to take connections from here at least."""
     advertised = str(case.options.get("advertise", ""))
     broker = split_address(case.snapshot.broker.tcp)
     if not case.is_served or broker is None:
@@ -64,7 +64,7 @@ def check_advertised(case: Case) -> Iterator[Finding]:
 
 
 def check_links(case: Case) -> Iterator[Finding]:
-    """Where slaves on other hosts can connect, both ends prove who they are."""
+    """At a port for slaves of other hosts both ends prove a secret."""
     listen = str(case.options.get("ha_listen", ""))
     host = listen.rpartition(":")[0].strip("[]")
     if not case.is_served or not listen:
@@ -74,7 +74,7 @@ def check_links(case: Case) -> Iterator[Finding]:
     elif _is_loopback(host):
         yield ok("network.links", f"only this host reaches {listen}, where the log is shipped")
     else:
-        text = f"nobody proves who he is at {listen}, where the log is shipped: an address of --ha-allow is enough"
+        text = f"peers prove nothing at {listen}, where the log is shipped: an address of --ha-allow is enough"
         yield warn("network.links", text, "shmq serve --ha-secret-file FILE, the same file on each host", listen=listen)
 
 
@@ -101,7 +101,7 @@ def split_address(text: str) -> tuple[str, int] | None:
 
 
 def answers(host: str, port: int) -> bool:
-    """Say whether somebody takes a connection there within half a second."""
+    """Say whether a server takes a connection there within half a second."""
     try:
         with socket.create_connection((host, port), CONNECT_SECONDS):
             return True

@@ -1,1 +1,1 @@
-"""What the figures of a snapshot mean: findings with a cause, a number and the next command to type."""
+"""Judges the figures of a snapshot: findings with a cause, a number and the next command to type."""

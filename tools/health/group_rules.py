@@ -69,7 +69,7 @@ def _progress(group: Group, thresholds: Thresholds) -> Finding:
     if verdict is Verdict.OK:
         return Finding("group", verdict, what, group.name, measures=measures)
     if not group.members:
-        why, do = "nobody reads for this group", f"start its consumers, or forget it: shmq group delete {group.name}"
+        why, do = "this group has no members", f"start its consumers, or forget it: shmq group delete {group.name}"
     else:
         why, do = "its members are slower than the producers", "start more members, or make the handler faster"
     bound = thresholds.lag_crit if by_count is Verdict.CRITICAL else thresholds.lag_warn
@@ -119,12 +119,12 @@ def _lost(group: Group) -> Iterator[Finding]:
 
 
 def _departed(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Iterator[Finding]:
-    """Members that ended without leaving: while nobody is left for what waits, or for a short time."""
+    """Members that ended without leaving: while messages wait without a member, or for a short time."""
     # A bridge that runs takes a dead member out of its groups as soon as the kernel tells it: within a moment, or two.
     dead = [member for member in group.members if not member.alive and not bridge_runs(snapshot)]
     for member in dead:
         what = f"member {member.client_id} (pid {member.pid}) is dead"
-        why = "nobody takes over its queues while the bridge does not run"
+        why = "its queues get no new owner while the bridge does not run"
         yield Finding("group", Verdict.WARNING, what, group.name, why, "start the broker again, then the consumer")
     if not group.departed:
         return
@@ -133,7 +133,7 @@ def _departed(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Itera
     if not is_abandoned and last.age >= thresholds.gone_warn:
         return
     who = f"pid {last.pid}" if last.pid else last.transport
-    left = f"{plural(len(group.members), 'other member')} there" if group.members else "nobody is left"
+    left = f"{plural(len(group.members), 'other member')} there" if group.members else "no member is left"
     what = (
         f"member {last.client_id} ({who}) ended {age_text(last.age)} ago without leaving the group; "
         f"{left}, {count_text(waiting(group))} messages wait"

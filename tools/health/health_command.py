@@ -137,7 +137,7 @@ def health(
 
 
 def _metrics_of(observer: Observer) -> str:
-    """What the exporter would say now; only the end where nothing can be read."""
+    """The exporter's metrics as of now; only the end where nothing can be read."""
     from shmq.metrics.report import MetricsReport
 
     metrics = MetricsReport(observer.place)

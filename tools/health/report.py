@@ -29,7 +29,7 @@ _GROUPS_SHOWN_MAX = 5  # healthy ones, each on a line of its own
 
 
 class Report:
-    """What a look came to; `verdict` is the exit status."""
+    """The report of a snapshot; `verdict` is the exit status."""
 
     def __init__(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         self.snapshot = snapshot
@@ -72,7 +72,7 @@ class Report:
         return lines
 
     def _told(self) -> list[Finding]:
-        """What the table shows: many groups that are well take one line together."""
+        """The findings of the table: many groups that are well take one line together."""
         if self.everything:
             return list(self.findings)
         told = [finding for finding in self.findings if not _is_of_system(finding)]
@@ -139,7 +139,7 @@ def _is_of_system(finding: Finding) -> bool:
 
 
 def _deep_figures(snapshot: Snapshot) -> list[Finding]:
-    """What only a deep look knows: the memory of each process, and how much of the log is in the page cache."""
+    """The figures of a deep look: the memory of each process, and how much of the log is in the page cache."""
     lines = []
     for process in snapshot.processes:
         if process.uss_bytes is not None and process.pss_bytes is not None:

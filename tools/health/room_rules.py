@@ -106,7 +106,7 @@ def _segments(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _left(snapshot: Snapshot, state: str, subject: str, found: list[Segment]) -> Iterator[Finding]:
-    """What dead brokers left; of brokers of another name we only tell, because they do not stand in this one's way."""
+    """Memory of dead brokers; that of other names is only reported, as it does not stand in this one's way."""
     if not found:
         return
     word, what, why = _LEFT[state]
@@ -139,7 +139,7 @@ def _clients(snapshot: Snapshot) -> Iterator[Finding]:
         if process.role == "client" and process.state in STOPPED:
             name = ", ".join(process.client_ids) or process.name or str(process.pid)
             what = f"client process {process.pid} ({name}) is {process.state}"
-            why = "the queues it owns are read by nobody until it goes on or ends"
+            why = "the queues it owns are not read until it goes on or ends"
             yield Finding("process", Verdict.WARNING, what, name, why, f"kill -CONT {process.pid}")
     if snapshot.log is not None:  # else the client slots are not known
         yield from _presence(snapshot)

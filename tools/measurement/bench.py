@@ -1,4 +1,4 @@
-"""How shmq itself is measured, through its public API only: throughput, half round trips, many topics.
+"""Measures shmq itself, through its public API only: throughput, half round trips, many topics.
 
 Each measurement is given the URL of a running broker. Comparisons with other products are in `benchmarks/`.
 

@@ -1,4 +1,4 @@
-"""What `shmq bench` says of a result: its tables, its conditions, why to doubt it, and how it stands to a saved one.
+"""The answer of `shmq bench`: its tables, its conditions, reasons for doubt, and the comparison with a saved one.
 
 A result that is not to be believed is printed and saved like another; the doubts stand below it, on stderr.
 """

@@ -175,7 +175,7 @@ def _measured(call: Call, run: Callable[[str | None], dict[str, Any]], url: str 
 
 
 def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str, float]:
-    """Return how fast one process stores messages that nobody reads, and how much of their memory was fresh."""
+    """Return how fast one process stores messages without a reader, and how much of their memory was fresh."""
     from shmq.tools.measurement.conditions import fresh_share
     from shmq.tools.measurement.measure import page_faults
 

@@ -29,7 +29,7 @@ _SAME = ("machine", "processor", "processors", "memory_bytes", "kernel", "python
 
 @dataclass(frozen=True)
 class Conditions:
-    """Where and when something was measured."""
+    """The place and the time of a measurement."""
 
     machine: str
     processor: str

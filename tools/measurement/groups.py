@@ -1,7 +1,7 @@
-"""What a send costs while many groups sleep on its topic, and when the last of them has its message.
+"""Measures a send while many groups sleep on its topic, and when the last of them has its message.
 
 Each group is one consumer in a process of its own, forked from one process that has loaded everything, so five hundred
-of them are there in seconds. Each notes in shared memory when it got what; whoever sends reads that.
+of them are there in seconds. Each notes in shared memory when it got what, for the sender.
 
     board   for each group: number of the last message it has 8 | when that came 8, CLOCK_MONOTONIC
             at the end: how many groups may begin 8
@@ -25,7 +25,7 @@ from shmq.tools.measurement.measure import Meet, Role, clock, median, numbered_b
 
 _WORD = 8
 _ENTRY = 2 * _WORD
-_SETTLE_SECONDS = 0.02  # above any spinning: everybody is asleep
+_SETTLE_SECONDS = 0.02  # above any spinning: every group is asleep
 _LOOK_SECONDS = 0.001
 _WAIT_SECONDS = 1.0
 _READY_SECONDS_MAX = 100.0
@@ -35,7 +35,7 @@ _STOP = 1 << 62
 
 
 class _Board:
-    """What the groups have received."""
+    """The messages that the groups have received."""
 
     def __init__(self, groups: int) -> None:
         self.groups = groups

@@ -1,4 +1,4 @@
-"""How anything is measured: roles in processes of their own, the loops that are timed, and the statistics.
+"""The tools of every measurement: roles in processes of their own, the loops that are timed, and the statistics.
 
 A loop receives the `send` and `receive` callables of one end, so shmq and every product it is compared with run through
 the same Python.
@@ -139,7 +139,7 @@ def plain_body(size: int) -> bytes:
 def check_body(body: Any, allowed: Sequence[bytes]) -> None:
     """Raise ValueError unless `body` is one of the allowed contents."""
     if bytes(body) not in allowed:
-        raise ValueError(f"received {len(body)} bytes starting {bytes(body[:16])!r} that nobody sent at this place")
+        raise ValueError(f"received {len(body)} bytes starting {bytes(body[:16])!r} that were not sent at this place")
 
 
 def send_all(send: Send, count: int, size: int) -> int:
@@ -166,7 +166,7 @@ def ping(send: Send, receive: Receive, body: bytes, count: int, pause_ns: int = 
     """Round trip times of `count` messages in nanoseconds, in the order they happened.
 
     Args:
-        pause_ns: sleep so long before each, so that whoever waits for it has given up spinning.
+        pause_ns: sleep so long before each, so that the receiver has given up spinning.
     """
     times = [0] * count
     for number in range(count):

@@ -1,4 +1,4 @@
-"""What a sustained run looks like: a line of figures, a table of percentiles, and a picture of its seconds.
+"""The report of a sustained run: a line of figures, a table of percentiles, and a picture of its seconds.
 
 The picture has two parts over the same axis: messages sent and taken in each second with their mean, and how long a
 send took in it. Both begin with the second second: in the first one processes start, and it counts in no rate either.

@@ -74,7 +74,7 @@ def shares_us(times: Counter[int]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Sent:
-    """What the producer tells: what was sent in each second, how long single sends took in it, and page faults."""
+    """The producer's report: sent messages of each second, times of single sends in it, and page faults."""
 
     each: list[int]
     times: list[Counter[int]]

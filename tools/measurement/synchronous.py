@@ -1,4 +1,4 @@
-"""How fast a broker with synchronous flush acknowledges: processes that each wait for the disk before they send again.
+"""Measures a broker with synchronous flush: processes that each wait for the disk before they send again.
 
     role   connect · meet() · warm up · meet() · send(), until the time is over · the time of each send
 

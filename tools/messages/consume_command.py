@@ -55,7 +55,7 @@ WAIT_AT_END = 0.1  # the same when the end is what is waited for
 
 @dataclass
 class Wish:
-    """What the caller asked for."""
+    """The options of the call."""
 
     topic: str
     group: str | None = None

@@ -1,7 +1,7 @@
-"""Whether the topic that somebody wants to read or write exists, asked before it is made.
+"""Checks that a topic exists before a command that would make it reads or writes it.
 
-Attaching creates a topic where the broker allows that, so that consumers may come before producers. Who misspells one
-would wait for ever, without a word, at a topic that stays behind.
+Attaching creates a topic where the broker allows that, so that consumers may come before producers. A consumer of a
+misspelt name would wait for ever, without a word, at a topic that stays behind.
 
     the topic                                what happens
     exists                                   nothing
@@ -57,7 +57,7 @@ def expect_topic(call: Call, connection: shmq.Connection, topic: str, *, must_ex
 
 
 def suggest_topic(call: Call, connection: shmq.Connection, topic: str) -> None:
-    """Tell who is about to send to a new topic which one may have been meant; who may not look is told nothing."""
+    """Before a send to a new topic, name the one that may have been meant; say nothing without the right to look."""
     check_topic(topic)
     with contextlib.suppress(ShmqError):  # an account that may only send, or no broker: the send will say so
         if connection._figures().has_topic(topic):

@@ -7,7 +7,7 @@ topic by topic, in the key index and in what was stored lately.
                            lead to some record, too
     unique key             applications' topics by name, then %RETRY%, %DLQ% and those of the broker itself
 
-Bound: at most `TOPICS_MAX` topics are asked; whoever has more names the topic.
+Bound: at most `TOPICS_MAX` topics are asked; with more topics, name the message's own.
 """
 
 from __future__ import annotations

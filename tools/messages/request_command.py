@@ -1,4 +1,4 @@
-"""`shmq request` and `shmq reply`: ask somebody, and answer with what a command prints.
+"""`shmq request` and `shmq reply`: ask for a reply, and answer with what a command prints.
 
 stdout carries the reply and nothing else.
 

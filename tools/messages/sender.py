@@ -34,7 +34,7 @@ PAUSE = 0.05
 
 @dataclass
 class Attributes:
-    """What is set on every message; `{n}` in it becomes the line number."""
+    """The attributes of every message; `{n}` in it becomes the line number."""
 
     tag: str | None = None
     key: str | None = None
@@ -71,7 +71,7 @@ def _numbered(text: str | None, number: int) -> str | None:
 
 @dataclass
 class Stored:
-    """What is in the log so far."""
+    """The messages in the log so far."""
 
     count: int = 0
     size_bytes: int = 0

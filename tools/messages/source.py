@@ -1,4 +1,4 @@
-"""Where `shmq consume` takes messages from: what is stored, what comes, what a group is given.
+"""The sources of `shmq consume`: stored messages, new ones, or those of a group.
 
 Every source has one verb, `take`:
 
@@ -103,7 +103,7 @@ class History(Source):
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Where each queue goes on after what was taken; complete once `take` has returned []."""
+        """The offset at which each queue goes on after what was taken; complete once `take` has returned []."""
         return {cursor.queue_id: cursor.offset for cursor in self._cursors}
 
     def take(self, count_max: int, wait: float = 0.0) -> list[Message]:

@@ -153,7 +153,7 @@ class TopicTables:
         self._database.register(topic, table)
 
     def _explained(self, error: duckdb.Error, wanted: set[str]) -> ShmqError:
-        """What stopped a query, in our words where it was ours."""
+        """The error of a query, in our words where it was ours."""
         for table in self._tables.values():
             if table.failure is not None:
                 return table.failure

@@ -42,7 +42,7 @@ _FIELDS: tuple[Field[OpenTransaction], ...] = (
 @click.option("-g", "--group", metavar="GROUP", shell_complete=complete_group, help="Only of this producer group.")
 @pass_call
 def list_(call: Call, group: str | None) -> None:
-    """List the transactions that nobody has ended yet, the oldest first."""
+    """List the open transactions, the oldest first."""
     with local_control_of(call, "which transactions are open") as control:
         found = open_transactions(control)
     shown = [entry for entry in found.transactions if group in (None, entry.group)]
@@ -68,7 +68,7 @@ def check(call: Call, transaction: str) -> None:
         call.terminal.say(f"a member of group {entry.group} was asked; see: shmq tx list")
     if not asked:
         raise TransactionError(
-            f'nobody of producer group "{entry.group}" answers questions',
+            f'no member of producer group "{entry.group}" answers questions',
             hint="start its producer, or decide: shmq tx commit|rollback",
         )
 
@@ -134,7 +134,7 @@ def end_transaction(control: ControlClient, entry: OpenTransaction, state: int) 
 
 
 def open_transactions(control: ControlClient) -> OpenTransactions:
-    """Return the transactions that nobody has ended yet, the oldest first."""
+    """Return the open transactions, the oldest first."""
     return decode_body(control.request(Request.TRANSACTIONS).body, OpenTransactions)
 
 

@@ -1,1 +1,1 @@
-"""What is given to others: archives, built and looked at, and tried where neither compiler nor checkout is."""
+"""Makes the archives of a release: built and looked at, and tried where neither compiler nor checkout is."""

@@ -39,7 +39,7 @@ print(platform.machine(), shmq.__file__)
 
 
 class Place(NamedTuple):
-    """Where a wheel is tried.
+    """The place where a wheel is tried.
 
     Attributes:
         folder: as this host names it.

@@ -1,6 +1,6 @@
 """`shmq config`: show and check the settings with which `shmq serve` would run, or runs; nothing is started.
 
-    show     every setting as TOML, which `shmq serve --config` reads again; what nobody has set stands behind a #;
+    show     every setting as TOML, which `shmq serve --config` reads again; what is not set stands behind a #;
              --running asks the broker that runs, and adds where each comes from
     check    whether the daemon takes them: exit status 0, or 64 and why not
 

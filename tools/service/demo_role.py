@@ -39,7 +39,7 @@ class _Until:
 
 
 def produce(url: str, topic: str) -> int:
-    """Send until told to stop; return how many messages were stored."""
+    """Send until the demo ends; return how many messages were stored."""
     go_on, sent = _Until(), 0
     with shmq.connect(url) as connection, connection.producer() as producer:
         while go_on:
@@ -53,7 +53,7 @@ def produce(url: str, topic: str) -> int:
 
 
 def consume(url: str, topic: str) -> int:
-    """Receive and acknowledge until told to stop; return how many messages came."""
+    """Receive and acknowledge until the demo ends; return how many messages came."""
     go_on, received = _Until(), 0
     with shmq.connect(url) as connection, connection.subscribe(topic, group=GROUP) as subscription:
         while go_on:

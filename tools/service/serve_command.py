@@ -103,7 +103,7 @@ def place_named(name: str | None, runtime_dir: str | None) -> Place:
 
 
 def _announce_from_child(call: Call, place: Place, command: list[str]) -> None:
-    """Fork twice, so that nobody has to wait for the child that speaks for the daemon this process becomes."""
+    """Fork twice, so that init reaps the child that speaks for the daemon this process becomes."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
     command += ["--json", "--ready-fd", str(writing)]

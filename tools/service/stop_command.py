@@ -53,7 +53,7 @@ def stop_process(mark: ProcessMark, timeout: float) -> float | None:
     """Ask exactly this process to end and wait for it; return the seconds it took, None when it did not live.
 
     Raises:
-        PermissionDenied: it is somebody else's.
+        PermissionDenied: it is another user's.
         RequestTimeout: it lives on after `timeout` seconds.
     """
     started = time.monotonic()

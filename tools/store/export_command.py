@@ -107,7 +107,7 @@ def export(
 
 
 class _Wanted(NamedTuple):
-    """Which records were asked for."""
+    """The records to export."""
 
     topics: frozenset[str]
     queue_id: int | None
@@ -129,7 +129,7 @@ _ALL = _Wanted(frozenset(), None, 0, None)
 
 
 class _Copy:
-    """What was asked for, on its way into the file."""
+    """The copy, on its way into the file."""
 
     def __init__(self, file: IO[bytes], wanted: _Wanted, *, raw: bool) -> None:
         self._file = file

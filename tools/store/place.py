@@ -1,4 +1,4 @@
-"""Which store a command is about: the one that was named, or that of the broker this call is about."""
+"""Finds the store of a command: the one that was named, or that of the broker of this call."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def interrupt_deferred() -> Iterator[None]:
         came = True
 
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # ignored, as in a background job, or somebody else's
+    if before is not signal.default_int_handler:  # ignored, as in a background job, or another handler
         yield
         return
     signal.signal(signal.SIGINT, note)

@@ -31,7 +31,7 @@ Thing = TypeVar("Thing")
 
 
 class ReaderGone(Exception):
-    """Whoever read our stdout has closed it; there is nobody left to write for."""
+    """The reader of our stdout has closed it; nothing is left to write for."""
 
 
 class OutputLost(Exception):
@@ -40,7 +40,7 @@ class OutputLost(Exception):
 
 @dataclass
 class Style:
-    """How this call talks: set by the global options."""
+    """The style of this call's output: set by the global options."""
 
     form: str = "text"  # text, wide, json, jsonl or csv
     quiet: bool = False
@@ -146,7 +146,7 @@ class Terminal:
             text()
 
     def report(self, value: Any, rows: Iterable[Any] | None = None) -> None:
-        """Write the document for programs; people were told before."""
+        """Write the document for programs; the text for people was written before."""
         if self.structured:
             self.document(value, rows)
 
@@ -198,7 +198,7 @@ class Terminal:
         return bool(os.environ.get("FORCE_COLOR")) or self.on_terminal(stream)
 
     def wants_progress(self) -> bool:
-        """Whether a progress bar may be drawn: on a terminal, and nobody asked for silence."""
+        """Whether a progress bar may be drawn: on a terminal, and without --quiet."""
         return not self.style.quiet and not self.structured and self.on_terminal(sys.stderr)
 
     def _styled(self, text: str, code: str, stream: IO[str]) -> str:

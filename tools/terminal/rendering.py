@@ -6,7 +6,7 @@ import shutil
 
 from rich.console import Console, RenderableType
 
-PIPE_WIDTH = 100_000  # whoever reads a pipe wants lines, not paragraphs
+PIPE_WIDTH = 100_000  # a program that reads a pipe wants lines, not paragraphs
 
 
 def console_of(*, colored: bool, width: int | None = None) -> Console:

@@ -1,4 +1,4 @@
-"""How many cells of a terminal a text takes: Chinese letters take two, combining marks none.
+"""Counts the cells that a text takes on a terminal: Chinese letters take two, combining marks none.
 
 rich knows the width of every letter and takes some milliseconds to load, so text of letters that are known to take one
 cell (Latin ones, dashes, arrows) does not ask it.

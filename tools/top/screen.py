@@ -116,7 +116,7 @@ class Screen:
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """The wake-up descriptor has told already."""
+    """Nothing: the wake-up descriptor reports it."""
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

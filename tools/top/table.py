@@ -71,7 +71,7 @@ def _mark(head: Text, title: str) -> None:
 
 
 def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[list[int], list[int]]:
-    """Which columns are shown, and how wide each of them is."""
+    """The columns that fit, and the width of each of them."""
     natural = [
         max([width_of(column.title), *(width_of(row.cells[index]) for row in rows)])
         for index, column in enumerate(columns)

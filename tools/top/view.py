@@ -44,7 +44,7 @@ _SORT_TITLES = {"cpu": "cpu%", "in": "in/s", "out": "out/s"}
 
 @dataclass(frozen=True)
 class Choice:
-    """What the viewer asked for."""
+    """The viewer's choices."""
 
     pane: str = "all"  # or one of PANES
     sorts: tuple[int, int, int] = (0, 0, 0)  # place in SORTS, for each of PANES
@@ -126,7 +126,7 @@ def _headline(picture: Picture, choice: Choice, width: int) -> Text:
 
 
 def _troubles(snapshot: Snapshot) -> list[Text]:
-    """What keeps messages from flowing, worst first, by the rules of `shmq health`, which also says the cure."""
+    """The reasons that keep messages from flowing, worst first, by the rules of `shmq health`, which has the cure."""
     judged = by_severity(finding for finding in broker_findings(snapshot, _THRESHOLDS))
     found = [finding.what for finding in judged if finding.verdict is not Verdict.OK]
     stopped = [process for process in snapshot.processes if process.role == "client" and process.state in STOPPED]
@@ -242,7 +242,7 @@ def _name(row: ProcessRow) -> str:
 def _note(row: GroupRow) -> str:
     if row.conflict:
         return "members subscribe differently"
-    return "nobody reads" if row.lag and not row.members else ""
+    return "no members" if row.lag and not row.members else ""
 
 
 # Columns of each table, and how their cells are made of a row.

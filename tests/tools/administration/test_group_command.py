@@ -95,7 +95,7 @@ def test_what_memory_shows_is_shown_although_the_broker_is_dead(shmq_broker: Bro
     shell = Shell(shmq_broker.url)
     shell.ok("produce", "orders", stdin=b"a\nb\n")
     shell.ok("consume", "orders", "-g", "billing", "-n", "1")
-    with shmq_broker.connect():  # somebody who is attached, or any other broker may sweep the segments away
+    with shmq_broker.connect():  # an attached process, or another broker may sweep the segments away
         shmq_broker.kill_daemon()
         assert shell.json("group-show", "group", "show", "billing")["members"] is None
         result = shell.run("group", "show", "billing")

@@ -207,7 +207,7 @@ def test_messages_are_hidden_only_by_name_and_are_counted(
     error = shell.fails(64, "topic", "update", topic, "--read-queues", "2")
     assert "4 that are written" in error["error"] and "--queues 2" in error["hint"]
     result = shell.run("topic", "update", topic, "--queues", "2", "--read-queues", "2")
-    assert result.status == 64 and "nobody can read the 10 messages in queues 2 to 3 any more" in result.err
+    assert result.status == 64 and "no group can read the 10 messages in queues 2 to 3 any more" in result.err
     changed = shell.json("topic-change", "topic", "update", topic, "--queues", "2", "--read-queues", "2", "--yes")
     assert (changed["queues"], changed["read_queues"], changed["hidden_messages"]) == (2, 2, 10)
     assert len(shell.ok("consume", topic, "-e").splitlines()) == 10

@@ -23,7 +23,7 @@ from tests.deadline import eventually
 
 
 class Site:
-    """One console, and somebody who looks at it."""
+    """One console, and a browser's requests to it."""
 
     def __init__(self, access: Access, source: Source) -> None:
         self.access = access
@@ -113,7 +113,7 @@ def shop() -> Iterator[tuple[Site, str]]:
         open_site(broker.url) as site,
     ):
         receipt = traced.send("orders", b'{"order": 1, "fruit": ["apple"]}', key="order-1", tag="fruit")
-        mq.send_batch("orders", [b'{"order": %d, "customer": "somebody"}' % number for number in range(12_000)])
+        mq.send_batch("orders", [b'{"order": %d, "customer": "customer"}' % number for number in range(12_000)])
         mq.send("orders", b"later", delay=7200)
         mq.producer(group="shop").transaction("orders", b"half", key="o-42")
         with mq.subscribe("orders", group="billing") as subscription:

@@ -1,4 +1,4 @@
-"""Who may use the console, and what it refuses: strangers, other sites, forms of nobody, changes nobody wants."""
+"""Who may use the console, and what it refuses: strangers, other sites, unsigned forms, forged changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tools.console.conftest import Site
 from tests.tools.json_schema import check
 from tests.tools.shell import Shell, interrupt
 
-TOKEN = "a token nobody guesses"
+TOKEN = "a token beyond guessing"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_token_that_can_be_guessed_is_refused() -> None:
         Access(Listen("127.0.0.1", 8080), "secret")
 
 
-def test_names_of_a_proxy_are_ours_when_they_were_told() -> None:
+def test_names_of_a_proxy_are_ours_when_they_are_given() -> None:
     access = Access(Listen("127.0.0.1", 8080), None, names=["console.example"])
     assert access.host_is_ours("console.example") and access.host_is_ours("[::1]:8080")
     assert access.origin_is_ours("https://console.example", "127.0.0.1:8080")

@@ -1,4 +1,4 @@
-"""Every screen in Debian's Chromium: drawn without an error, readable for everybody, driven by keys and forms.
+"""Every screen in Debian's Chromium: drawn without an error, readable in every theme, driven by keys and forms.
 
 Pictures of all screens are left in the folder that SHMQ_SCREENSHOTS names, else in the test's own.
 """

@@ -1,4 +1,4 @@
-"""Every screen is for everybody: Lighthouse gives its accessibility 95 or more.
+"""Every screen is accessible: Lighthouse gives it 95 or more.
 
 A snapshot takes Lighthouse a second, so each screen is looked at once, the two themes by turns; axe, whose rules
 Lighthouse weighs, looks at all of them in both (test_in_a_browser.py).

@@ -43,7 +43,7 @@ def test_a_transaction_is_ended_once(
     path = re.findall(r'href="(/transactions/\w+)"', row)[-1]
     words = site.words(path)
     assert left in words and "o-42" in words and "An open transaction with 1 message" in words
-    assert "nobody of producer group" in site.submit(path, 409, end="check")
+    assert "no member of producer group" in site.submit(path, 409, end="check")
     assert "ends no transaction" in site.submit(path, 400, end="explode")
     assert f"The transaction was {said}." in site.submit(path, end=end)
     with shmq_shared_broker.connect() as mq:
@@ -87,7 +87,7 @@ def test_a_trace_is_a_table_and_a_picture(site: Site, shmq_shared_broker: Shared
     eventually(lambda: "SubAfter" in site.words("/trace", id=receipt.message_id), "the trace to be stored and indexed")
     page = site.page("/trace", id=receipt.message_id)
     assert page.count('<rect class="good"') == 2 and "Pub" in page and group in page
-    assert "No client has traced this message." in site.words("/trace", id="nobody-traced-this")
+    assert "No client has traced this message." in site.words("/trace", id="never-traced")
     assert "Clients that trace" in site.words("/trace")
 
 

@@ -1,4 +1,4 @@
-"""Store, network and consumers: what is wrong there is told with numbers and a cure."""
+"""Store, network and consumers: what is wrong there is reported with numbers and a cure."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ def test_the_file_system_of_the_store_is_judged(
 
 
 @pytest.mark.parametrize(("used", "verdict"), [(74, "ok"), (75, "warn"), (85, "warn"), (91, "fail")])
-def test_a_full_disk_is_told_at_the_brokers_own_marks(real: Case, used: int, verdict: str) -> None:
+def test_a_full_disk_is_reported_at_the_brokers_own_marks(real: Case, used: int, verdict: str) -> None:
     assert real.snapshot.disk is not None
     marked = real.snapshot.disk._replace(used_percent=used, warn_percent=75, force_percent=85, refuse_percent=90)
     found = [f for f in disk.check_room(replace(real, snapshot=real.snapshot._replace(disk=marked)))]
@@ -65,7 +65,7 @@ def test_a_port_that_takes_no_connection_is_a_failure(real: Case) -> None:
     assert WORDS[found.verdict] == "ok"
 
 
-def test_a_link_to_other_hosts_on_which_nobody_proves_who_he_is_is_warned_of(real: Case) -> None:
+def test_a_link_to_other_hosts_without_a_shared_secret_is_warned_of(real: Case) -> None:
     def found(**options: str) -> list[str]:
         return [WORDS[finding.verdict] for finding in network.check_links(replace(real, options=options))]
 
@@ -95,7 +95,7 @@ def test_the_library_of_this_command_is_known_by_the_file_that_is_mapped(real: C
     assert found.what.endswith("the same as this command") == (list(found.figures["libraries"]) == [own])
 
 
-def test_members_that_subscribe_differently_are_told(real: Case) -> None:
+def test_members_that_subscribe_differently_are_reported(real: Case) -> None:
     [fine] = consumers.check_subscriptions(real)
     members = tuple(
         Member(name, "tcp", "java", None, True, {"orders": tags}) for name, tags in (("a", "x"), ("b", "y"))
@@ -128,7 +128,7 @@ def test_messages_that_came_again_are_counted_for_their_group_while_a_member_liv
                 opened = mq.simple_consumer("orders", group=group, invisible=1.0, start="begin")
                 consumer = stack.enter_context(opened)
                 attempt = 0
-                while attempt < 2:  # nobody has acknowledged it, so the broker hands it out once more
+                while attempt < 2:  # it was not acknowledged, so the broker hands it out once more
                     assert time.monotonic() < deadline
                     for message in consumer.receive(wait=1.0):
                         attempt = message.attempt

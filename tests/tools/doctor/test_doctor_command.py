@@ -17,7 +17,7 @@ from shmq.testing import Broker
 from tests.shm.test_sweep import Broker as Segments
 from tests.tools.shell import Shell
 
-SECRET = "body-that-nobody-may-see"
+SECRET = "body-that-must-stay-hidden"
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def _viewer_of(segments: Segments) -> "subprocess.Popen[bytes]":
     return viewer
 
 
-def test_a_broker_that_died_is_told_with_the_command_that_brings_it_back() -> None:
+def test_a_broker_that_died_is_reported_with_the_command_that_brings_it_back() -> None:
     with Broker() as broker:
         for mark in broker.processes.values():
             os.kill(mark.pid, 9)

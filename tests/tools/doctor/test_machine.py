@@ -1,4 +1,4 @@
-"""Each trouble of a machine is told with its number and a cure; a machine without it is well."""
+"""Each trouble of a machine is reported with its number and a cure; a machine without it is well."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_shared_memory_is_judged_by_kind_size_and_room(
     assert found.figures["free_bytes"] == free
 
 
-def test_swap_is_told_unless_the_mount_excludes_it(case_on: Callable[..., Case]) -> None:
+def test_swap_is_reported_unless_the_mount_excludes_it(case_on: Callable[..., Case]) -> None:
     swaps = "Filename Type Size Used Priority\n/dev/sda partition 1048576 0 -2\n"
     for options, words in (("", "may be swapped"), (",noswap", "noswap")):
         mounts = MOUNTS.format(kind="tmpfs", options=options)
@@ -82,7 +82,7 @@ def test_a_limit_that_is_in_the_way_is_named(case_on: Callable[..., Case], limit
     assert any(words in entry.what for entry in found)
 
 
-def test_mappings_near_the_kernels_limit_are_told(case_on: Callable[..., Case]) -> None:
+def test_mappings_near_the_kernels_limit_are_reported(case_on: Callable[..., Case]) -> None:
     most = max(process.mappings or 0 for process in case_on({}).snapshot.processes)
     assert most > 10
     for limit, verdict in ((most + 1, "warn"), (100 * most, "ok")):
@@ -102,7 +102,7 @@ def test_the_control_group_must_hold_the_segments(
     assert verdict == "ok" or found.figures["segment_bytes"] > 0
 
 
-def test_segments_on_two_nodes_are_told(case_on: Callable[..., Case]) -> None:
+def test_segments_on_two_nodes_are_reported(case_on: Callable[..., Case]) -> None:
     keeper = case_on({}).snapshot.process("keeper")
     assert keeper is not None
     maps = "7f00 default file=/dev/shm/shmq.x.control mapped=30 N0=20 N1=10\n7f01 default anon=1 N1=5\n"
@@ -119,7 +119,7 @@ def test_a_kernel_without_pidfd_is_too_old(case_on: Callable[..., Case], release
 
 
 @pytest.mark.parametrize(("source", "verdict"), [("tsc", "ok"), ("hpet", "warn")])
-def test_a_slow_clock_source_is_told(case_on: Callable[..., Case], source: str, verdict: str) -> None:
+def test_a_slow_clock_source_is_reported(case_on: Callable[..., Case], source: str, verdict: str) -> None:
     path = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
     assert WORDS[only(clock.check_clock_source(case_on({path: source + "\n"}))).verdict] == verdict
 

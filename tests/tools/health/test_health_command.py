@@ -34,7 +34,7 @@ def shell(broker: Broker, capsysbinary: pytest.CaptureFixture[bytes]) -> Shell:
     return Inside(broker.url, capsysbinary)
 
 
-def test_health_is_told_in_four_forms_with_one_verdict(shell: Shell, broker: Broker) -> None:
+def test_health_is_shown_in_four_forms_with_one_verdict(shell: Shell, broker: Broker) -> None:
     document = shell.json("health", "health", "--deep")
     assert (document["verdict"], document["exit"]) == ("OK", 0)
     assert document["broker"]["tcp"] == broker.broker_address
@@ -133,7 +133,7 @@ def test_the_store_memory_and_processes_have_checks_of_their_own(shell: Shell, b
     document = shell.json("check", "check", "process", str(pid), "--rss-crit", "1m", status=2)
     [finding] = [entry for entry in document["findings"] if entry["verdict"] == "CRITICAL"]
     assert str(pid) in finding["what"]
-    assert shell.run("check", "process", "nobody").status == 2
+    assert shell.run("check", "process", "no-pid").status == 2
     assert shell.run("check", "store", "--behind-crit", "0").status == 2
 
 

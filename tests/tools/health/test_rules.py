@@ -115,7 +115,7 @@ def test_a_disk_that_is_mounted_read_only_is_critical() -> None:
     assert only(judged(disk=DISK._replace(writable=False)))[:2] == ("disk", CRITICAL)
 
 
-def test_log_space_that_runs_out_is_told_before_and_when_it_has() -> None:
+def test_log_space_that_runs_out_is_reported_before_and_when_it_has() -> None:
     assert only(judged(log=LOG._replace(allocated_end=1000 + GIB // 20)))[:2] == ("log", WARNING)
     assert only(judged(log=LOG._replace(allocated_end=1000)))[:2] == ("log", CRITICAL)
 
@@ -184,12 +184,12 @@ def test_a_claim_is_judged_by_its_owner_and_its_age() -> None:
         assert only(judged(claim=bad))[:2] == ("claim", WARNING)
 
 
-def test_a_keeper_that_runs_but_does_not_get_on_is_told() -> None:
+def test_a_keeper_that_runs_but_does_not_get_on_is_reported() -> None:
     assert only(judged(broker=BROKER._replace(keeper_beat_age=4.0)))[:2] == ("daemon", WARNING)
     assert only(judged(broker=BROKER._replace(keeper_beat_age=11.0)))[:2] == ("daemon", CRITICAL)
 
 
-def test_lost_lines_are_told_for_an_hour_and_faults_for_a_day() -> None:
+def test_lost_lines_are_reported_for_an_hour_and_faults_for_a_day() -> None:
     lines = only(judged(counted=Counted(12, 3599.0, 0, None)))
     assert lines[:2] == ("daemon", WARNING) and "12 lines" in lines[2]
     faults = only(judged(counted=Counted(0, None, 1, 86399.0)))
@@ -198,7 +198,7 @@ def test_lost_lines_are_told_for_an_hour_and_faults_for_a_day() -> None:
         assert judged(counted=counted) == []
 
 
-def test_files_that_changed_under_the_broker_are_told_with_what_to_do() -> None:
+def test_files_that_changed_under_the_broker_are_reported_with_what_to_do() -> None:
     files = [ChangedFile(f"{BROKER.store_path}/a", fate, "was removed", "mend") for fate in ("lost", "saved", "access")]
     files += [ChangedFile("b", "restored", "was replaced", "")] * 9
     found = judged(counted=Counted(0, None, 0, None, tuple(files)))
@@ -228,13 +228,13 @@ def test_segments_that_were_given_up_are_critical() -> None:
     assert only(judged(broker=BROKER._replace(retired=True)))[:2] == ("store", CRITICAL)
 
 
-def test_more_attached_processes_than_are_registered_are_told() -> None:
+def test_more_attached_processes_than_are_registered_are_reported() -> None:
     [finding] = judged(presence=Presence(5, 3))
     assert (finding.check, finding.measures["counted"].value, finding.measures["attached"].value) == ("process", 5, 3)
     assert judged(presence=Presence(None, 3)) == []
 
 
-def test_what_a_dead_process_leaves_is_told_where_no_bridge_takes_it_back() -> None:
+def test_what_a_dead_process_leaves_is_reported_where_no_bridge_takes_it_back() -> None:
     dead = CLIENT._replace(alive=False, idle=0.1)
     left = {"clients": (dead,), "groups": (GROUP._replace(members=(GROUP.members[0]._replace(alive=False),)),)}
     assert judged(**left) == []
@@ -254,7 +254,7 @@ def test_stale_segments_count_only_under_our_own_name() -> None:
     assert judged(segments=(segment._replace(broker="other"),)) == []
 
 
-def test_a_member_with_nothing_in_hand_is_told_at_once_and_one_at_work_after_a_minute() -> None:
+def test_a_member_with_nothing_in_hand_is_reported_at_once_and_one_at_work_after_a_minute() -> None:
     def of(client: Client, group: Group = GROUP) -> list[Finding]:
         return judged(clients=(client,), groups=(group,))
 
@@ -269,7 +269,7 @@ def test_a_member_with_nothing_in_hand_is_told_at_once_and_one_at_work_after_a_m
     assert of(CLIENT, GROUP._replace(ready=0, queues=(QUEUE._replace(ready=0),))) == []
 
 
-def test_members_over_tcp_that_make_no_progress_are_told_after_a_minute() -> None:
+def test_members_over_tcp_that_make_no_progress_are_reported_after_a_minute() -> None:
     member = Member("j", "tcp", "java", None, True, {"t": "*"})
     group = GROUP._replace(members=(member,), oldest=70.0, queues=(QUEUE._replace(owner_pid=None, idle=70.0),))
     check, verdict, what = only(judged(groups=(group,)))
@@ -277,7 +277,7 @@ def test_members_over_tcp_that_make_no_progress_are_told_after_a_minute() -> Non
     assert judged(groups=(group._replace(oldest=50.0),)) == []
 
 
-def test_a_subscription_that_cannot_be_served_is_told_even_without_its_group() -> None:
+def test_a_subscription_that_cannot_be_served_is_reported_even_without_its_group() -> None:
     refused = Refusal("g2", "c@1", "10.0.0.9:4", "the subscription to t has 40000 characters; 32767 are allowed", 3.0)
     check, verdict, what = only(judged(refused=(refused,)))
     assert (check, verdict) == ("group", WARNING)
@@ -293,7 +293,7 @@ def test_a_subscription_that_cannot_be_served_is_told_even_without_its_group() -
         (101, CRITICAL, "certificate /tls/cert.pem expired on 1970-04-11"),
     ],
 )
-def test_a_certificate_is_told_two_weeks_before_it_expires_and_while_it_is_not_valid(
+def test_a_certificate_is_reported_two_weeks_before_it_expires_and_while_it_is_not_valid(
     days: int, verdict: Verdict | None, text: str
 ) -> None:
     security = Security("/tls/cert.pem", 0.0, 100 * 86_400.0, "")
@@ -302,7 +302,7 @@ def test_a_certificate_is_told_two_weeks_before_it_expires_and_while_it_is_not_v
     assert all(each.what.startswith(text) and each.why and each.do for each in bad)
 
 
-def test_a_file_that_is_not_taken_is_told_and_a_broker_without_tls_has_no_certificate() -> None:
+def test_a_file_that_is_not_taken_is_reported_and_a_broker_without_tls_has_no_certificate() -> None:
     [finding] = security_findings(Security("", 0.0, 0.0, "/acl.yml cannot be looked at"), 0.0)
     assert (finding.check, finding.verdict, finding.what) == ("security", WARNING, "/acl.yml cannot be looked at")
     assert list(security_findings(Security("", 0.0, 0.0, ""), 0.0)) == []
@@ -375,7 +375,7 @@ def test_a_snapshot_becomes_plain_values() -> None:
 
 
 @pytest.mark.parametrize(("taken", "verdict"), [(79, None), (80, WARNING), (94, WARNING), (95, CRITICAL)])
-def test_a_table_of_queues_that_fills_up_is_told_before_it_is_full(taken: int, verdict: Verdict | None) -> None:
+def test_a_table_of_queues_that_fills_up_is_reported_before_it_is_full(taken: int, verdict: Verdict | None) -> None:
     found = judged(log=LOG._replace(queues_taken=taken, queues_max=100))
     assert [finding.verdict for finding in found] == ([] if verdict is None else [verdict])
     assert all(f"{taken} of 100 queues" in finding.what and finding.do for finding in found)

@@ -141,7 +141,7 @@ def test_a_killed_consumer(broker: Broker) -> None:
         process.kill()
         mq.producer().send("orders", b"second")
         finding, report = reported(
-            broker.url, of("group", WARNING, f"pid {process.pid}", "without leaving", "nobody is left")
+            broker.url, of("group", WARNING, f"pid {process.pid}", "without leaving", "no member is left")
         )
         assert "1 messages wait" in finding.what and "start the consumer again" in finding.do
         [gone] = report.snapshot.group("killed").departed
@@ -336,8 +336,8 @@ with Broker(disk_warn_percent=75, disk_force_percent=85, disk_refuse_percent=90,
         finding, report = reported(broker.url, of("memory", verdict, "/dev/shm"))
         room = os.statvfs("/dev/shm")
         used = round(100 * (room.f_blocks - room.f_bavail) / room.f_blocks, 1)
-        is_told = finding.measures["shm_used"].value == used
-        print("shm", verdict.name, is_told, report.verdict.name, "shmq doctor --fix" in finding.do)
+        is_counted = finding.measures["shm_used"].value == used
+        print("shm", verdict.name, is_counted, report.verdict.name, "shmq doctor --fix" in finding.do)
     Path("/dev/shm/hog").unlink()
     for percent, verdict in ((76, Verdict.WARNING), (86, Verdict.WARNING), (93, Verdict.CRITICAL)):
         fill(disk, percent)

@@ -37,7 +37,7 @@ with Broker(metrics="127.0.0.1:0") as broker:
     [path] = Path("/dev/shm").glob(f"shmq.{broker.name}.*.counters")
     modes = {file.name.rpartition(".")[2]: file.stat().st_mode & 0o777 for file in path.parent.glob(f"{path.stem}.*")}
     print(*[f"{part} {mode:04o}" for part, mode in sorted(modes.items())], f"group {path.stat().st_gid}")
-    path.chmod(0o660)  # whoever may append could forge what the daemon counted
+    path.chmod(0o660)  # a process that may append could forge what the daemon counted
     finding, _ = reported(broker.url, of("segments", Verdict.CRITICAL, str(path), "0660", "0640"))
     print(finding.do.partition(";")[0] == f"chown {os.geteuid()} {path} && chmod 0640 {path}")
     with open_case(broker.url) as case:
@@ -62,7 +62,7 @@ def test_each_part_of_a_broker_of_the_writer_group_has_the_mode_it_was_made_with
     ], result.stdout + result.stderr
 
 
-def test_a_scraped_broker_is_well_and_its_stopped_exporter_is_told_with_what_follows() -> None:
+def test_a_scraped_broker_is_well_and_its_stopped_exporter_is_reported_with_what_follows() -> None:
     with Broker(metrics="127.0.0.1:0") as broker:
         presence = all_well(broker.url).snapshot.presence
         assert presence.counted == presence.registered  # the exporter is recorded, and attached to nothing

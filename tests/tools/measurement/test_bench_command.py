@@ -75,7 +75,7 @@ def test_files_of_results_are_refused_before_anything_runs(shell: Shell, tmp_pat
 
 
 @pytest.mark.slow
-def test_bench_lets_groups_sleep_where_it_is_told_to(shell: Shell, directory: Path) -> None:
+def test_bench_lets_groups_sleep_on_demand(shell: Shell, directory: Path) -> None:
     document = shell.json("bench", "bench", *QUICK, "--groups", "3")
     result = document["results"][-1]
     assert (document["groups"], result["name"]) == (3, "3 groups asleep")

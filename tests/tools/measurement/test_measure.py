@@ -45,10 +45,10 @@ def test_the_first_failure_is_reported_not_its_echo_in_the_roles_that_waited() -
 
 def test_a_role_whose_process_dies_without_a_word_is_reported() -> None:
     with pytest.raises(RuntimeError, match="died without an answer"):
-        run_roles([Role(isinstance, (_EndsWhoeverUnpicklesIt(),))])
+        run_roles([Role(isinstance, (_EndsItsUnpickler(),))])
 
 
-class _EndsWhoeverUnpicklesIt:
+class _EndsItsUnpickler:
     def __reduce__(self) -> tuple[object, tuple[int]]:
         return os._exit, (7,)
 
@@ -114,7 +114,7 @@ def test_bodies_have_the_size_asked_for_and_differ_by_number() -> None:
     assert numbered_body(3, 256) != numbered_body(4, 256) != plain_body(256)
 
 
-def test_a_body_nobody_sent_is_an_error() -> None:
+def test_a_body_that_was_not_sent_is_an_error() -> None:
     check_body(memoryview(b"right"), [b"wrong", b"right"])
-    with pytest.raises(ValueError, match="nobody sent"):
+    with pytest.raises(ValueError, match="not sent"):
         check_body(b"other", [b"right"])

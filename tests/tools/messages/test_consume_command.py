@@ -80,7 +80,7 @@ def test_reading_without_a_group_leaves_no_trace(shell: Shell, topic: str, shmq_
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
-def test_reading_begins_and_ends_where_it_was_told(
+def test_reading_begins_and_ends_at_the_given_positions(
     shell: Shell, topic: str, shmq_shared_broker: SharedBroker, words: tuple[str, ...], first: int, last: int
 ) -> None:
     bodies = fill(shmq_shared_broker, topic, 40)  # 5 in each of 8 queues
@@ -414,7 +414,7 @@ def test_a_failed_exec_gives_the_message_back(
     assert lag(shell, group) == 0
 
 
-def test_a_failed_exec_without_a_group_is_told_and_the_next_one_runs(shell: Shell, topic: str) -> None:
+def test_a_failed_exec_without_a_group_is_reported_and_the_next_one_runs(shell: Shell, topic: str) -> None:
     shell.ok("produce", topic, stdin=b"bad\ngood\n")
     result = shell.run("consume", topic, "-e", "--exec", "tee /dev/stderr | grep good")
     assert (result.status, result.out) == (1, b"good\n")

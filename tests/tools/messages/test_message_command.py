@@ -86,7 +86,7 @@ def test_whole_records_verify(shell: Shell) -> None:
     assert document["verified"] >= 2 and document["damaged"] == []
 
 
-def test_what_a_client_traced_is_told(shell: Shell, broker: Broker) -> None:
+def test_what_a_client_traced_is_shown(shell: Shell, broker: Broker) -> None:
     with shmq.connect(shell.environment["SHMQ_URL"], trace=True) as mq:
         receipt = mq.send("orders", b"watched", tag="traced")
     until(lambda: shell.run("message", "trace", receipt.message_id).status == 0, "the trace to be stored and indexed")
@@ -98,7 +98,7 @@ def test_what_a_client_traced_is_told(shell: Shell, broker: Broker) -> None:
 
 
 def test_an_untraced_message_is_a_no(shell: Shell) -> None:
-    assert shell.run("message", "trace", "nobody-traced-this").status == 1
+    assert shell.run("message", "trace", "never-traced").status == 1
 
 
 def test_an_id_alone_is_looked_for_in_all_topics(shell: Shell, broker: Broker) -> None:
@@ -112,6 +112,6 @@ def test_an_id_alone_is_looked_for_in_all_topics(shell: Shell, broker: Broker) -
     document = shell.json("message-verify", "message", "verify", sent.message_id)
     assert (document["topic"], document["verified"], document["damaged"]) == ("a-letters", 1, [])
     assert shell.json("message-resend", "message", "resend", sent.message_id, "--dry-run")["topic"] == "a-letters"
-    for unknown in ("0" * 32, "F" * 32, "nobody"):
+    for unknown in ("0" * 32, "F" * 32, "no-id"):
         assert shell.fails(1, "message", "show", unknown)["code"] == 22
     assert shell.fails(64, "message", "show", "orders", "a", "b")["hint"]

@@ -292,7 +292,7 @@ def test_a_topic_that_looks_misspelt_is_made_and_named(
         assert mq.admin.topics[misspelt].messages == 3
 
 
-def test_over_tcp_a_misspelt_topic_is_named_to_whoever_may_look(tmp_path: Path) -> None:
+def test_over_tcp_a_misspelt_topic_is_named_to_accounts_that_may_look(tmp_path: Path) -> None:
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
     accounts.chmod(0o600)

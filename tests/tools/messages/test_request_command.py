@@ -41,7 +41,7 @@ def test_the_reply_is_what_the_command_printed(shell: Shell, topic: str, replier
 
 
 def test_without_a_replier_the_status_says_try_again(shell: Shell, topic: str) -> None:
-    error = shell.fails(75, "request", topic, "anybody?", "--timeout", "200ms")
+    error = shell.fails(75, "request", topic, "unanswered", "--timeout", "200ms")
     assert topic in str(error) and "0.2 s" in str(error)
 
 

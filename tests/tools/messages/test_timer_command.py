@@ -54,5 +54,5 @@ def test_a_message_is_taken_back_with_a_yes_only(shell: Shell, shmq_shared_broke
     shell.fails(1, "timer", "cancel", handle, "--yes")
 
 
-def test_over_tcp_nobody_is_told(shell: Shell) -> None:
+def test_timers_are_not_listed_over_tcp(shell: Shell) -> None:
     shell.fails(64, "timer", "list", "-u", "rocketmq://127.0.0.1:1")

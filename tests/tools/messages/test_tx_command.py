@@ -64,7 +64,7 @@ def test_a_yes_settles_it_once(
 def test_a_check_asks_a_member_of_the_group_at_once(
     shmq_shared_broker: SharedBroker, shell: Shell, left: str, topic: str, group: str
 ) -> None:
-    shell.fails(1, "tx", "check", left)  # nobody answers
+    shell.fails(1, "tx", "check", left)  # no member answers
     with shmq_shared_broker.connect() as mq:
         mq.transaction_checker(group)(lambda message: shmq.COMMIT)
         subscription = mq.subscribe(topic, group="readers", start="first")

@@ -227,7 +227,7 @@ def test_a_daemon_that_says_nothing_is_not_waited_for_forever() -> None:
         os.close(reading)
 
 
-def test_a_daemon_that_ends_without_a_word_is_told_from_one_that_is_slow() -> None:
+def test_a_daemon_that_ends_without_a_word_is_no_slow_one() -> None:
     reading, writing = os.pipe()
     os.close(writing)
     try:

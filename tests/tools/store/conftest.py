@@ -86,7 +86,7 @@ def shell() -> Shell:
 
 
 def change(path: Path, at: int, data: bytes) -> None:
-    """Write bytes into a file behind everybody's back."""
+    """Write bytes into a file of the store directly."""
     with path.open("r+b") as file:
         file.seek(at)
         file.write(data)

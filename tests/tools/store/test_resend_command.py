@@ -1,4 +1,4 @@
-"""`shmq store resend`: what is a message of somebody is sent again, what is the broker's is left out and counted."""
+"""`shmq store resend`: a user's message is sent again, the broker's own is left out and counted."""
 
 import json
 from collections import Counter

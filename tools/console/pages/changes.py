@@ -1,4 +1,4 @@
-"""What changes topics and groups: create, change and delete a topic, send a message, reset, skip and delete a group.
+"""Pages that change topics and groups: create, change, delete and send to a topic; reset, skip and delete a group.
 
 Each is a page that asks (GET) and a form that acts (POST), and a page that says what was done. What takes something
 away says first how many messages that are. Everything goes through the public connection, which refuses what cannot be.

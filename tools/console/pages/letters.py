@@ -1,4 +1,4 @@
-"""What groups gave up on: dead letters, looked at, sent again, exported, deleted; and single messages sent again.
+"""Pages of dead letters, looked at, sent again, exported, deleted; and of single messages sent again.
 
 Sending again makes new messages; the dead letter stays where it is until it is deleted. Nothing is sent or deleted
 before a page has said how many messages that are.

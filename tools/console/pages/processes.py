@@ -1,4 +1,4 @@
-"""Who takes part, and what the broker is made of: processes, clients, segments, recovery, checks, replication."""
+"""Pages of the broker and its clients: processes, segments, recovery, checks, replication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients that trace said about a message: a table, and a picture of it in time.
+"""The page of a message's trace, as clients recorded it: a table, and a picture of it in time.
 
 The picture is drawn here, as shapes at computed places: a line a party, from the moment it began to the moment it was
 done, the producer first.
@@ -27,7 +27,7 @@ _BAR_WIDTH_MIN = 8
 
 
 class Bar(NamedTuple):
-    """One thing that somebody did: where it is drawn, and what it says."""
+    """One step of a trace: where it is drawn, and what it says."""
 
     lane: str
     what: str
@@ -58,7 +58,7 @@ class TracePages:
             with self._connect() as mq:
                 try:
                     traces = traces_of(mq, wanted)
-                except TopicNotFound:  # nobody has traced anything yet
+                except TopicNotFound:  # no trace was stored yet
                     traces = []
         bars = bars_of(traces or ())
         height = TOP + LANE_HEIGHT * len(bars) + 8

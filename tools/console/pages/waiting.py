@@ -1,4 +1,4 @@
-"""What waits at the broker: messages for a time of their own, and transactions for their end.
+"""Pages of what waits at the broker: messages for a time of their own, and transactions for their end.
 
 Only the broker knows these, so it is asked, over a control connection that is closed again. What it says is bounded:
 the thousand that are due first, the oldest transactions; their count is of all.
@@ -76,7 +76,7 @@ class WaitingPages:
         return done("/timers", "cancelled")
 
     def transactions(self, request: Request) -> Response:
-        """List transactions that nobody has ended, the oldest first."""
+        """List open transactions, the oldest first."""
         with self._control("which transactions are open") as control:
             found = open_transactions(control)
         return self._renderer.page(request, "transactions.html", found=found)
@@ -95,7 +95,7 @@ class WaitingPages:
             if wanted == "check":
                 if not ask_producer(control, entry):
                     raise TransactionError(
-                        f'nobody of producer group "{entry.group}" answers questions',
+                        f'no member of producer group "{entry.group}" answers questions',
                         hint="start its producer, or decide: commit or roll back",
                     )
                 return done("/transactions", "asked")

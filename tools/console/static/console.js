@@ -1,7 +1,7 @@
 // Small helps: everything here works without it, too.
 "use strict";
 
-// Parts of a page that show the present are fetched again while somebody looks, and left alone while they are used.
+// Parts of a page that show the present are fetched again while the page is visible, and left alone while they are used.
 function refresh() {
   const parts = [...document.querySelectorAll("[data-live]")];
   if (!parts.length) return;
