@@ -1,4 +1,4 @@
-"""How the pages become a site: Sphinx reads the Markdown pages as they are, and the API from its docstrings.
+"""Turns the pages into a site: Sphinx reads the Markdown pages as they are, and the API from its docstrings.
 
     python -m sphinx -W -c docs . build/site
 

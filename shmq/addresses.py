@@ -1,4 +1,4 @@
-"""Where something listens, as people and configurations write it: HOST:PORT, with an IPv6 host in brackets."""
+"""Parses addresses as people and configurations write them: HOST:PORT, with an IPv6 host in brackets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ZONE = re.compile(r"[A-Za-z0-9_.-]{0,15}")  # the interface in an IPv6 address
 
 
 class Address(NamedTuple):
-    """Where something listens, or one end of a TCP connection."""
+    """The address of a listener, or of one end of a TCP connection."""
 
     host: str
     port: int
@@ -50,7 +50,7 @@ def parse_target(text: str, *, name: str, port: int | None = None) -> Address:
     """As `parse_address`, of an address to connect to: it has a port, and is not every address."""
     address = parse_address(text, name=name, port=port)
     if not address.port:
-        raise UsageError(f"{name} is {_shown(text)}: nobody can connect to port 0", hint="the port that is listened on")
+        raise UsageError(f"{name} is {_shown(text)}: no client connects to port 0", hint="the port that is listened on")
     if address.host in ("0.0.0.0", "::"):
         raise UsageError(f"{name} is {_shown(text)}, which stands for every address of a host", hint="name one of them")
     return address

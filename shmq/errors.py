@@ -1,4 +1,4 @@
-"""Everything shmq raises on purpose, drawn as one tree; nothing else defines an exception.
+"""All exceptions of shmq, drawn as one tree; no other module defines one.
 
     ShmqError                                   code, retryable, hint, doc_url
     +-- UsageError(ValueError)                  the call breaks the contract            fix the call
@@ -6,7 +6,7 @@
     |   +-- WrongKind(TypeError)                an argument of a wrong kind
     |   +-- TopicExists                         a topic that is to be created exists, with other settings
     +-- ConnectError(ConnectionError)
-    |   +-- BrokerNotRunning                    nobody listens there                    shmq serve
+    |   +-- BrokerNotRunning                    no process listens there                shmq serve
     |   +-- PermissionDenied(PermissionError)   the segment or socket is not ours
     |   +-- VersionMismatch                     library and segment differ
     |   +-- ForeignNamespace                    peer in another PID namespace           use TCP
@@ -79,7 +79,7 @@ class ShmqError(Exception):
         code: RocketMQ response code of the same failure on the wire.
         retryable: whether the same call may succeed later without any change.
         maybe_stored: whether a send that failed so may have stored its message all the same: the request was on its
-            way when the connection ended, or nobody answered in time. Sent again, it may be there twice. Of other
+            way when the connection ended, or no answer came in time. Sent again, it may be there twice. Of other
             requests that were sent again: whether an earlier try may have been carried out.
         receipts: of a batch that was stored in part: what is stored of it, from its first message on.
     """
@@ -102,7 +102,7 @@ class ShmqError(Exception):
 
     @property
     def hint(self) -> str:
-        """What to type or change next; may be empty. A traceback shows it below the message."""
+        """The next thing to type or change; may be empty. A traceback shows it below the message."""
         return self._hint
 
     @hint.setter
@@ -142,11 +142,11 @@ class ConnectError(ShmqError, ConnectionError):
 
 
 class BrokerNotRunning(ConnectError):
-    """Nobody listens at the broker's address."""
+    """No process listens at the broker's address."""
 
 
 class PermissionDenied(ConnectError, PermissionError):
-    """The socket or a segment belongs to somebody else, or its mode excludes us."""
+    """The socket or a segment belongs to another user, or its mode excludes us."""
 
     code = 16
     retryable = False
@@ -220,7 +220,7 @@ class MeasuredError(SendError):
     """Something is used up or taken, and the numbers say how far.
 
     Attributes:
-        used, limit: how much was used, and what there is; the message names the unit. 0 when nobody measured.
+        used, limit: how much was used, and what there is; the message names the unit. 0 when not measured.
         holder_pid: the process that holds it, or held it last; 0 when there is none, or it is not known.
     """
 

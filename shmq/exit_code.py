@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a process returns; each has one meaning."""
+    """The exit status of a process; each has one meaning."""
 
     DONE = 0
     NO = 1

@@ -1,7 +1,7 @@
 """Functions that an application hands in: listeners, repliers, transaction checkers.
 
 A function of the wrong kind does nothing when it is called: an `async def`, or one with a `yield`, returns an object
-that nobody runs. Its message would be acknowledged unseen. So it is refused where it is handed in, and what a call
+that never runs. Its message would be acknowledged unseen. So it is refused where it is handed in, and what a call
 returned is looked at as well, because an ordinary function may return such an object.
 
     handed in                                       synchronous client      shmq.aio
@@ -41,7 +41,7 @@ def check_callable(function: object) -> None:
     """Let pass what can be called.
 
     Raises:
-        UsageError: it cannot; somebody may have left the decorator's own call out.
+        UsageError: it cannot; the decorator's own call may be missing.
     """
     if not callable(function):
         raise UsageError(
@@ -84,7 +84,7 @@ def finished(outcome: OutcomeT) -> OutcomeT:
     """Return what a function returned, if that means it has run.
 
     Raises:
-        UsageError: it is something that nobody has run yet; it is closed.
+        UsageError: it is a coroutine or the like that has not run; it is closed.
     """
     if outcome is None or not (isinstance(outcome, _UNFINISHED) or hasattr(type(outcome), "__await__")):
         return outcome
@@ -93,7 +93,7 @@ def finished(outcome: OutcomeT) -> OutcomeT:
             end()
             break
     raise UsageError(
-        f"the function returned {type(outcome).__name__}, which nobody runs: its message was not handled",
+        f"the function returned {type(outcome).__name__}, which never runs: its message was not handled",
         hint="return when the work is done, or use shmq.aio.connect() and an async def",
     )
 

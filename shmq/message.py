@@ -55,8 +55,8 @@ SYSTEM_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # of message traces; whoever traces may make it
-# What lies in these is believed, so nobody sends to them by name; a broker refuses it too.
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # of message traces; any tracing client may make it
+# The broker trusts what lies in these, so a send to them by name is refused, by the broker too.
 KEPT_TOPICS = frozenset(
     {
         "SCHEDULE_TOPIC_XXXX",
@@ -249,7 +249,7 @@ def check_open_topic(name: str) -> None:
     """
     if name in KEPT_TOPICS or name.startswith(_KEPT_TOPIC_PREFIX) or any(pop_names(name)):
         raise PermissionDenied(
-            f'topic "{name}" is the broker\'s own: nobody sends to it by name',
+            f'topic "{name}" is the broker\'s own: no client may send to it by name',
             hint='send to a topic of yours; delayed messages are send("orders", body, delay=60), '
             "transactions producer.transaction()",
         )
@@ -271,7 +271,7 @@ def is_hidden_topic(name: str, perm: int) -> bool:
 
 
 def is_broker_topic(name: str, perm: int) -> bool:
-    """Say whether a broker made a topic for itself; those named as a cluster or a broker are told by permission."""
+    """Say whether a broker made a topic for itself; those named as a cluster or a broker show by permission."""
     return is_system_topic(name) or name.endswith(_REPLY_TOPIC_SUFFIX) or bool(perm & PERM_INHERIT)
 
 
@@ -348,7 +348,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
                 hint=f"use {instead}" if instead else "choose another name",
             )
         _check_pair(key, value)
-        # Strangers' messages may have such names, so whoever copies one does not come here.
+        # Other clients' messages may have such names, so copying one does not come here.
         if not key.isprintable() and (control := next(filter(is_control, key), None)):
             raise UsageError(f"the property name {key!a} holds the control character {control!a}", hint="remove it")
 
@@ -431,7 +431,7 @@ def _meant(name: str, names: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str], *, count_max: int = 3, slips_max: int = 3) -> list[str]:
-    """Return up to `count_max` of `names` that somebody who typed `name` with few slips may have meant, best first."""
+    """Return up to `count_max` of `names` that `name` may be with few slips of typing, best first."""
     wanted = name.lower()[:GROUP_BYTES_MAX]
     distance_max = max(1, min(slips_max, len(wanted) // 3))
     letters = set(wanted)

@@ -1,4 +1,4 @@
-"""How far a group has come on one queue: what waits for it, what its members have in hand, what cleaning took away.
+"""Progress of a group on one queue: messages that wait, are in its members' hands, or were lost to cleaning.
 
 Every place that shows lag builds a `Backlog` from the numbers it has and shows this class's answers: the client's group
 views, `shmq group`, `topic`, `health` and `top`, the metrics, Spark's view `groups` and the broker's own statistics.
@@ -40,7 +40,7 @@ class Backlog(NamedTuple):
     popped: int = 0
     """Messages that members popped and have not settled."""
     handed: int = 0
-    """Offset after the last message a reader was given; 0 where nobody says, which counts as nothing in its hands."""
+    """Offset after the last message a reader was given; 0 where unknown, which counts as nothing in its hands."""
     cleaned: int = 0
     """Messages counted as lost when they were deleted; they stay counted when the group has gone on behind them."""
 
@@ -66,7 +66,7 @@ class Backlog(NamedTuple):
 
     @property
     def ready(self) -> int:
-        """Messages of the lag that nobody has in hand."""
+        """Messages of the lag that no reader has in hand."""
         return self.lag - self.in_flight
 
     @property

@@ -115,7 +115,7 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """What to give to `shmq.connect()`, here or in another process."""
+        """The URL for `shmq.connect()`, here or in another process."""
         return f"shmq://{self.place.runtime_dir}"
 
     @property
@@ -135,7 +135,7 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """What its processes wrote to stderr so far."""
+        """The stderr of its processes so far."""
         with contextlib.suppress(FileNotFoundError):
             return (self.directory / "broker.log").read_text(errors="replace")
         return ""
@@ -223,7 +223,7 @@ class Broker:
         return self._watch()._local().wire.now_ms() / 1000
 
     def expect(self, topic: str, n: int = 1, timeout: float | None = None) -> list[Message]:
-        """Return the next `n` messages of a topic, by whomever they were sent; each message is returned once.
+        """Return the next `n` messages of a topic, from any sender; each message is returned once.
 
         Raises:
             AssertionError: fewer came within `timeout` seconds; by default 2, and more on a busy machine.
@@ -235,7 +235,7 @@ class Broker:
             consumer = self._consumer_of(topic)
             left = max(0.0, deadline - time.monotonic())
             if consumer is None:
-                time.sleep(min(left, 0.005))  # the topic is not there yet, and nobody can say when it will be
+                time.sleep(min(left, 0.005))  # the topic is not there yet
             else:
                 found += consumer.poll(n - len(found), left)
             if len(found) < n and time.monotonic() >= deadline:
@@ -449,7 +449,7 @@ class SharedBroker:
 
     @property
     def url(self) -> str:
-        """What to give to `shmq.connect()`."""
+        """The URL for `shmq.connect()`."""
         return self.broker.url
 
     def connect(self, **arguments: Any) -> Connection:

@@ -116,7 +116,7 @@ def cancel_key(topic: str, unique_key: str) -> str:
 
 
 class RecallHandle(NamedTuple):
-    """What a producer takes a timed message back by."""
+    """The handle with which a producer takes a timed message back."""
 
     topic: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""JSON and plain values as the types that msgspec describes; nobody else lets msgspec read into a type.
+"""JSON and plain values as the types that msgspec describes; no other module lets msgspec read into a type.
 
 msgspec describes a type to itself when something is first read into it, and notes that it is described before it has
 finished. Two threads that read into a type for the first time at once would meet half a description, which ends the

@@ -1,4 +1,4 @@
-r"""What a word of a message may be: tag, key, message group; and how what other clients have stored is sent again.
+r"""Checks the words of a message: tag, key, message group; and how words that other clients stored are sent again.
 
 This is the one rule for every door: local sends (bindings/face/send/py_property.c holds it in C), TCP, asyncio, both
 guarantees of the Spark sink, the commands. Names of topics and groups, and properties, are in message.py.
@@ -97,7 +97,7 @@ def reason_text(reason: object) -> str:
     """
     try:
         text = str(reason)
-    except Exception:  # what somebody raised may do anything when it is asked for its text
+    except Exception:  # the text of an exception is the application's code
         text = type(reason).__name__
     return text[:REASON_CHARACTERS_MAX].encode(errors="replace").decode()
 

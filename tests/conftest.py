@@ -45,7 +45,7 @@ def pytest_sessionstart() -> None:
 
 
 APART: Final = ("tests/crash/broker/", "tests/crash/disk/", "tests/crash/mutants/")
-"""Folders whose tests take long and share nothing: each goes to whoever is free."""
+"""Folders whose tests take long and share nothing: each goes to the next free worker."""
 LONGEST_FIRST: Final = ("tests/spark/", "tests/interop/", "tests/crash/", "tests/conformance/", "tests/keeper/")
 REPEATED_MAX: Final = 3
 """Tests of peers that may pass at their second try only before the run fails."""

@@ -1,6 +1,6 @@
-"""Owns the ports that a test must know before somebody listens there, or while nobody does.
+"""Owns the ports that a test must know before a server listens there, or while none does.
 
-A port that the kernel chose and that was closed again may be anybody's the moment after: each outgoing connection takes
+A port that the kernel chose and that was closed again may be in use the moment after: each outgoing connection takes
 one of the same range. So these lie outside that range, and a lock of the process that claimed one keeps other test
 processes away until it ends.
 """

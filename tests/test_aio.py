@@ -73,7 +73,7 @@ def test_a_twin_checks_and_shows_the_parameters_of_the_sync_method(name: str) ->
     assert inspect.signature(twin).parameters == sync.parameters
     given = {"group": "billing"} if name == "producer" else {"topic": "orders", "group": "billing"}
     with pytest.raises(TypeError, match="nonsense"):
-        twin(shmq.aio.connect("shmq://nobody"), **given, nonsense=1)
+        twin(shmq.aio.connect("shmq://absent"), **given, nonsense=1)
 
 
 def test_hello(shmq_shared_broker: SharedBroker) -> None:
@@ -115,7 +115,7 @@ def test_objects_open_with_await_and_on_first_use_too(shmq_shared_broker: Shared
 def test_without_a_broker_the_error_is_the_same(tmp_path: Any) -> None:
     async def main() -> None:
         with pytest.raises(shmq.BrokerNotRunning):
-            async with shmq.aio.connect(f"shmq://{tmp_path}/nobody", timeout=0.2):
+            async with shmq.aio.connect(f"shmq://{tmp_path}/absent", timeout=0.2):
                 pass
 
     run(main())
@@ -249,7 +249,7 @@ def test_a_cancelled_wait_loses_no_message(shmq_shared_broker: SharedBroker) -> 
     run(main())
 
 
-def test_a_cancelled_wait_whose_consumer_is_closed_meanwhile_is_reported_by_nobody(
+def test_a_cancelled_wait_whose_consumer_is_closed_meanwhile_is_not_reported(
     shmq_shared_broker: SharedBroker,
 ) -> None:
     topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")

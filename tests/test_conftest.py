@@ -219,7 +219,7 @@ def test_the_processes_of_a_run_that_is_killed_end_with_it(project: Project) -> 
     eventually(lambda: not _lives(int(pid.read_text())), "its process to end", 60)
 
 
-def test_long_tests_of_some_folders_go_to_whoever_is_free(project: Project) -> None:
+def test_long_tests_of_some_folders_go_to_the_next_free_worker(project: Project) -> None:
     folder = project.root / "tests/crash/disk"
     folder.mkdir(parents=True)
     (folder / "test_long.py").write_text("def test_one(): pass\ndef test_other(): pass\n")

@@ -53,7 +53,7 @@ def test_a_topic_is_accepted_exactly_when_rocketmq_accepts_it(name: str) -> None
 
 
 @every_row("name", ["%RETRY%g+t", "%RETRY%" + "g" * 60 + "+" + "t" * 59, "%RETRY%g+%RETRY%h", "%RETRY%g+%RETRY%h+t"])
-def test_a_plus_stands_in_the_name_of_a_pop_retry_topic_to_which_nobody_sends(name: str) -> None:
+def test_a_plus_stands_in_the_name_of_a_pop_retry_topic_to_which_no_client_sends(name: str) -> None:
     assert check_topic(name) == name
     with pytest.raises(PermissionDenied):
         check_open_topic(name)

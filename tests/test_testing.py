@@ -180,7 +180,7 @@ def test_tests_that_share_a_broker_have_names_of_their_own(shmq_shared_broker: S
 
 
 @pytest.mark.slow
-def test_pytest_finds_the_fixtures_without_being_told(tmp_path: Path) -> None:
+def test_pytest_finds_the_fixtures_without_configuration(tmp_path: Path) -> None:
     (tmp_path / "test_them.py").write_text(
         "def test_one(shmq_broker):\n"
         "    with shmq_broker.connect() as mq:\n"

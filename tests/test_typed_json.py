@@ -65,7 +65,7 @@ def test_a_type_nothing_can_be_read_into_is_refused() -> None:
         describe({int: "unhashable"})
 
 
-def test_nobody_else_lets_msgspec_read_into_a_type() -> None:
+def test_no_other_module_lets_msgspec_read_into_a_type() -> None:
     found = []
     texts = ((path.read_text(), module) for path, module in python_files())
     for text, module in ((text, module) for text, module in texts if "msgspec" in text):

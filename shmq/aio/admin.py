@@ -110,7 +110,7 @@ read_through(DeadLetter, SyncDeadLetter, ("group", "message", "body", "reason", 
 
 
 class Admin(Twin[SyncAdmin]):
-    """What `mq.admin` offers, awaited."""
+    """`mq.admin`, awaited."""
 
     __slots__ = ("_is_remote",)
 

@@ -139,7 +139,7 @@ class Connection(SendingFace[SyncConnection], Placed):
     async def request(
         self, topic: str, body: Body, *, timeout: float | None = None, **arguments: Unpack[RequestArguments]
     ) -> Message:
-        """Send a message that somebody is to answer, and return the answer; see `shmq.Connection.request`."""
+        """Send a request and return a replier's answer; see `shmq.Connection.request`."""
         made = await self._open()
         seconds = check_wait(timeout, self._timeout)
         if made._observer is None:
@@ -209,7 +209,7 @@ class Connection(SendingFace[SyncConnection], Placed):
 
     @taking(SyncConnection.pull_consumer)
     def pull_consumer(self, topic: str, **arguments: Any) -> PullConsumer:
-        """Return a consumer that reads every queue from where it is told."""
+        """Return a consumer that reads every queue from the offsets you set."""
         call = functools.partial(SyncConnection.pull_consumer, topic=topic, **arguments)
         return PullConsumer(topic, arguments["group"], self._preparing(call, SyncPullConsumer.close))
 

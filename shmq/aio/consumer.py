@@ -29,7 +29,7 @@ Prepare = Callable[[], Coroutine[Any, Any, Opening[SyncT]]]
 
 
 class Consumer(Face[ConsumerT]):
-    """What the twins of `Subscription` and `SimpleConsumer` share."""
+    """The shared part of the twins of `Subscription` and `SimpleConsumer`."""
 
     def __init__(self, topic: str, group: str | None, prepare: Prepare[ConsumerT]) -> None:
         super().__init__(prepare)
@@ -68,7 +68,7 @@ class Consumer(Face[ConsumerT]):
             self._receiving.stop()
 
     async def close(self) -> None:
-        """Leave the group; unacknowledged messages are delivered again, to whoever reads next. Twice is harmless."""
+        """Leave the group; unacknowledged messages are delivered again, to the next reader. Twice is harmless."""
         self.stop()
         await self._end(SyncConsumer.close)
 

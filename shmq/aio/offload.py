@@ -1,4 +1,4 @@
-"""How blocking calls of the sync client leave the event loop, and how a twin gets its methods from its sync object.
+"""Moves blocking calls of the sync client off the event loop, and makes the methods of a twin from its sync object.
 
 Calls that end by themselves within their timeout run on the loop's own executor;
 waiting for messages, which may last for ever, runs on a daemon thread of ours, so it never keeps a process from ending.

@@ -54,7 +54,7 @@ class Producer(SendingFace[SyncProducer]):
         return asyncio.wrap_future(self._made.send_nowait(topic, body, **arguments))
 
     def transaction(self, topic: str, body: Body, **arguments: Any) -> Transaction:
-        """Store one message that nobody sees before its transaction is committed; see `shmq.Producer.transaction`."""
+        """Store one message that stays hidden until its transaction is committed; see `shmq.Producer.transaction`."""
 
         async def prepare() -> Opening[SyncTransaction]:
             begin = functools.partial((await self._open()).transaction, topic, body, **arguments)

@@ -69,7 +69,7 @@ class Receiving:
         if self._pending is None:
             self._pending = self._waiter.submit(functools.partial(self.consumer._poll_once, count_max, seconds))
         pending = asyncio.wrap_future(self._pending)
-        pending.add_done_callback(_look_at)  # raised by `_take_pending` if anybody still fetches
+        pending.add_done_callback(_look_at)  # raised by `_take_pending` if a fetch follows
         try:
             # Not wait_for: that would cancel the wait, and the batch that is just arriving would have no owner.
             await asyncio.wait({pending}, timeout=seconds)
@@ -84,6 +84,6 @@ class Receiving:
 
 
 def _look_at(future: asyncio.Future[list[Message]]) -> None:
-    """Keep asyncio from reporting an error that nobody awaits: the wait was cancelled before its consumer closed."""
+    """Keep asyncio from reporting an error that is not awaited: the wait was cancelled before its consumer closed."""
     if not future.cancelled():
         future.exception()

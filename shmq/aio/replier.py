@@ -1,4 +1,4 @@
-"""What a replier that is a coroutine function does with each message; with the sync replier's rules."""
+"""Runs a replier that is a coroutine function, by the sync replier's rules."""
 
 from __future__ import annotations
 

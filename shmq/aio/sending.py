@@ -107,7 +107,7 @@ class Sending:
 
 
 class SendingFace(Face[SyncT]):
-    """The twin of something that sends; whoever derives from it sets `_sending` when the sync object is made."""
+    """The twin of something that sends; a derived class sets `_sending` when the sync object is made."""
 
     _sending: Sending | None = None
 

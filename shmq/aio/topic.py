@@ -19,7 +19,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class Makes(Protocol):
-    """What a typed topic asks of its connection; see `shmq.aio.Connection`."""
+    """The calls that a typed topic makes on its connection; see `shmq.aio.Connection`."""
 
     @property
     def send(self) -> Callable[..., Awaitable[Receipt]]: ...

@@ -49,7 +49,7 @@ _MS_MAX: Final = (1 << 64) - 1
 
 
 class Wish(NamedTuple):
-    """What is read: checked, and the same for every broker."""
+    """A checked request for batches, the same for every broker."""
 
     topic: str
     start: Position | dict[int, Position]

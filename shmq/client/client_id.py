@@ -1,4 +1,4 @@
-"""What a client id says: RocketMQ's form of it, which operators read in every list of consumers and of connections.
+"""Client ids in RocketMQ's form, which operators read in every list of consumers and of connections.
 
     host @ pid # serial - clock @ name        ours; serial and clock tell the connections of one process apart
     host @ pid # clock  @ unit                a Java client's; the unit is left out unless the program sets it

@@ -1,4 +1,4 @@
-"""What users make of a connection: producers, consumers, listeners, typed topics, administration.
+"""The public connection: makes producers, consumers, listeners, typed topics, administration.
 
 `link.py` has the life under it; each thing that is made gets the parts of the session that it needs.
 """
@@ -66,7 +66,7 @@ def connect(
             the characters `a-zA-Z0-9_-%|`. None takes the program's name.
 
     Raises:
-        BrokerNotRunning: nobody listens there; `shmq serve` starts one.
+        BrokerNotRunning: no process listens there; `shmq serve` starts one.
         PermissionDenied, VersionMismatch, ForeignNamespace: the broker is there, but not for this process.
 
     Example:
@@ -157,8 +157,8 @@ class Connection(Looking):
             attempts_max: deliveries before a message goes to the dead-letter topic; None takes the group's setting,
                 which is one and 16 retries.
             codec: bytes to the message's `value`.
-            verify: False leaves the records' checksums out where this process reads the log itself; None does as the
-                broker is told (`--verify-reads`).
+            verify: False leaves the records' checksums out where this process reads the log itself; None takes the
+                broker's setting (`--verify-reads`).
 
         A damaged message is left out; iterating and `receive` raise DamagedMessage for it, once.
 
@@ -200,7 +200,7 @@ class Connection(Looking):
 
         Args:
             hidden_by: "process" reads queues without asking the broker; see `SimpleConsumer` for the limits.
-            verify: as for `subscribe`; what a broker hides it has looked at itself, as it is told.
+            verify: as for `subscribe`; a broker that hides messages checks them itself, by its own setting.
         """
         hidden = check_invisible(invisible)
         spec = consumer_spec(
@@ -229,7 +229,7 @@ class Connection(Looking):
         codec: Decode | None = None,
         verify: bool | None = None,
     ) -> PullConsumer:
-        """Return a consumer that reads every queue from where it is told; begins at the group's offsets, if any.
+        """Return a consumer that reads every queue from the offsets you set; begins at the group's offsets, if any.
 
         Args:
             verify: as for `subscribe`.
@@ -320,7 +320,7 @@ class Connection(Looking):
         message_group: str | None = None,
         queue_id: int | None = None,
     ) -> Message:
-        """Send a message that somebody is to answer, and return the answer.
+        """Send a request and return a replier's answer.
 
         Args:
             timeout: seconds for both ways; None takes the connection's.
@@ -427,7 +427,7 @@ class Connection(Looking):
         return Admin(self._figures(), self.pull_consumer, send, self.url)
 
     def _figures(self) -> Figures:
-        """What administration knows of the broker or cluster."""
+        """The figures of the broker or cluster, for administration."""
         if self.is_remote:
             from shmq.client.administration.remote_figures import RemoteFigures
 

@@ -7,7 +7,7 @@ frames between the call and the `raise` say nothing to its author, and neither d
     def subscribe(self, …): …        every deliberate error of it, and of what it calls
 
     subscribe(…, tag="a")            subscribe() got an unexpected keyword argument 'tag'; did you mean tags=?
-    SHMQ_TRACEBACK=full              whole tracebacks, for whoever works on shmq itself
+    SHMQ_TRACEBACK=full              whole tracebacks, for work on shmq itself
 
 Rule: nothing that is called for each message stands behind this edge; those calls are the core's own.
 """

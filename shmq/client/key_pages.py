@@ -5,8 +5,8 @@
 
 Rules:
     (1) pages are asked for until enough was found or there are no more; no message is counted twice;
-    (2) what a broker cannot be asked for (RocketMQ: more than 64 messages with one key in one second) is a cut, and
-        is told.
+    (2) what a broker cannot be asked for (RocketMQ: more than 64 messages with one key in one second) is reported as
+        a cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a message is made of before it is sent: the properties its keywords stand for, its body, its id.
+"""Makes the message to send from its keywords: properties, body, id.
 
     tag, key, keys, message_group, properties    `message_properties`; the core reads them by itself
     delay_level=3         DELAY=3                 waits 10 s
@@ -11,7 +11,7 @@ the rest. An application may not set these properties by itself. A keyword whose
 
 Invariants:
     1. A send without a special keyword never comes here.
-    2. A keyword nobody knows is refused with the words of the core.
+    2. An unknown keyword is refused with the words of the core.
     3. Nothing is early: what is asked for is rounded up to the millisecond.
     4. A body that does not become shorter is not compressed.
     5. Two ids of one process differ, as long as it makes fewer than 65,536 in a millisecond.

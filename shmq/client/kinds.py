@@ -1,4 +1,4 @@
-"""What kind each argument of a send is of, and what is said when one is of another kind.
+"""Checks the kind of each argument of a send, and words the error for a wrong one.
 
 The core looks at the arguments of a send by itself and asks here only when the call has failed: `wrong_in` finds the
 argument that is to blame. What has no core under it (TCP, transactions, administration) asks before it begins. So both
@@ -29,12 +29,12 @@ from shmq.shm.core import BODY_BYTES_MAX
 from shmq.words import check_word
 
 TIMEOUT_MAX: Final = 2_147_483.0
-"""Seconds that a socket can be told to wait: 2**31 ms, 24 days."""
+"""Longest timeout a socket takes, in seconds: 2**31 ms, 24 days."""
 FLAG_BITS: Final = 32
 
 
 class Kind(NamedTuple):
-    """What an argument is."""
+    """The kind of an argument."""
 
     holds: Callable[[Any], bool]
     what: str
@@ -63,7 +63,7 @@ def wrong_in(named: Mapping[str, Any]) -> UsageError | None:
 
 
 def explained(named: Mapping[str, Any], error: BaseException | None) -> ShmqError | None:
-    """Return the better error of a call that has failed; `error` is the core's own, None for anybody else's."""
+    """Return the better error of a call that has failed; `error` is the core's own, None otherwise."""
     found: ShmqError | None = wrong_in(named)
     if found is not None or error is None:
         return found
@@ -98,7 +98,7 @@ def _refuse_values(named: Mapping[str, Any], error: BaseException) -> None:
     if "size" in named:
         check_body(operator.index(named["size"]))
     if isinstance(named.get("bodies"), Iterator) and type(error) is TypeError:
-        raise WrongKind(str(error))  # nobody can look at what it gave again
+        raise WrongKind(str(error))  # what an iterator gave cannot be looked at again
 
 
 def check_body(size: int) -> None:

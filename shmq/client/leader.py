@@ -5,13 +5,13 @@
     follows a leader    over TCP to the leader
     knows no leader     are refused, with NotMaster
 
-Messages are read from shared memory whoever leads. The leader's address stands in the segments, where each switch
-writes it, and the topics in the tables there, which are copies of the leader's: so no name server is asked. Who sends
-is known to the leader by the keys in $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY, where it has accounts.
+Messages are always read from shared memory. The leader's address stands in the segments, where each switch
+writes it, and the topics in the tables there, which are copies of the leader's: so no name server is asked. Where the
+leader has accounts, it knows the sender by the keys in $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY.
 
 Invariants: (1) who leads is looked at before each send and each request, so nothing has to be opened anew after a
 switch; (2) what was sent to a leader that is gone is never sent a second time here: its error says that it may be
-stored; (3) nothing here waits for the leader before somebody wants something of it.
+stored; (3) nothing here waits for the leader before a send or a request needs it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Leader:
         """The session with the leader of now, opened if need be.
 
         Raises:
-            NotMaster: it cannot be reached, or a switch has just begun and nobody is known to lead.
+            NotMaster: it cannot be reached, or a switch has just begun and no leader is known.
             PermissionDenied: it is not for us.
         """
         address = self._store().leader
@@ -141,7 +141,7 @@ class Leader:
         return reply
 
     def introduce(self, producer_groups: Sequence[str]) -> None:
-        """Tell the leader which producer groups it may ask about transactions; it is told again every 20 s."""
+        """Tell the leader which producer groups it may ask about transactions; repeated every 20 s."""
         if producer_groups and self.is_elsewhere:
             with contextlib.suppress(ConnectError, RequestTimeout, NotMaster):
                 self.session.members.register(producer_groups, ())
@@ -179,7 +179,7 @@ class Leader:
     def _drop(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            # It tells a leader that may be dead; nobody waits for that.
+            # The goodbye goes to a leader that may be dead; a thread of its own waits for it.
             threading.Thread(target=session.close, name="shmq-leave", daemon=True).start()
 
     def abandon(self) -> None:
@@ -193,7 +193,7 @@ class FollowingSender:
     """Sends in shared memory where this host leads, and to the leader where it follows; see `MessageSender`.
 
     Args:
-        here: sends in shared memory, and refuses where nobody is known to lead.
+        here: sends in shared memory, and refuses where no leader is known.
         there: makes what sends to the leader, out of a session with it.
     """
 

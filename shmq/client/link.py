@@ -8,8 +8,8 @@
 
 Invariants:
     (1) a connection may be used from any thread;
-    (2) after a fork the child has a client id, a client slot and a thread of its own; nothing of the parent's is used,
-        told or closed for good, and handles open anew on first use;
+    (2) after a fork the child has a client id, a client slot and a thread of its own; it uses, notifies and closes
+        nothing of the parent's, and handles open anew on first use;
     (3) `close()` returns within its timeout, whatever hangs;
     (4) nothing here blocks in a finalizer;
     (5) at the end of the process connections say goodbye, quickly, so that others need not find out.
@@ -105,7 +105,7 @@ class Link(Sender, Placed):
         self._checkers: Checkers | None = None
         self._lock = threading.RLock()
         self._timetable = Timetable(self._clock)
-        # Weak: a connection that nobody holds any more is let go at once, and not by the collector of cycles.
+        # Weak: a connection without references is freed at once, and not by the collector of cycles.
         link = weakref.ref(self)
         self._membership = Membership(
             self._timetable,
@@ -209,7 +209,7 @@ class Link(Sender, Placed):
     def _open_session(self) -> None:
         self.client_id = new_client_id(self._name)
         session = open_session(self.place, client_id=self.client_id, timeout=self._timeout)
-        # Weak: a connection that nobody holds any more must not be kept by its own control thread.
+        # Weak: its own control thread must not keep a connection the application has dropped.
         link = weakref.ref(self)
         session.members.watch(
             Watcher(
@@ -371,7 +371,7 @@ def _let_go(session: Session, timetable: weakref.ref[Timetable]) -> None:
 
 
 def live_connections() -> list[Link]:
-    """Return the connections of this process that nobody has dropped; closed ones may be among them."""
+    """Return the connections of this process that are still referenced; closed ones may be among them."""
     return list(_live)
 
 

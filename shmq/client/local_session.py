@@ -48,7 +48,7 @@ class LocalSession:
     # -- requests
     @property
     def requests(self) -> Requests:
-        """What sends requests, to whoever leads."""
+        """Sends requests to the leader."""
         return self.leader.session.requests if self.leader.is_elsewhere else self._requests
 
     def _new_requests(self) -> Requests:
@@ -65,7 +65,7 @@ class LocalSession:
     def _store_reply(self, topic: str, body: Any, properties: Any, queue_id: int) -> bool:
         try:
             self.sends.internal_producer.send(topic, body, properties=properties, queue_id=queue_id)
-        except TopicNotFound:  # somebody deleted it; requesters read the new one from their next connection on
+        except TopicNotFound:  # it was deleted; requesters read the new one from their next connection on
             self.queues.create(topic, queues=REPLY_QUEUES)
             return False
         return True
@@ -73,7 +73,7 @@ class LocalSession:
     # -- transactions
     @property
     def transactions(self) -> Transactions:
-        """What begins and ends transactions, at whoever leads; made when it is first asked for."""
+        """Begins and ends transactions at the leader; made at the first use."""
         if self.leader.is_elsewhere:
             return self.leader.session.transactions
         found = self._transactions

@@ -1,4 +1,4 @@
-"""What a connection looks at without consuming it: single messages, and whole topics as Arrow batches."""
+"""Reads without consuming: single messages, and whole topics as Arrow batches."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Looking(Link):
         Raises:
             TopicNotFound: there is no such topic.
             OffsetOutOfRange: an offset is not stored any more, or not yet; while reading: retention has passed.
-            CorruptionError: while reading: a message is damaged. The keeper is told of it.
+            CorruptionError: while reading: a message is damaged. The keeper gets a report of it.
             UsageError: the broker is reached over TCP, there is no such column or queue, or pyarrow is not installed.
 
         Example:

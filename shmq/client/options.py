@@ -43,7 +43,7 @@ ITERATION_SLICE: Final = 0.2
 """Longest uninterrupted wait inside the core, so that Ctrl-C and `close()` are noticed."""
 
 REPLY_SLICE: Final = 0.05
-"""Longest wait for replies that nobody reads for themselves; a request begun meanwhile may have a nearer deadline."""
+"""Longest wait of the thread that reads replies for futures: a new request may have a nearer deadline."""
 
 SIGNAL_SLICE: Final = 0.5
 """Longest time a signal may go unseen by `run()`, which otherwise only waits."""
@@ -78,10 +78,10 @@ PRUNE_INTERVAL: Final = 1.0
 """How often acknowledged messages are dropped from the list of those whose invisible time runs."""
 
 BROWSE_MAX: Final = 100
-"""Messages one `browse()` returns unless it is told otherwise."""
+"""Messages one `browse()` returns by default."""
 
 BROWSE_LIMIT_MAX: Final = 10_000
-"""Most it may be told; what it returns is held in memory."""
+"""The most it accepts; what it returns is held in memory."""
 
 LISTENER_THREADS_MAX: Final = 1024
 """More threads than this in one listener is a mistake, not a setting."""

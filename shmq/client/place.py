@@ -56,7 +56,7 @@ def parse_address(text: str, *, default_port: int | None = None) -> Address:
 
 @dataclass(frozen=True)
 class RemoteOptions:
-    """What the part of the URL behind the question mark says."""
+    """The options in the URL, behind the question mark."""
 
     tls: bool = False
     tls_ca: str = ""
@@ -84,7 +84,7 @@ class RemotePlace:
 
     @property
     def broker_name(self) -> str:
-        """What messages call the place: its name servers."""
+        """The place's name in messages: its name servers."""
         return ",".join(map(str, self.name_servers))
 
     @property
@@ -193,7 +193,7 @@ def find(url: str | None) -> Place | RemotePlace:
 
 
 class Placed:
-    """What leads to a place: a connection, and its asyncio twin."""
+    """An object with a place: a connection, and its asyncio twin."""
 
     __slots__ = ()
 

@@ -39,7 +39,7 @@ _TIME_HINT = 'use "-2h" or an ISO time like "2026-11-20T08:00:00Z"'
 
 
 class Kind(enum.Enum):
-    """What the number of a position counts."""
+    """The unit of a position's number."""
 
     BEGIN = "begin"
     END = "end"
@@ -125,7 +125,7 @@ def ms_of(moment: date, zone: tzinfo | None = None) -> int:
         when = when.replace(tzinfo=zone)
     try:
         return min(max(0, round(when.timestamp() * 1000)), _MS_MAX)
-    except (ValueError, OverflowError, OSError):  # of year 1 or 9999, where no local time can be told
+    except (ValueError, OverflowError, OSError):  # of year 1 or 9999, which have no local time
         return 0 if when.year < _EPOCH_YEAR else _MS_MAX
 
 

@@ -55,7 +55,7 @@ FoundT = TypeVar("FoundT")
 
 
 class Found(list[FoundT]):
-    """What was found, the oldest first.
+    """The messages found, the oldest first.
 
     Attributes:
         is_cut: there is more: the limit left it out, or a broker cannot hand it out.
@@ -67,7 +67,7 @@ class Found(list[FoundT]):
 
 
 class Wish(NamedTuple):
-    """What is looked for in queues; see `wish_of`."""
+    """A checked search in queues; see `wish_of`."""
 
     topic: str
     wanted: Wanted = EVERYTHING

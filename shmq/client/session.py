@@ -1,6 +1,6 @@
-"""Everything of a connection that dies with its attachment to a broker or a cluster.
+"""The parts of a connection that end with its attachment to a broker or a cluster.
 
-A session is made of parts; whoever uses one gets the parts he needs, not the session.
+A session is made of parts; a feature gets the parts it needs, not the session.
 
     wire          requests and answers                    sends          senders, and what belongs to sending
     queues        topics, queues, offsets of groups       readers        readers, and which queues they read
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Members(Protocol):
-    """What the brokers are told of the groups of this connection, and who is to be told of changes."""
+    """The groups of this connection: their registration, and the watcher of their changes."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Say whom to tell, on a thread of the wire's, who must not wait."""
+        """Set the watcher; it is called on a thread of the wire's and must not wait."""
 
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
         """Say which groups this client is a member of."""
@@ -43,7 +43,7 @@ class Session(Protocol):
 
     @property
     def wire(self) -> Wire:
-        """What carries requests."""
+        """Carries requests."""
 
     @property
     def queues(self) -> Queues:
@@ -55,23 +55,23 @@ class Session(Protocol):
 
     @property
     def readers(self) -> PoppingReaders:
-        """What makes readers."""
+        """Makes readers."""
 
     @property
     def sends(self) -> Sends:
-        """What makes senders."""
+        """Makes senders."""
 
     @property
     def search(self) -> Search:
-        """What finds stored messages."""
+        """Finds stored messages."""
 
     @property
     def requests(self) -> Requests:
-        """What sends requests; made when it is first asked for."""
+        """Sends requests; made at the first use."""
 
     @property
     def transactions(self) -> Transactions:
-        """What begins and ends transactions; made when it is first asked for."""
+        """Begins and ends transactions; made at the first use."""
 
     def renew(self) -> bool:
         """After a reconnection: True when everything has to be opened anew."""
@@ -80,7 +80,7 @@ class Session(Protocol):
         """Say goodbye and let go of everything; never raises."""
 
     def abandon(self) -> None:
-        """Forget everything in a forked child, without telling anybody."""
+        """Forget everything in a forked child, without a word to the broker."""
 
 
 def open_session(place: Place | RemotePlace, *, client_id: str, timeout: float) -> Session:

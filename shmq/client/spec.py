@@ -1,8 +1,8 @@
-"""What a consumer is asked to do, and the checks of every way of asking.
+"""The specification of a consumer, and the checks of all its arguments.
 
 `Wanted` is what it wants of a topic: some tags, what an SQL92 expression selects, or both at once.
 
-    tags        where        told a broker as               looked at
+    tags        where        sent to a broker as            looked at
     ()          None         TAG *                          –
     a, b        None         TAG a || b                     hashes by the broker or the core, tags by the reader
     ()          expression   SQL92 expression               by a broker for TCP clients, else by the reading process
@@ -130,7 +130,7 @@ Model: TypeAlias = Literal["clustering", "broadcasting"]
 
 
 class ConsumerSpec(NamedTuple):
-    """What a consumer was asked to do; immutable, so a forked child can open the same one again."""
+    """The specification of a consumer; immutable, so a forked child can open the same one again."""
 
     topic: str
     group: str | None
@@ -143,12 +143,12 @@ class ConsumerSpec(NamedTuple):
     ordered: bool = False
     function: Callable[[Any], Any] | None = None  # the listener, for whom a broker asks to try a message
     where: str | None = None
-    verify: bool | None = None  # whether records' checksums are looked at; None: as the broker is told
+    verify: bool | None = None  # whether records' checksums are looked at; None: the broker's setting
     invisible: float | None = None  # seconds; a simple consumer's, whose brokers may hide messages by themselves
 
     @property
     def wanted(self) -> Wanted:
-        """What is selected of the topic."""
+        """The selection of the topic."""
         return Wanted(self.tags, self.where)
 
 

@@ -43,7 +43,7 @@ class Clock:
         return time.monotonic() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Move the clock ahead; whoever waits on it must be woken by the caller.
+        """Move the clock ahead; the caller wakes the threads that wait on it.
 
         Raises:
             UsageError: `seconds` is negative, or no time.
@@ -109,7 +109,7 @@ class Timetable:
         self.call_at(self.clock.now() + seconds, job)
 
     def clock_moved(self) -> None:
-        """Look at the clock again: somebody moved it."""
+        """Look at the clock again: `advance` moved it."""
         with self._changed:
             self._changed.notify()
 

@@ -127,7 +127,7 @@ def codec_of(codec: str | Codec[Any], kind: Any) -> Codec[Any]:
 
 
 class Makes(Protocol):
-    """What a typed topic asks of its connection; see `shmq.Connection`."""
+    """The calls that a typed topic makes on its connection; see `shmq.Connection`."""
 
     @property
     def send(self) -> Callable[..., Receipt]: ...

@@ -1,4 +1,4 @@
-"""What features need of whatever carries their messages: shared memory (`wire_shm`) or TCP (`wire_tcp`).
+"""The interface of the two carriers of messages: shared memory (`wire_shm`) and TCP (`wire_tcp`).
 
     Wire           requests to brokers and their answers          MessageReader   what one consumer receives
     Queues         where messages are, and offsets of groups      QueueShare      which queues it reads
@@ -39,7 +39,7 @@ class QueueSlot(NamedTuple):
 
 
 class Watcher(NamedTuple):
-    """Who is told of the groups of a connection."""
+    """Callbacks for changes of a connection's groups."""
 
     members_changed: Callable[[str], None]
     reconnected: Callable[[], None]
@@ -47,11 +47,11 @@ class Watcher(NamedTuple):
     """The registration was refused after a reconnection."""
 
 
-def nobody(*_: object) -> None:
-    """Stands for somebody who is not there to be told."""
+def ignore(*_: object) -> None:
+    """A callback that does nothing."""
 
 
-NOBODY: Final = Watcher(nobody, nobody, nobody)
+UNWATCHED: Final = Watcher(ignore, ignore, ignore)
 
 
 class Handed(NamedTuple):
@@ -89,7 +89,7 @@ class Wire(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether somebody answers requests right now."""
+        """Whether a broker answers requests right now."""
 
     def now_ms(self) -> int:
         """Return the broker's time, as well as it is known here, in ms since the epoch."""
@@ -333,7 +333,7 @@ class ReaderOwner(Protocol):
 
 
 class WaitingReader:
-    """What readers share whose messages come in on a thread of the wire: waits that end, and the iteration."""
+    """The shared part of readers whose messages come in on a thread of the wire: waits that end, and the iteration."""
 
     def __init__(self, owner: ReaderOwner | None) -> None:
         self.owner = owner
@@ -371,7 +371,7 @@ class WaitingReader:
 
 
 def poll_whole(reader: MessageReader, count_max: int, seconds: float) -> list[Message]:
-    """As `reader.poll`, for whoever only looks: damaged messages are logged and left out, doubts are waited for."""
+    """As `reader.poll`, for looking only: damaged messages are logged and left out, doubts are waited for."""
     until = time.monotonic() + _DOUBT_SECONDS_MAX
     while True:
         try:
@@ -385,7 +385,7 @@ def poll_whole(reader: MessageReader, count_max: int, seconds: float) -> list[Me
 
 @runtime_checkable
 class HidingReader(Protocol):
-    """A reader whose messages are hidden, and delivered again in time, by whoever sent them."""
+    """A reader whose messages are hidden, and delivered again in time, by the broker that sent them."""
 
     hides: bool
 
@@ -401,13 +401,13 @@ class PacingReader(Protocol):
 
 
 class QueueShare:
-    """The part of a topic that one consumer reads: told which queues are wanted, and then stepped. Nothing here waits.
+    """The part of a topic that one consumer reads: `want` names its queues, `step` takes them. Nothing here waits.
 
         free ──taken──▶ held ──no longer wanted──▶ leaving ──nothing in flight, or time is up──▶ free
                                                      │ paused: delivers nothing new, acknowledgements still count
                                                      └──wanted again──▶ held
 
-    Invariant: a broadcast consumer takes and leaves without asking, and is told where it was.
+    Invariant: a broadcast consumer takes and leaves without asking, and its last offset is handed to it.
     """
 
     step_interval = options.TAKE_INTERVAL
@@ -470,7 +470,7 @@ class QueueShare:
         """Before every queue is given up: wait, not for long, for what was asked of a broker."""
 
     def leave_all(self) -> None:
-        """Give every queue up at once; messages in flight are delivered again, to whoever reads next."""
+        """Give every queue up at once; messages in flight are delivered again, to the next reader."""
         self._wanted = {}
         for index in list(self.held):
             self._leave(index)

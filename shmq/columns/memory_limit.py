@@ -1,4 +1,4 @@
-"""What does not fit into the address space that this process may use (RLIMIT_AS): log files are mapped whole.
+"""Explains a log that does not fit into this process's address space (RLIMIT_AS): its files are mapped whole.
 
 Mapping counts in full, although a mapped file is not the process' memory: log files of 1 GiB need room for several of
 them. Batches are bounded, so nothing else grows.

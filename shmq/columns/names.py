@@ -1,4 +1,4 @@
-"""The names of the columns: all, those that are read when nobody names any, and what is wrong with others.
+"""The names of the columns: all, those read by default, and the errors for others.
 
     topic broker queue_id queue_offset commitlog_offset store_size msg_id uniq_key keys tags tags_code body body_crc
     properties flag sys_flag born_timestamp store_timestamp born_host store_host reconsume_times prepared_txn_offset
@@ -16,11 +16,11 @@ from shmq.message import nearest
 from shmq.shm.core import columns_names
 
 DEARER: Final = frozenset(("msg_id", "properties", "born_host", "store_host"))
-"""Columns that cost more than the others together: only for whoever names them."""
+"""Columns that cost more than the others together: read only when they are named."""
 
 
 def default_columns() -> tuple[str, ...]:
-    """Return the columns that are read when nobody names any, in their order."""
+    """Return the columns that are read by default, in their order."""
     return tuple(name for name in columns_names() if name not in DEARER)
 
 

@@ -4,7 +4,7 @@
 
 Bodies are copied once, into the buffers that Arrow takes over: a batch stays valid after the store is closed. A log
 file that retention removes meanwhile stays mapped as long as the core looks at it. A damaged record is reported to the
-keeper and is an error; so is a missing one, unless whoever reads says otherwise.
+keeper and is an error; so is a missing one, unless the caller allows it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def queue_batches(
 
 
 def _behind_loss(store: Store, wanted: QueueRange, at: int) -> int:
-    """Where reading goes on after messages were lost, if it may."""
+    """The offset at which reading goes on after messages were lost, if it may."""
     queue = wanted.queue_index
     first = min(max(store.queue(queue).offset_min, _first_kept(store, queue, at, wanted.end)), wanted.end)
     return first if at < first else wanted.end

@@ -18,7 +18,7 @@ _NUMBERS: Final = {name: number for number, name in enumerate(columns_names())}
 
 
 class _Capsules:
-    """What pyarrow imports without copying."""
+    """The object that pyarrow imports without copying."""
 
     def __init__(self, schema: object, array: object) -> None:
         self._pair = (schema, array)

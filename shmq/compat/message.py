@@ -14,7 +14,7 @@ def text_of(value: str | bytes) -> str:
 
 
 class SendStatus(enum.IntEnum):
-    """How a message was stored."""
+    """The outcome of a send."""
 
     OK = 0
     FLUSH_DISK_TIMEOUT = 1
@@ -23,21 +23,21 @@ class SendStatus(enum.IntEnum):
 
 
 class ConsumeStatus(enum.IntEnum):
-    """What a callback returns."""
+    """The result of a callback."""
 
     CONSUME_SUCCESS = 0
     RECONSUME_LATER = 1
 
 
 class MessageModel(enum.IntEnum):
-    """Who gets a message: every consumer, or one of the group."""
+    """The receivers of a message: every consumer, or one of the group."""
 
     BROADCASTING = 0
     CLUSTERING = 1
 
 
 class SendResult(NamedTuple):
-    """Where a message is."""
+    """The place of a message."""
 
     status: SendStatus
     msg_id: str

@@ -42,7 +42,7 @@ Callback = Callable[[RecvMessage], ConsumeStatus | bool | None]
 
 
 class _Client:
-    """What producers and consumers of the old packages share: settings before `start()`."""
+    """The shared part of producers and consumers of the old packages: settings before `start()`."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = text_of(group_id)
@@ -212,7 +212,7 @@ class Producer(_Client):
 
 
 class TransactionStatus(IntEnum):
-    """How a transaction ended."""
+    """The end of a transaction."""
 
     COMMIT = 0
     ROLLBACK = 1

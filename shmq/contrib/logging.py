@@ -152,7 +152,7 @@ class _Worker:
         """Begin with nothing; a forked child does so."""
         self._changed = threading.Condition()
         self._waiting: deque[Entry] = deque()
-        self._told = self.lost  # of the lost, how many a message has told of
+        self._told = self.lost  # of the lost, how many a message has reported
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
         self._closing = False
@@ -223,7 +223,7 @@ class _Worker:
                 connection = self._connection = connect(self._url, timeout=self._timeout, name="logging")
             if self.lost > self._told:
                 lost = self.lost
-                with contextlib.suppress(SendTimeout):  # it is stored; nobody waits for the disk
+                with contextlib.suppress(SendTimeout):  # it is stored; no need to wait for the disk
                     connection.send(self._topic, _loss(lost - self._told), tag="WARNING")
                 self._told = lost
             with contextlib.suppress(SendTimeout):

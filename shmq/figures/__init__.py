@@ -1,4 +1,4 @@
-"""What a broker holds and how it is, for everything that shows or judges it: read only, and below the client.
+"""The read model of a broker and its rules, for all that shows or judges it: read only, and below the client.
 
     model, mapped        topics, queues, progress of groups; read from mapped segments
     snapshot, observer   all that can be seen of a broker at once: shared memory, /proc, file systems, runtime directory

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
 _WITHOUT = {
-    "supervisor": "nobody starts the others again, and the next one that ends stays away",
+    "supervisor": "the others are not started again, and the next one that ends stays away",
     "keeper": "nothing is flushed, and producers stop when the log space made ahead is used up",
-    "exporter": "nobody can scrape the metrics; what they count goes on",
+    "exporter": "the metrics cannot be scraped; what they count goes on",
     "replication": "slaves on other hosts do not get what is stored here now",
     "bridge": "no client can connect, join a group or use TCP; who is connected goes on sending and reading",
 }
 _SAID = "the broker's log lines"
 _BACKUPS = "the same name with .bak"
 _SET_AGAIN = (
-    "set again what is missing (shmq topic update, shmq group create); whoever edits the file stops the broker first "
-    "and takes its last entry, shmqCrc32, out"
+    "set again what is missing (shmq topic update, shmq group create); to edit the file, stop the broker first "
+    "and take its last entry, shmqCrc32, out"
 )
 _LOOK_AT_DISK = "the broker's log lines name them; smartctl -a"
 _READ_ONLY = {
@@ -70,7 +70,7 @@ def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Find
     """Judge the broker itself."""
     yield from _faults(snapshot)
     if not snapshot.broker.generation or any(fault.kind == "ForeignNamespace" for fault in snapshot.faults):
-        return  # its processes have other numbers here: nobody can say from here whether they live
+        return  # its processes have other numbers here, so whether they live is unknown
     yield from _daemon(snapshot, thresholds)
     if snapshot.counted is not None:
         yield from _counted(snapshot.counted)
@@ -161,7 +161,7 @@ def _daemon(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _counted(counted: Counted) -> Iterator[Finding]:
-    """What is counted is told for a while after the last time."""
+    """Report a count for a while after its last rise."""
     count, age = counted.log_lines_dropped, counted.log_lines_dropped_age
     if age is not None and age < LOG_LINES_TOLD_SECONDS:
         what = f"{plural(count, 'line')} of the broker's log could not be written, the last {age_text(age)} ago"
@@ -177,7 +177,7 @@ def _counted(counted: Counted) -> Iterator[Finding]:
 
 
 def _changed(files: tuple[ChangedFile, ...], root: str) -> Iterator[Finding]:
-    """Files of the store that a program changed under the running broker; told until the next start."""
+    """Files of the store that a program changed under the running broker; reported until the next start."""
     if not files:
         return
     from shmq.figures.changed_files import findings_of_files  # hardly ever needed
@@ -352,7 +352,7 @@ def _queues(snapshot: Snapshot, log: Log) -> Iterator[Finding]:
     taken, most = count_text(log.queues_taken), count_text(log.queues_max)
     what = f"{taken} of {most} queues are taken, {count_text(gone)} of them by deleted topics"
     why = "when all are taken no topic can be created, and no group gets its retry topic"
-    do = "look at the keeper's log lines: it frees them within a second" if gone else "delete topics that nobody needs"
+    do = "look at the keeper's log lines: it frees them within a second" if gone else "delete unneeded topics"
     measures = {"queues_taken": Measure(round(percent, 1), "%", QUEUES_WARN_PERCENT, QUEUES_CRIT_PERCENT)}
     yield Finding("segments", verdict, what, "queues", why, do, measures)
 
@@ -374,7 +374,7 @@ def _recovery(recovery: Recovery) -> Finding:
         why = "bytes of shmq.durable, checkpoint or shmq.units were not what was written; no message is lost by it"
         return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
     if recovery.damages and recovery.age < RECOVERY_TOLD_SECONDS:
-        why = "bytes of the log were not what was written: the disk, or somebody who wrote into the files"
+        why = "bytes of the log were not what was written: the disk, or a program that wrote into the files"
         do = "the broker's log lines name the ranges; smartctl -a; restore those files from a copy"
         return Finding("recovery", Verdict.WARNING, what, why=why, do=do, measures=measures)
     if recovery.units_repaired and recovery.age < RECOVERY_TOLD_SECONDS:
@@ -405,7 +405,7 @@ def _lost(recovery: Recovery) -> tuple[Verdict, str, str, str, str] | None:
     if recovery.entries_ignored:
         names = ", ".join(f"config/{name}" for name in recovery.ignored_files) or "the tables in config/"
         what = f"{plural(recovery.entries_ignored, 'line')} of {names} can mean nothing and had to be left out"
-        why = "somebody edited it; groups may get messages again, or topics lack settings"
+        why = "it was edited by hand; groups may get messages again, or topics lack settings"
         do = f"{_SAID} config.entry_ignored name them; {_SET_AGAIN}"
         return Verdict.WARNING, what, "", why, do
     return None
@@ -423,5 +423,5 @@ def _scrub(scrub: Scrub) -> Finding:
         f"{plural(scrub.tables_rewritten, 'table')} and {plural(scrub.indexes_rebuilt, 'index file')} that had to be "
         "written again"
     )
-    why = "bytes of the store were not what was written: the disk, or somebody who wrote into the files"
+    why = "bytes of the store were not what was written: the disk, or a program that wrote into the files"
     return Finding("scrub", Verdict.WARNING, what, why=why, do=f"shmq store scrub; {_LOOK_AT_DISK}", measures=measures)

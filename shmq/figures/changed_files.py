@@ -1,7 +1,7 @@
-"""Files of a store that another program changed under its running broker: how they are told, and what each means.
+"""Files of a store that another program changed under its running broker: how each is reported, and what it means.
 
 The keeper counts them (`keeper/live/held_files.py`), in words that stay when it dies; `shmq health` and
-`mq.admin.health()` read them. They are told until the next start of the broker.
+`mq.admin.health()` report them until the next start of the broker.
 
     fate                  what became of the file                                          verdict
     saved, restored       the keeper wrote it again                                        WARNING, all of them together

@@ -1,4 +1,4 @@
-"""What keeper and bridges count of themselves, read from the counters segment: who is hung or dead is read as well."""
+"""Reads what keeper and bridges count of themselves from the counters segment, of hung and dead ones as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that is attached to a broker says of its health: `mq.admin.health()`, on the host and over TCP.
+"""Health as an attached process sees it: `mq.admin.health()`, on the host and over TCP.
 
     its host     a client judges the segments that it maps, and the files of runtime directory and store
     over TCP     each bridge does the same and tells its clients what is not OK

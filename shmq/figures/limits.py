@@ -1,4 +1,4 @@
-"""How much shared memory, memory and disk a broker may take, and has taken.
+"""Limits and use of shared memory, memory and disk of a broker.
 
 cgroup v2 and v1 are both read; the lowest limit on the way to the root counts.
 """

@@ -118,7 +118,7 @@ class LockWatch:
             time.sleep(patience / 20)
             held = self.look(figures)
             if held is not None and held.held == 0.0:
-                return held  # it moves: somebody else has it now
+                return held  # it moves: another process has it now
         return held
 
 

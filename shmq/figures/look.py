@@ -89,7 +89,7 @@ class Look:
         return instance
 
     def broker(self, store: Store | None) -> Broker:
-        """Who it is; of a broker that left nothing only the name."""
+        """The broker's identity; of a broker that left nothing only the name."""
         instance, place = self.instance, self.place
         addresses = read_addresses(place.addresses_path)
         reason = None if store is None else store.read_only
@@ -212,7 +212,7 @@ class Look:
         return self.part("disk", lambda: collect_disk(place, (warn, force, refuse)))
 
     def recovery(self) -> Recovery | None:
-        """What filled the segments; None where the broker did not say."""
+        """The recovery that filled the segments; None where the broker did not say."""
         told = self.instance.recovery if self.instance else {}
         if "at_ms" not in told:
             return None
@@ -245,7 +245,7 @@ class Look:
         return self.part("replication", lambda: collect_replication(path))
 
     def scrub(self) -> Scrub | None:
-        """What the checks in the background found; None before the first one."""
+        """The findings of the checks in the background; None before the first one."""
         state = read_scrub_state(Path(self.instance.store_path)) if self.instance else None
         if state is None:
             return None
@@ -259,7 +259,7 @@ class Look:
         )
 
     def counted(self) -> Counted | None:
-        """What keeper and bridges count of themselves."""
+        """The counts that keeper and bridges keep of themselves."""
         if self.instance is None:
             return None
         from shmq.figures.counted import collect_counted

@@ -37,7 +37,7 @@ class QueueOf(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    """What the tables have of one group on one queue; `cleaned_at` is when messages were last counted as lost, or 0."""
+    """The table's entry of one group on one queue; `cleaned_at` is when messages were last counted as lost, or 0."""
 
     group: str
     queue: QueueOf

@@ -78,12 +78,12 @@ class TopicInfo(NamedTuple):
 
     @property
     def role(self) -> str:
-        """What it is for: system, retry, dlq, or its kind when applications send to it."""
+        """Its role: system, retry, dlq, or its kind when applications send to it."""
         return topic_role(self.name, self.perm, self.kind)
 
 
 class QueueLag(NamedTuple):
-    """Progress of a group on one queue; `committed` is -1 when it never committed, `owner` -1 when nobody reads."""
+    """Progress of a group on one queue; `committed` is -1 when it never committed, `owner` -1 without a reader."""
 
     topic: str
     queue_id: int

@@ -1,4 +1,4 @@
-"""The processes that take part in a broker, by pid and start time; nobody else on the host is looked at.
+"""The processes that take part in a broker, by pid and start time; no other process of the host is looked at.
 
 A process is looked at only while its start time is the recorded one, so that figures of another process that got the
 same pid are never shown as its own.

@@ -53,7 +53,7 @@ def collect_groups(
 
 
 class _Wanted:
-    """What the members of a group subscribe to, all together: topic -> tag hashes, None for everything."""
+    """The subscriptions of a group's members, all together: topic -> tag hashes, None for everything."""
 
     def __init__(self, members: Sequence[RosterMember]) -> None:
         self.is_known = bool(members)
@@ -104,7 +104,7 @@ class _GroupCollector:
     def _group(self, name: str, entries: Sequence[GroupOffset]) -> Group:
         said = self._roster.groups.get(name) if self._roster else None
         gone = [entry for entry in self._roster.departed if entry.group == name] if self._roster else []
-        # While nobody is there, what the last members wanted is what waits for them.
+        # Without members, the subscriptions of the last ones select what waits.
         wanted = _Wanted(said.members if said else [entry.member for entry in gone])
         rows, exact, born = [], wanted.is_exact, []
         for entry in entries:
@@ -164,7 +164,7 @@ class _GroupCollector:
         return self._with_losses(row, entry), exact
 
     def _with_losses(self, row: QueueProgress, entry: GroupOffset) -> QueueProgress:
-        """What was counted when it was deleted, or, where that was before a restart, what the offsets tell."""
+        """Add the losses counted at the deletion or, where that was before a restart, those that the offsets show."""
         lost = entry.cleaned
         if entry.committed >= 0 and not is_system_group(entry.group):
             lost = Backlog(entry.committed, row.offset_min, row.offset_max, cleaned=lost).lost
@@ -172,7 +172,7 @@ class _GroupCollector:
         return row._replace(lost=lost, lost_age=age)
 
     def _ready(self, queue: QueueOf, backlog: Backlog, hashes: frozenset[int] | None) -> tuple[int, bool]:
-        """How many waiting messages match, and whether all of them were looked at."""
+        """The number of waiting messages that match, and whether all of them were looked at."""
         if hashes is None or not backlog.waiting:
             return backlog.waiting, True
         begin, end, ready = backlog.next_offset, backlog.end, 0
@@ -184,7 +184,7 @@ class _GroupCollector:
             ready += sum(code in hashes for code in tag_codes_of(units))
             begin, self._left = begin + count, self._left - count
         if not hashes:
-            return 0, True  # nobody reads the topic any more
+            return 0, True  # the topic is not read any more
         return ready + end - begin, begin == end
 
     def _stored_ms(self, queue: QueueOf, offset: int) -> int | None:

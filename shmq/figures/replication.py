@@ -11,7 +11,7 @@ from shmq.shm.links import ElectionState, LostLink, MasterLink, ReplicaLink, rea
 
 
 def collect_replication(path: Path) -> Replication | None:
-    """Return what is told of slaves and master; None of a broker that has neither."""
+    """Return the state of slaves and master; None of a broker that has neither."""
     links = read_links(path)
     if links is None:
         return None
@@ -39,7 +39,7 @@ def election_text(election: Election) -> str:
     elif election.reason:
         text += f": {election.reason}"
     stores = [store[:8] + " (here)" * (store == election.store) for store in election.in_sync]
-    return f"{text}; in sync: {', '.join(stores) or 'nobody'}"
+    return f"{text}; in sync: {', '.join(stores) or 'none'}"
 
 
 def _election(row: ElectionState) -> Election:

@@ -9,7 +9,7 @@ a slave behind by --behind-warn, --behind-crit      WARNING, CRITICAL   on both 
 a link that lags, or stands and says nothing        WARNING             on both hosts (`shmq.figures.thresholds`)
 a slave of whose master nothing is known            UNKNOWN
 a leader whose lease was not renewed in time        WARNING
-a broker that neither leads nor follows anybody     CRITICAL            its name has no master, as far as it sees
+a broker that neither leads nor follows             CRITICAL            its name has no master, as far as it sees
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def replication_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator
         return
     if told is None:
         what = "nothing is known of this slave's master"
-        why = "its replication process has told nothing, or its runtime directory takes no file"
+        why = "its replication process has reported nothing, or its runtime directory takes no file"
         yield Finding(
             "master", Verdict.UNKNOWN, what, why=why, do="look for ha.failed and ha.not_told in the broker's log"
         )
@@ -77,7 +77,7 @@ def replication_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator
 
 def _role(told: Replication) -> Finding:
     """Say who leads; what is wrong with that is said of the store, and of the master."""
-    what = {LEADS: f"a {told.role}: it leads", FOLLOWS: f"a slave of {told.leader or 'nobody yet'}"}.get(
+    what = {LEADS: f"a {told.role}: it leads", FOLLOWS: f"a slave of {told.leader or 'no master yet'}"}.get(
         told.standing, f"it leads no more; {told.leader or 'who does is not known here'}" + " leads" * bool(told.leader)
     )
     measures = {"epoch": Measure(told.epoch)}

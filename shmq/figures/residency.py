@@ -1,4 +1,4 @@
-"""How much of the log is in the page cache, so that a read of it costs no disk.
+"""Measures how much of the log is in the page cache, so that a read of it costs no disk.
 
 The kernel is asked page by page (mincore) about mappings that are never touched, so that asking loads nothing. The
 newest files come first; `seconds` bounds how long it may take.

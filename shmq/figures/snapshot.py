@@ -42,7 +42,7 @@ class Fault(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """Which broker this is, and whether it is served."""
+    """The broker's identity, and whether it is served."""
 
     name: str
     url: str
@@ -62,7 +62,7 @@ class Broker(NamedTuple):
     keeper_beat_age: float | None
     tcp: str  # HOST:PORT, "" without
     nameserver: str
-    quarantined: int = 0  # copies of damaged records that nobody has removed yet
+    quarantined: int = 0  # copies of damaged records, not removed yet
 
 
 class Process(NamedTuple):
@@ -123,7 +123,7 @@ class Memory(NamedTuple):
     cgroup: str
     cgroup_limit_bytes: int | None
     cgroup_used_bytes: int | None
-    cgroup_reclaimable_bytes: int | None  # of these: pages of files that nobody has used lately
+    cgroup_reclaimable_bytes: int | None  # of these: pages of files that were not used lately
 
     @property
     def shm_used_percent(self) -> float:
@@ -132,7 +132,7 @@ class Memory(NamedTuple):
 
     @property
     def cgroup_needed_bytes(self) -> int | None:
-        """What the control group cannot give back; None where nothing limits it."""
+        """Bytes that the control group cannot give back; None without a limit."""
         if not self.cgroup_limit_bytes or self.cgroup_used_bytes is None:
             return None
         return max(0, self.cgroup_used_bytes - (self.cgroup_reclaimable_bytes or 0))
@@ -236,7 +236,7 @@ class Topic(NamedTuple):
 
 
 class QueueProgress(NamedTuple):
-    """How far a group is in one queue; `committed` None: never set."""
+    """Progress of a group in one queue; `committed` None: never set."""
 
     topic: str
     queue_id: int
@@ -285,7 +285,7 @@ class Refusal(NamedTuple):
 class Group(NamedTuple):
     """One consumer group.
 
-    `ready` counts the messages of the lag that its subscription selects; None when nobody says what it subscribes to.
+    `ready` counts the messages of the lag that its subscription selects; None when its subscription is unknown.
     It is exact unless `ready_exact` says otherwise: behind the scan bound every message is taken for a match.
     """
 
@@ -304,7 +304,7 @@ class Group(NamedTuple):
 
 
 class Recovery(NamedTuple):
-    """What filled these segments."""
+    """The recovery that filled these segments."""
 
     age: float
     seconds: float
@@ -325,7 +325,7 @@ class Recovery(NamedTuple):
 
 
 class Scrub(NamedTuple):
-    """What the checks in the background found, in the pass that is under way or in the last one."""
+    """The findings of the checks in the background, in the pass that is under way or in the last one."""
 
     age: float | None  # seconds since a pass ended
     checked_bytes: int
@@ -336,7 +336,7 @@ class Scrub(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What keeper and bridges count of themselves since the segments were made; ages of the latest, None without."""
+    """The counts of keeper and bridges since the segments were made; ages of the latest, None without."""
 
     log_lines_dropped: int
     log_lines_dropped_age: float | None
@@ -384,11 +384,11 @@ class Master(NamedTuple):
 
 
 class Election(NamedTuple):
-    """How the master of this broker's name is elected, as this broker sees it."""
+    """The election of the master of this broker's name, as this broker sees it."""
 
     role: str  # waiting, following, campaigning, leading or finished
     store: str  # this broker's, as the others know it
-    leader: str  # the store of who leads; empty: nobody
+    leader: str  # the store of the leader; empty: none
     in_sync: tuple[str, ...]  # the stores that can be elected
     lease_age: float | None  # seconds since a leader's lease was renewed for the last time
     reason: str  # why it waits, or is fenced
@@ -396,10 +396,10 @@ class Election(NamedTuple):
 
 
 class Replication(NamedTuple):
-    """What a broker has to do with other hosts."""
+    """The links of a broker to other hosts."""
 
     role: str
-    age: float  # since this was told
+    age: float  # since this was reported
     replicas: tuple[Replica, ...]
     gone: tuple[LostReplica, ...]
     refused: tuple[LostReplica, ...]
@@ -412,7 +412,7 @@ class Replication(NamedTuple):
 
 
 class Security(NamedTuple):
-    """What protects the TCP ports; of a broker without TLS `certificate` is "". Times are seconds since the epoch."""
+    """Protection of the TCP ports; of a broker without TLS `certificate` is "". Times are seconds since the epoch."""
 
     certificate: str
     begins: float

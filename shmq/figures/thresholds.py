@@ -12,7 +12,7 @@ from typing import NamedTuple
 SPARE_SHARE_LEAST = 0.1  # of a file: with less ahead of the log, the keeper has not made the next one in time
 QUEUES_WARN_PERCENT, QUEUES_CRIT_PERCENT = 80.0, 95.0  # of the table
 DISK_RATIO_WARN = 0.85  # of a broker that does not say its marks: RocketMQ refuses writes at 0.9 by default
-# How long after the last time something is told.
+# How long after its last time an event is reported.
 LOG_LINES_TOLD_SECONDS = 3600.0
 INTERNAL_ERRORS_TOLD_SECONDS = RECOVERY_TOLD_SECONDS = LOSSES_TOLD_SECONDS = 86_400.0
 REPLICA_GONE_TOLD_SECONDS, REPLICA_REFUSED_TOLD_SECONDS = 86_400.0, 600.0
@@ -21,7 +21,7 @@ SILENT_MS_MAX = 5_000  # a links.json that is older was written by a process tha
 ANSWER_SECONDS = 5.0  # a connection that is made and says nothing
 HEARD_SECONDS = 8.0  # each end speaks every 5 s at least
 LINK_LAG_SECONDS = 10.0
-LINK_ERROR_SECONDS = 15.0  # what fails is tried again, and told again, more often
+LINK_ERROR_SECONDS = 15.0  # what fails is tried again, and reported again, more often
 LEASE_WARN_SECONDS = 3.0  # it is renewed each second
 
 

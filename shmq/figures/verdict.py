@@ -17,7 +17,7 @@ Number = int | float
 
 
 class Verdict(StrEnum):
-    """How something is; a string, so that it is compared with "OK" and written into JSON as it is."""
+    """The verdict of a check; a string, so that it is compared with "OK" and written into JSON as it is."""
 
     OK = "OK"
     WARNING = "WARNING"
@@ -45,7 +45,7 @@ class Measure(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What one check found about one object.
+    """The finding of one check about one object.
 
     Attributes:
         check: what was looked at: daemon, store, lock, claim, process, segments, memory, disk, log, recovery, group …
@@ -68,12 +68,12 @@ class Finding(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What was looked at, and which one of them."""
+        """The check, and the object it looked at."""
         return f"{self.check} {self.subject}".rstrip()
 
     @property
     def text(self) -> str:
-        """What is the case, and where that is not well, why and what to do."""
+        """The finding in words, and where it is not well, why and what to do."""
         return "; ".join(filter(None, (f"{self.what}: {self.why}" if self.why else self.what, self.do)))
 
     @property

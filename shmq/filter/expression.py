@@ -1,4 +1,4 @@
-"""What an SQL92 expression says: a tree that knows where in the text each part stands.
+"""The tree of an SQL92 expression; each part knows its place in the text.
 
 `grammar` makes the tree from text, `compiler` checks it and turns it into a program.
 """
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 
 class Relation(Enum):
-    """How two values are compared; the value is the number in a filter program."""
+    """A comparison of two values; the value is the number in a filter program."""
 
     EQUAL = 0
     LESS = 1
@@ -34,7 +34,7 @@ _MIRRORED = {
 
 
 class Place(Enum):
-    """Where in a property a text is looked for; the value is the number in a filter program."""
+    """The place of a text within a property; the value is the number in a filter program."""
 
     ANYWHERE = 0
     START = 1
@@ -50,7 +50,7 @@ class Span:
 
 
 class Refused(Exception):
-    """What stands at `span` cannot be; `sql` words it for the user."""
+    """The text at `span` is not allowed; `sql` words it for the user."""
 
     def __init__(self, span: Span, reason: str, *, hint: str = "") -> None:
         super().__init__(span, reason)

@@ -18,7 +18,7 @@ _MAGIC: Final = int.from_bytes(b"SQL\x01", "little")
 
 
 class Truth(IntEnum):
-    """What a condition can be; FAILED is what Java would throw: the message does not match, whatever else is said."""
+    """The value of a condition; FAILED is what Java would throw: the message does not match, whatever else is said."""
 
     FALSE = 0
     TRUE = 1

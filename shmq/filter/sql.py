@@ -1,4 +1,4 @@
-"""SQL92 filters for everybody: text in, `Filter` or an error that points at the fault out.
+"""Compiles SQL92 filters: text in, `Filter` or an error that points at the fault out.
 
 The limits of a text and the words of an error are here.
 
@@ -22,7 +22,7 @@ from shmq.shm.core import Filter
 
 SQL92: Final = "SQL92"
 CHARACTERS_MAX: Final = 8192
-_COMPILED: Final = 1024  # kept; whoever asks repeats its own with every pull
+_COMPILED: Final = 1024  # kept; a client repeats its filter with every pull
 
 
 @lru_cache(_COMPILED)

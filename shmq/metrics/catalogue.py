@@ -69,7 +69,7 @@ _OWN = (
     Family(
         "shmq_appended_messages",
         COUNTER,
-        "Records appended by anybody since the segments were made.",
+        "Records appended by all processes since the segments were made.",
         "control segment; `mqadmin brokerStatus`: putMessageTimesTotal",
     ),
     Family(
@@ -92,7 +92,7 @@ _OWN = (
         "Processes that died holding the append lock; each was repaired.",
         "control segment",
     ),
-    Family("shmq_lock_held", GAUGE, "1 while somebody holds the append lock.", "word of the mutex"),
+    Family("shmq_lock_held", GAUGE, "1 while a process holds the append lock.", "word of the mutex"),
     Family("shmq_claims", COUNTER, "Long records and reservations that were filled in place.", "control segment"),
     Family(
         "shmq_claims_evicted", COUNTER, "Of these, taken away because they stood in the others' way.", "control segment"

@@ -1,9 +1,9 @@
-"""How far groups are: lag, what their members have in hand, what waits, and how long the oldest of each has waited.
+"""Metrics of groups: lag, in flight, ready, and the age of the oldest message of each.
 
 `shmq.progress` says what lag, in flight and ready mean; this module reads its numbers for all groups at once.
 
     committed   of the group's offset slot
-    handed      of the same slot: how far whoever reads the queue was handed messages. A local member shows it while it
+    handed      of the same slot: how far the queue's reader was handed messages. A local member shows it while it
                 owns the slot; for clients over TCP the bridge does, and it counts while the group has members
     popped      counted by the bridges for a topic and group, not queue by queue: it is added to the sums of both
 

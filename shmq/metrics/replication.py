@@ -26,7 +26,7 @@ _MASTER_STATES = (CONNECTING, CATCHING_UP, UP_TO_DATE, STUCK, LOST)
 
 
 def read_replication(path: Path, samples: Samples) -> None:
-    """Put what is told; a process that has been silent for long tells nothing, and so do we."""
+    """Put what the replication process reports; nothing, if it has been silent for long."""
     links = read_links(path)
     if links is None or time.monotonic_ns() // 1_000_000 - links.at_ms > SILENT_MS_MAX:
         return

@@ -86,7 +86,7 @@ ROCKETMQ = (
     Family(
         "rocketmq_consumer_ready_messages",
         GAUGE,
-        "Messages of the lag that nobody was handed yet, whether the group's filter selects them or not.",
+        "Messages of the lag that were not handed out yet, whether the group's filter selects them or not.",
         "lag less what was handed out",
         _GROUP,
     ),
@@ -111,7 +111,7 @@ ROCKETMQ = (
     Family(
         "rocketmq_storage_size_bytes",
         GAUGE,
-        "Bytes used on the store's disk, by everybody.",
+        "Bytes used on the store's disk, by all files.",
         "statvfs; `df`",
         _STORAGE,
         "bytes",

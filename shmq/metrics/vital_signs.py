@@ -1,4 +1,4 @@
-"""Whether a broker's processes really work: each says so in a word of its counters, about once a second.
+"""Vital signs: each process of a broker writes a word of its counters about once a second.
 
 The service manager's watchdog is fed from it, and the metric `shmq_beat_age_seconds` shows it.
 

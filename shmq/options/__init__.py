@@ -1,1 +1,1 @@
-"""What a broker and a name server can be told: one table each, from which every other word about it is made."""
+"""The options of a broker and a name server: one table each, the source of all that is said of them."""

@@ -1,4 +1,4 @@
-"""What a broker can be told: the table of its settings, and one frozen object of them for every process of it.
+"""The options of a broker: their table, and one frozen object of them for each of its processes.
 
 `shmq serve`, its configuration file, `shmq config`, the checks and the reference page take names, types, defaults,
 ranges and help from the fields of `Options` (`row.py`); their order is that of the help.
@@ -105,7 +105,7 @@ class Options:
     nameserver_listen: str = option("127.0.0.1:9876", "Where they look topics up.", value="HOST:PORT")
     nameservers: str = option("", "Register there instead of being one.", name="nameserver", value="HOST:PORT;…")
     nameserver_ca: str = option("", "TLS there: whom to trust, PEM.", value="FILE")
-    advertise: str = option("", "What clients are told to connect to.", value="HOST[:PORT]", shown="what they reached")
+    advertise: str = option("", "The address clients connect to.", value="HOST[:PORT]", shown="what they reached")
     cluster: str = option("DefaultCluster", "Name of the cluster.")
     bridges: int = option(1, "Processes that serve TCP.", within=(1, 64))
     tcp_connections_max: int = option(0, "TCP connections.", value="N", shown="by ulimit -n", within=(1, 65536))
@@ -236,10 +236,10 @@ class Options:
                 raise UsageError("master_ha is for a slave", hint="--role slave --master HOST:PORT")
 
     def _check_election(self) -> None:
-        """Who is elected is reached by the others at addresses that are known beforehand."""
+        """An elected broker must be reached by the others at addresses that are known beforehand."""
         if not self.group_role and (self.is_slave or self.master or self.master_ha):
             raise UsageError(
-                "who elects is not told which broker is the master", hint="--etcd URL without --role slave and --master"
+                "an elected master is not named by an option", hint="--etcd URL without --role slave and --master"
             )
         if not (self.tcp and self.ha_listen):
             raise UsageError("the other brokers could not connect", hint="--ha-listen HOST:PORT, and no --no-tcp")
@@ -281,7 +281,7 @@ class Options:
 
     @property
     def master_ha_address(self) -> tuple[str, int]:
-        """Where the master of a slave ships its log."""
+        """The address at which the master of a slave ships its log."""
         if self.master_ha:
             return parse_address(self.master_ha, name="master_ha")
         host, port = parse_address(self.master, name="master")
@@ -308,7 +308,7 @@ class Options:
 
     @property
     def place(self) -> Place:
-        """Where the broker is found."""
+        """The broker's place."""
         if self.runtime_dir:
             return Place(self.broker_name, Path(self.runtime_dir))
         return place_of(f"shmq://{self.broker_name}")
@@ -325,7 +325,7 @@ class Options:
 
     @property
     def trusts_reads(self) -> bool:
-        """Whether readers that are not told otherwise leave the checksums of records out."""
+        """Whether readers leave the checksums of records out by default."""
         return self.verify_reads == "off"
 
     def replaced(self, **values: Any) -> Options:

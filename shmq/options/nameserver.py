@@ -1,4 +1,4 @@
-"""What a name server can be told: the table from which `shmq nameserver` takes its options."""
+"""The options of a name server: the table from which `shmq nameserver` takes them."""
 
 from __future__ import annotations
 

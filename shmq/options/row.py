@@ -27,7 +27,7 @@ _SIZES = ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k"))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is said of one setting.
+    """One setting: its help, names and bounds.
 
     Attributes:
         help: one line for people.
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def parameter(self) -> str:
-        """What Python calls the option of the command line."""
+        """Python's name of the option of the command line."""
         return self.name.replace("-", "_")
 
     @property

@@ -143,7 +143,7 @@ class QueueData(msgspec.Struct, omit_defaults=True):
 
 
 class StatsSnapshot(msgspec.Struct):
-    """What one window of 315 counted: the sum, its rate per second, and the average of one counting."""
+    """The counts of one window of 315: the sum, its rate per second, and the average of one counting."""
 
     sum: int
     tps: float

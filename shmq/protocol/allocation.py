@@ -1,13 +1,13 @@
-"""How the members of a group share the queues of a topic: all of RocketMQ's rules, as pure functions.
+"""Divides the queues of a topic among the members of a group: all of RocketMQ's rules, as pure functions.
 
-Every member computes the same answer from the same list, so no member has to be told what the others read; members of
+Every member computes the same answer from the same list, so no member needs to know what the others read; members of
 one group must therefore use one rule.
 
     8 queues, 3 members      average      a: 0 1 2     b: 3 4 5     c: 6 7         the default, here and in RocketMQ
                              circle       a: 0 3 6     b: 1 4 7     c: 2 5
     consistent_hash          each queue to the next of 10 points a member has on a ring: few queues move
     machine_room:x,y         average over the queues of brokers called x@… and y@…
-    config:0,3               exactly these queues of the sorted list, whoever else there is
+    config:0,3               exactly these queues of the sorted list, whatever the other members
 
 Rules:
     (1) average, circle and consistent_hash: the shares of all members together are all queues, each exactly once;

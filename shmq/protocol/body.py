@@ -26,7 +26,7 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class SubscriptionData(msgspec.Struct, omit_defaults=False):
-    """What one consumer wants of one topic. `codeSet` are hashes of the tags, a hint only: Go writes them as text.
+    """A consumer's subscription to one topic. `codeSet` are hashes of the tags, a hint only: Go writes them as text.
 
     `isPopped` is ours: the member has brokers hide messages, and reads no queue.
     """

@@ -1,4 +1,4 @@
-"""What a certificate says of itself: whom it is for, and from when until when.
+"""Reads the facts of a certificate: its names, and from when until when it is valid.
 
 The module `ssl` tells that of a peer's certificate only when it has found nothing wrong with it. Here the DER form
 (X.509, RFC 5280) is read as far as this needs; nothing is verified.

@@ -16,14 +16,14 @@ PROTOCOL_VERSION_NAME = "V4_9_8"
 
 
 class Codec(IntEnum):
-    """How a header is encoded; the first byte after a frame's length."""
+    """The encoding of a header; the first byte after a frame's length."""
 
     JSON = 0
     BINARY = 1
 
 
 class Language(IntEnum):
-    """What a peer is written in."""
+    """The programming language of a peer."""
 
     JAVA = 0
     CPP = 1
@@ -275,7 +275,7 @@ class Response(IntEnum):
 
 
 class TopicFlush(IntEnum):
-    """When a message of a topic counts: as the broker says, once it is stored, or once it is on disk."""
+    """The flush of a topic: a message counts as the broker says, once it is stored, or once it is on disk."""
 
     BROKER = 0
     ASYNC = 1
@@ -283,7 +283,7 @@ class TopicFlush(IntEnum):
 
 
 class TopicKind(IntEnum):
-    """What a topic promises; the names are those of RocketMQ's topic attribute `message.type`."""
+    """The promise of a topic; the names are those of RocketMQ's topic attribute `message.type`."""
 
     NORMAL = 0
     FIFO = 1
@@ -292,7 +292,7 @@ class TopicKind(IntEnum):
 
 
 class Role(IntEnum):
-    """What a local process wants from the shared segments; NONE attaches without a client slot."""
+    """The role of a local process in the shared segments; NONE attaches without a client slot."""
 
     NONE = 0
     READER = 1

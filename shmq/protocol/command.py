@@ -3,7 +3,7 @@
 `header` encodes and decodes it.
 
     flag bit 0   this is a reply          it repeats the request's opaque
-    flag bit 1   oneway                   nobody waits for a reply, and none may be sent
+    flag bit 1   oneway                   no reply is awaited, and none may be sent
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ thread.
 
 L counts the bytes after itself; H is an unsigned 24-bit number. Big-endian.
 
-    H up to HEADER_BYTES_MAX is a header that is read; up to header_bytes_max it is taken all the same, so that somebody
-    can say that it is too long.
+    H up to HEADER_BYTES_MAX is a header that is read; up to header_bytes_max it is taken all the same, so that the
+    answer can say that it is too long.
 
     L                                                   taken as
     up to frame_bytes_max                               a frame, when it is complete
@@ -42,7 +42,7 @@ assert _PREFIX.size == 2 * _SIZE_BYTES
 
 HEADER_BYTES_MAX = 256 << 10  # a full property text of which every byte is escaped, and all other fields
 FRAME_BYTES_MAX = (4 << 20) + (128 << 10)  # the largest message, its properties and a header
-STOCK_FRAME_BYTES_MAX = 16 << 20  # RocketMQ's; whoever sends up to that may expect an answer
+STOCK_FRAME_BYTES_MAX = 16 << 20  # RocketMQ's; a client that sends up to that may expect an answer
 
 
 class Frame(NamedTuple):

@@ -148,7 +148,7 @@ def decode_header(frame: Frame) -> Command:
     """Return the command of a frame.
 
     Raises:
-        HeaderTooLarge: the header breaks a limit, and whoever sent it can be told.
+        HeaderTooLarge: the header breaks a limit; the sender can get an answer.
         ProtocolError: the header is not what its encoding promises.
     """
     try:

@@ -18,7 +18,7 @@ def parse_java_properties(body: bytes) -> list[tuple[str, str]]:
     """Return names and values in their order.
 
     Raises:
-        ProtocolError: not UTF-8, or more lines than anybody has reason to send.
+        ProtocolError: not UTF-8, or more lines than any client has reason to send.
     """
     try:
         lines = body.decode().splitlines()

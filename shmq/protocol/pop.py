@@ -46,7 +46,7 @@ _BITSET_BYTES_MAX = 64  # 512 offsets; a pop has 32
 
 
 class Receipt(NamedTuple):
-    """What has to be shown to settle one popped message. `first_offset` is the offset its pop began at."""
+    """The receipt that settles one popped message. `first_offset` is the offset its pop began at."""
 
     first_offset: int
     pop_ms: int
@@ -67,7 +67,7 @@ class Receipt(NamedTuple):
 
     @property
     def pop(self) -> Receipt:
-        """What all receipts of one pop of one queue have in common."""
+        """The common part of all receipts of one pop of one queue."""
         return self._replace(offset=0)
 
     def of(self, offset: int) -> Receipt:
@@ -90,7 +90,7 @@ def parse_receipt(text: str) -> Receipt:
 
 
 class Popped(NamedTuple):
-    """What one queue gave to a pop. `tries` are those of ordered messages that were popped before."""
+    """The part of a pop from one queue. `tries` are those of ordered messages that were popped before."""
 
     retry_flag: str
     queue_id: int

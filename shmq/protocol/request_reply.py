@@ -4,11 +4,11 @@
     reply     <cluster>_REPLY_TOPIC      the same three, and MSG_TYPE=reply
 
     REPLY_TO_CLIENT of a TCP client      its client id: the broker pushes the reply over its connection
-    of a local process                   shm:<queue id>:<client id>: whoever has the reply stores it in this queue of
+    of a local process                   shm:<queue id>:<client id>: the holder of the reply stores it in this queue of
                                          the reply topic, where the process reads it out of shared memory
 
 The address says where the reply goes, so a replier on this host and the broker that gets a reply over TCP store it at
-the same place without looking anybody up. A private topic for each requesting process would make the tables grow with
+the same place without looking it up. A private topic for each requesting process would make the tables grow with
 processes that come and go.
 """
 
@@ -38,7 +38,7 @@ def reply_topic(cluster: str) -> str:
 
 
 class SharedAddress(NamedTuple):
-    """Where a process of the broker's host reads its replies."""
+    """The place where a process of the broker's host reads its replies."""
 
     queue_id: int
     client_id: str

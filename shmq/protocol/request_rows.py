@@ -6,7 +6,7 @@
 
     way      who asks > who answers: client (admin tools too), broker, slave, namesrv, controller, local (our socket)
     class    client     what any client does        admin    what an administrator does
-             internal   servers among themselves    refused  never served, by anybody: obsolete, or dangerous
+             internal   servers among themselves    refused  never served: obsolete, or dangerous
     field    name[!][:int|:long|:bool]              "!" must be there; without a type it is text
 
 Fields every request may carry are not repeated: `bname`, `ReqT`, and from 5.x on `ns`, `nsd`, `oway`, `lo`; with ACL

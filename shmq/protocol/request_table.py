@@ -1,7 +1,7 @@
-"""What is known about each request code, and the check of a request's header fields against it.
+"""The facts of each request code, and the check of a request's header fields against them.
 
 The facts are in `request_rows`. The admission in front of every handler reads this table, so an unlisted code does not
-exist for anybody; checks inside the handlers would leave the gaps that RocketMQ's own ACL has. A test runs every code
+exist at all; checks inside the handlers would leave the gaps that RocketMQ's own ACL has. A test runs every code
 against a live broker.
 
 Invariants:
@@ -24,7 +24,7 @@ _SHOWN_CHARACTERS_MAX = 32
 
 
 class RequestClass(Enum):
-    """Who may send a request."""
+    """The senders that may send a request."""
 
     CLIENT = "client"
     ADMIN = "admin"
@@ -33,7 +33,7 @@ class RequestClass(Enum):
 
 
 class FieldKind(Enum):
-    """What the text of a header field has to be."""
+    """The form of a header field's text."""
 
     TEXT = "text"
     INT = "int"

@@ -68,7 +68,7 @@ class RosterDeparture(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RosterPopped(msgspec.Struct, frozen=True):
-    """How many messages of a queue members of a group have in hand that the broker hides (POP)."""
+    """The number of a queue's messages that members of a group have in hand and the broker hides (POP)."""
 
     group: str
     topic: str
@@ -87,7 +87,7 @@ class RosterRefusal(msgspec.Struct, frozen=True):
 
 
 class RosterSecurity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What protects the ports.
+    """The protection of the ports.
 
     Attributes:
         certificate: its file, "" without TLS; it is valid from `begins` to `ends`, seconds since the epoch.

@@ -3,7 +3,7 @@
 RocketMQ writes them in two ways:
 
     standard    {"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},...   clients from V4_9_4 on, or who ask for it
-    unquoted    {"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},...     everybody else
+    unquoted    {"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},...     all others
 
 Rules: (1) no whitespace anywhere and names in sorted order: the Go client cuts `brokerAddrs` apart by hand, at commas
 and colons; (2) the standard form is ASCII, the rest escaped, as RocketMQ's is.
@@ -26,7 +26,7 @@ DEFAULT_TOPIC = "TBW102"  # producers take its route for a topic that does not e
 
 
 class QueueData(msgspec.Struct, omit_defaults=False):
-    """How many queues of a topic one broker has, and what may be done with them."""
+    """The queues of a topic on one broker, and its permissions."""
 
     brokerName: str
     readQueueNums: int = 16
@@ -60,7 +60,7 @@ class ClusterInfo(msgspec.Struct):
 
 
 class BrokerMemberGroup(msgspec.Struct):
-    """Everybody who serves one broker name."""
+    """The brokers that serve one broker name."""
 
     cluster: str
     brokerName: str

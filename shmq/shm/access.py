@@ -1,9 +1,9 @@
-"""Who besides the broker's own user may append: the Unix group `shmq`, if this host has it.
+"""Grants access to users beside the broker's own: the Unix group `shmq`, if this host has it, may append.
 
     group `shmq` exists and is ours to give   segments, semaphores and log files 0660 group shmq, directories 0750
     otherwise                                 0600 and 0700: only the broker's own user
 
-Rule: nothing of a broker is ever readable or writable by everybody.
+Rule: nothing of a broker is ever readable or writable by all users.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""tcp.json: where a broker and its name server listen, for whoever finds the runtime directory.
+"""tcp.json: where a broker and its name server listen, for all that read the runtime directory.
 
     {"broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876"}
-    {"broker": "10.0.0.5:10911", "registered ns.example:9876": "10.0.0.5:10911"}     name servers elsewhere, and what
-                                                                                    each was told, when it listened
+    {"broker": "10.0.0.5:10911", "registered ns.example:9876": "10.0.0.5:10911"}     name servers elsewhere, and the
+                                                                                    address registered with each
 
 Rule: it is replaced as a whole, and removed by the process that wrote it.
 """
@@ -30,7 +30,7 @@ def read_addresses(path: Path) -> dict[str, str]:
 
 
 def registered_with(addresses: Mapping[str, str]) -> dict[str, str]:
-    """Return the name servers elsewhere that knew the broker when it began to serve, each with what it was told."""
+    """Return the name servers elsewhere that knew the broker when it began to serve, with the address registered."""
     return {name.removeprefix(_REGISTERED): told for name, told in addresses.items() if name.startswith(_REGISTERED)}
 
 

@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one writer has counted; `refused` entries found no room."""
+    """The counts of one writer; `refused` entries found no room."""
 
     writer: int
     mark: ProcessMark
@@ -61,7 +61,7 @@ class CounterWord:
 
     @property
     def value(self) -> int:
-        """What it says; 0 while its writer has not counted yet."""
+        """Its value; 0 while its writer has not counted yet."""
         if not self._at:
             self._at = self._find()
         word = os.pread(self._descriptor, WORD_BYTES, self._base + self._at) if self._at else b""
@@ -121,7 +121,7 @@ class CounterReader:
             return None
         used, refused, pid, start, began_ms = BLOCK_HEAD.unpack(head)
         if not BLOCK_HEAD_BYTES <= used <= WRITER_BYTES or used % WORD_BYTES:
-            return None  # nobody has counted there
+            return None  # never counted there
         data = os.pread(self._descriptor, used, base)
         if len(data) < used:
             return None

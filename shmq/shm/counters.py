@@ -84,7 +84,7 @@ class Counter:
 
     @property
     def value(self) -> int:
-        """What the word says."""
+        """The value of the word."""
         return int(self._words[self._at])
 
 
@@ -112,7 +112,7 @@ class Histogram:
 
 
 class Counters(Protocol):
-    """Where a process counts."""
+    """The counters of a process."""
 
     def counter(self, family: str, **labels: str) -> Counter:
         """Return the counter of a family with these labels, made if need be."""
@@ -185,7 +185,7 @@ class CounterWriter:
     def close(self) -> None:
         """Let go of the block; what was counted stays."""
         self._words.release()
-        with contextlib.suppress(BufferError):  # a counter that somebody still holds keeps the mapping
+        with contextlib.suppress(BufferError):  # a counter that is still referenced keeps the mapping
             self._map.close()
         os.close(self._descriptor)
 

@@ -49,7 +49,7 @@ def _is_open(number: int, useless: int) -> bool:
 
 
 class _AboveStandard(contextlib.ContextDecorator):
-    """What is opened within, by this thread or another one, lies above 2; may be entered again."""
+    """Descriptors opened within, by this thread or another one, lie above 2; may be entered again."""
 
     def __enter__(self) -> None:
         # Here, because a program calls open_standard() before it knows whether there is a core.

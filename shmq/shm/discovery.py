@@ -1,4 +1,4 @@
-"""Which broker of this host somebody means who only looks for one, whoever runs it.
+"""Finds the broker of this host that a program means by a name, whichever user runs it.
 
 A broker is started in its user's own runtime directory (`place.py`). Who connects may be another user, and the broker a
 service of the system, so a name is looked for in two places, and a broker is called as it calls itself:
@@ -63,7 +63,7 @@ def _supervisor_lives(instance: Instance) -> bool:
 
 
 def none_runs(place: Place) -> BrokerNotRunning:
-    """Return the error of somebody who found no broker: where was looked, and what to type."""
+    """Return the error that no broker was found: where was looked, and what to type."""
     where = " and ".join(str(candidate.runtime_dir) for candidate in _candidates(place))
     verb = "have" if " and " in where else "has"
     name = "" if place.broker_name == "default" else f" --name {place.broker_name}"

@@ -1,13 +1,13 @@
-"""Which processes have a file of shared memory open or mapped; asked of the kernel before the file is removed.
+"""Finds the processes that have a file of shared memory open or mapped, before it is removed.
 
     proof     answers for                                    asked by
-    lease     every process of this kernel, any user, any    F_SETLEASE on the file: refused while anybody else has it
+    lease     every process of this kernel, any user, any    F_SETLEASE on the file: refused while any other has it
               namespace, mapped or only open                 open; held until the name is gone
     maps      processes whose /proc/<pid>/maps we may read   device and inode of each mapping; says who it is
 
-Rules: (1) what cannot be proven free counts as held; (2) while a lease is held, whoever opens the file waits until it
-is given back, and then finds a file without a name, which `open_store` refuses; (3) processes are named by pid and
-start time.
+Rules: (1) what cannot be proven free counts as held; (2) while a lease is held, a process that opens the file waits
+until it is given back, and then finds a file without a name, which `open_store` refuses; (3) processes are named by
+pid and start time.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NO_LEASES = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS)
 
 
 class StillHeld(Exception):
-    """Somebody has the file open, or it cannot be proven that nobody has; the argument says which."""
+    """A process has the file open, or it cannot be proven that none has; the argument says which."""
 
 
 class _IsOpen(StillHeld):
-    """Somebody has it open, which may be over in a moment."""
+    """A process has it open, which may be over in a moment."""
 
 
 def identity(path: Path) -> File | None:
@@ -82,19 +82,19 @@ def _keys_in(text: bytes) -> set[bytes]:
 
 
 @contextmanager
-def nobody_holds(paths: Iterable[Path], *, uid: int, patience_seconds: float = 0.0) -> Iterator[None]:
-    """Prove for the length of a with block that nobody else has one of these files open or mapped.
+def proven_free(paths: Iterable[Path], *, uid: int, patience_seconds: float = 0.0) -> Iterator[None]:
+    """Prove for the length of a with block that no other process has one of these files open or mapped.
 
     Args:
         uid: whose files they must be.
-        patience_seconds: how long to ask again, in all: somebody may just be looking at what is there.
+        patience_seconds: how long to ask again, in all: a process may just be looking at what is there.
 
     Raises:
-        StillHeld: somebody has, or the proof is not possible; nothing was changed.
+        StillHeld: a process has, or the proof is not possible; nothing was changed.
     """
     files: list[File] = []
     until = time.monotonic() + patience_seconds
-    # How the kernel tells a lease holder that somebody waits; it would end the process.
+    # The kernel's signal to a lease holder that an open waits; it would end the process.
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
         with ExitStack() as held:
@@ -117,7 +117,7 @@ def _patient_lease(path: Path, uid: int, held: ExitStack, until: float) -> File 
         except _IsOpen:
             if time.monotonic() >= until:
                 raise
-        # Two who ask at once refuse each other; whoever is back first while the other sleeps is given it.
+        # Two processes that ask at once refuse each other; the first one back while the other sleeps gets it.
         time.sleep(_CHANCE.uniform(0.1, 1.0) * _ASK_AGAIN_SECONDS)
 
 
@@ -142,7 +142,7 @@ def _lease(path: Path, uid: int, held: ExitStack) -> File | None:
         if error.errno == errno.EAGAIN:
             raise _IsOpen(f"{path} is open in {_holder_text(status)}") from error
         known = "this file system knows no leases" if error.errno in _NO_LEASES else error.strerror
-        raise StillHeld(f"nobody can tell who has {path} open: {known}") from error
+        raise StillHeld(f"whether a process has {path} open is unknown: {known}") from error
     held.callback(os.close, descriptor)
     return status.st_dev, status.st_ino
 

@@ -49,12 +49,12 @@ class Instance(NamedTuple):
     version: str = __version__
     abi: int = ABI
     processes: Mapping[str, ProcessMark] = _NONE
-    settings: Mapping[str, int] = _NONE  # of the broker, for whoever judges it from outside
+    settings: Mapping[str, int] = _NONE  # of the broker, for the checks of other processes
     recovery: Mapping[str, int] = _NONE  # what filled the segments: when, what was found
 
     @property
     def log_directory(self) -> str:
-        """Where the log's files are, which writers and readers map."""
+        """The directory of the log's files, which writers and readers map."""
         return f"{self.store_path}/commitlog"
 
     @property

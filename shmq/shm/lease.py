@@ -1,15 +1,15 @@
 """Leases on the log: a reader that planned to read from a log position keeps retention from passing it for a while.
 
-A lease is an empty file: it outlives its taker, needs no process, and everybody sees it. A table of leases in shared
+A lease is an empty file: it outlives its taker, needs no process, and all processes see it. A table of leases in shared
 memory would have to be cleaned of dead readers, and a lock would end with the process that plans a read, long before
 the tasks that carry it out.
 
     <store>/leases/00000000001073741824.5f3a…      name: the first log position that is needed
                                                    modification time: until when, in the future
 
-Rules: (1) a lease ends by itself; whoever still reads renews it, and nobody has to give it back, though one may;
+Rules: (1) a lease ends by itself; a reader renews it, and may give it back early;
 (2) it bounds retention by age only: a disk that gets full is emptied all the same;
-(3) a lease longer than LEASE_SECONDS_MAX from now is none: a clock was set, or somebody made it by hand.
+(3) a lease longer than LEASE_SECONDS_MAX from now is none: a clock was set, or it was made by hand.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def release_lease(path: Path | str) -> None:
 
 
 def leased_position(store_path: Path | str, now: float) -> int | None:
-    """Return the lowest log position somebody has a lease on, None without one; leases that ended are removed.
+    """Return the lowest log position that has a lease, None without one; leases that ended are removed.
 
     Args:
         now: seconds since the epoch.

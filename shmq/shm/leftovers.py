@@ -1,4 +1,4 @@
-"""Every generation of segments that lies on this host, whose it is, and whether somebody still needs it.
+"""Every generation of segments that lies on this host: its owner, and whether it is still needed.
 
 `shmq health`, `shmq doctor` and the start of a broker all ask here, so they agree. Only `remove_leftover` changes
 anything, one generation at a time and only with proof.
@@ -8,8 +8,8 @@ anything, one generation at a time and only with proof.
     foreign    another user made it                                                     never
     unjudged   it has no presence semaphore here: another IPC namespace, or not ours;   never
                or only what SysV segments have beside them, and these are not to be found
-    waiting    nobody lives, its broker can be started again and goes on from it        by the start of that broker
-    mapped     nobody would miss it, but a process has it mapped                        never
+    waiting    no process lives; its broker can be started again and goes on from it    by the start of that broker
+    mapped     as dead, but a process has it mapped                                     never
     dead       none of these                                                            when the proof holds
 
     a generation is found by                            it may have
@@ -19,8 +19,8 @@ anything, one generation at a time and only with proof.
     its own words, where no instance.json has any       SysV segments (`sysv_generations.py`)
 
 Proof, repeated at the moment of removal: no recorded process lives (pid and start time), presence is zero, the kernel
-grants a lease on every file (nobody on this host has it open or mapped), no /proc/<pid>/maps names it, and no SysV
-segment has anybody attached.
+grants a lease on every file (no process of this host has it open or mapped), no /proc/<pid>/maps names it, and no SysV
+segment is attached.
 
 A lease (F_SETLEASE) is refused while any process of the host, of any user or namespace, has the file open or mapped.
 /proc/*/maps alone would miss the processes that this user may not see; it is read as well because it says who they are.
@@ -68,7 +68,7 @@ _NAME = (
 
 
 class Leftover(NamedTuple):
-    """One generation, as it was when somebody looked."""
+    """One generation, as it was when it was looked at."""
 
     broker_name: str
     generation: int
@@ -87,7 +87,7 @@ class Leftover(NamedTuple):
 
     @property
     def paths(self) -> list[Path]:
-        """Where its files are."""
+        """The paths of its files."""
         return [SHM_DIRECTORY / name for name in self.names]
 
 
@@ -167,7 +167,7 @@ def remove_leftover(place: Place, leftover: Leftover, *, also_waiting: bool = Fa
     Raises:
         StillHeld: the proof does not hold (any more); nothing was removed.
     """
-    from shmq.shm.holders import StillHeld, nobody_holds
+    from shmq.shm.holders import StillHeld, proven_free
 
     until = time.monotonic() + _PATIENCE_SECONDS
     while (now := _again(place, leftover)) is not None and now.state == "mapped" and time.monotonic() < until:
@@ -176,7 +176,7 @@ def remove_leftover(place: Place, leftover: Leftover, *, also_waiting: bool = Fa
         return []
     if now.state != "dead" and not (also_waiting and now.state == "waiting"):
         raise StillHeld(now.reason)
-    with nobody_holds(now.paths, uid=os.geteuid(), patience_seconds=_PATIENCE_SECONDS):
+    with proven_free(now.paths, uid=os.geteuid(), patience_seconds=_PATIENCE_SECONDS):
         presence_key = presence_key_of(now.generation)
         if presence_of_key(presence_key, uid=os.geteuid()) != 0:
             raise StillHeld("a process has just attached to it")
@@ -204,7 +204,7 @@ def _has_presence(instance: Instance) -> bool:
 
 
 def _sysv_of(instance: Instance | None, all_sysv: Mapping[int, SysvSegment]) -> dict[str, SysvSegment]:
-    """An id may have been given to somebody else since: owner and size must still be those of the instance."""
+    """The kernel may have used an id again since: owner and size must still be those of the instance."""
     if instance is None or instance.kind != "sysv":
         return {}
     identifiers = map(int, instance.segments)
@@ -214,7 +214,7 @@ def _sysv_of(instance: Instance | None, all_sysv: Mapping[int, SysvSegment]) -> 
 
 
 def _unnamed(recorded: Sequence[Instance], all_sysv: Mapping[int, SysvSegment]) -> list[SysvGeneration]:
-    """Those whose instance.json is gone; looking for them is for who has segments that nobody names."""
+    """Those whose instance.json is gone; only looked for while the kernel has segments that no file names."""
     named = {segment.identifier for entry in recorded for segment in _sysv_of(entry, all_sysv).values()}
     if not all_sysv.keys() - named:
         return []
@@ -246,7 +246,7 @@ def _seen(
 
 
 class _Mapping:
-    """Who maps the files of a generation, for all of them in one pass over /proc, when somebody asks first."""
+    """The processes that map the files of each generation, from one pass over /proc at the first call."""
 
     def __init__(self, found: Sequence[_Found]) -> None:
         self._found = found

@@ -1,4 +1,4 @@
-"""links.json: what a broker's replication process knows of the other hosts, for whoever looks at the broker.
+"""links.json: what a broker's replication process knows of the other hosts, for monitoring.
 
     {"at_ms": …, "role": "sync-master", "epoch": 2, "standing": "leads", "leader": "",
      "standing_since_ms": …, "replicas": [{…}], "gone": [{…}], "refused": [{…}], "master": null, "election": null}
@@ -6,7 +6,7 @@
      "standing_since_ms": …, "replicas": [], "gone": [], "refused": [], "master": {…}}
 
 The process replaces the file every half a second while it has a role to play; health, top, doctor, metrics and
-`shmq cluster status` read it and ask nobody.
+`shmq cluster status` read it and call no daemon.
 
     standing                      this broker …
     leads                         takes messages, as the master of its epoch
@@ -18,7 +18,7 @@ The process replaces the file every half a second while it has a role to play; h
     state of a replica            it …
     connecting                    has not said yet where its log ends
     catching up                   lacks what the master stored more than half a second ago
-    asynchronous                  has caught up, and nobody waits for it
+    asynchronous                  has caught up; no send waits for it
     in sync                       has on its disk all that a sync-master acknowledged
 
     state of a slave's master     the slave …
@@ -86,7 +86,7 @@ class MasterLink(NamedTuple):
 
 
 class ElectionState(NamedTuple):
-    """What a broker knows of the election of its master.
+    """A broker's knowledge of the election of its master.
 
     Attributes:
         role: waiting, following, campaigning, leading or finished.

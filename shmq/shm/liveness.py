@@ -1,4 +1,4 @@
-"""Who is alive: processes named by pid and start time, so that a reused pid is never taken for its predecessor.
+"""Liveness of processes, named by pid and start time, so that a reused pid is never taken for its predecessor.
 
 Whether a process lives is always asked here, never with `os.kill(pid, 0)`, which succeeds for an unrelated process that
 has got the same number.
@@ -68,7 +68,7 @@ def pid_namespace() -> int:
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except FileNotFoundError as error:
-        raise _foreign_proc("nobody") from error
+        raise _foreign_proc("unknown") from error
 
 
 def visible_pid_namespace() -> int:

@@ -1,4 +1,4 @@
-"""Whether the log's files are where the broker has them, for a process that is about to map them.
+"""Checks that the log's files are where the broker has them, before a process maps them.
 
 Segments and log are in two places: a process that shares the memory of a broker's container need not share its file
 system.

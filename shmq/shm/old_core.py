@@ -1,4 +1,4 @@
-"""Whether a checkout runs with a C core that was built of other sources; see shmq.bindings.sources.
+"""Detects a checkout whose C core was built of other sources; see shmq.bindings.sources.
 
 Reading all sources takes milliseconds, so no program that works pays for it: `shmq doctor` asks, and `shmq.shm.core`
 does when the core lacks a name.

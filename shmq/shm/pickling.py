@@ -1,4 +1,4 @@
-"""What may be handed to another process, as by a process pool, and what is said of what may not.
+"""Decides which objects may go to another process, as by a process pool, and words the refusal of the others.
 
     values       receipts, figures, errors          are copied
     connections  and typed topics                   open anew there

@@ -1,4 +1,4 @@
-"""Where a broker is found on this host: its name, runtime directory, store directory and URL.
+"""Places of a broker on this host: its name, runtime directory, store directory and URL.
 
     runtime directory   $SHMQ_RUNTIME_DIR/<name>   else root: /run/shmq/<name>
                         else $XDG_RUNTIME_DIR/shmq/<name>   else /tmp/shmq-<uid>/<name>
@@ -8,8 +8,8 @@
 
 Rules: (1) a name is a file name, part of a segment name and of a semaphore name, so it is checked before it is one;
 (2) a socket path longer than the kernel takes is refused here, not by a later bind;
-(3) a runtime directory that somebody else owns or may write into is refused, because whoever can replace the socket can
-impersonate the broker.
+(3) a runtime directory that another user owns or may write into is refused: replacing the socket would impersonate
+the broker.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class Place(NamedTuple):
 
     @property
     def addresses_path(self) -> Path:
-        """Where the broker listens on TCP."""
+        """The file with the broker's TCP addresses."""
         return self.runtime_dir / "tcp.json"
 
     @property
     def metrics_path(self) -> Path:
-        """Where its exporter listens, if it has one."""
+        """The file with its exporter's address, if it has one."""
         return self.runtime_dir / "metrics.json"
 
     @property
     def ha_path(self) -> Path:
-        """Where it ships its log to slaves, if it does."""
+        """The file with the address at which it ships its log to slaves, if it does."""
         return self.runtime_dir / "ha.json"
 
     @property
@@ -90,12 +90,12 @@ class Place(NamedTuple):
 
     @property
     def switch_path(self) -> Path:
-        """The Unix socket at which it is told to become the master, or a slave."""
+        """The Unix socket for the commands that make it the master, or a slave."""
         return self.runtime_dir / "switch.sock"
 
     @property
     def roster_path(self) -> Path:
-        """Who is connected to the broker, and who belongs to which group."""
+        """The file with the broker's connections and the members of its groups."""
         return self.runtime_dir / "roster.json"
 
 
@@ -218,7 +218,7 @@ def place_of(url: str | None = None) -> Place:
 
 
 def _meant(text: str) -> str:
-    """Return what somebody may have meant who gave a URL that is none."""
+    """Return the hint for a URL that is none."""
     address = text.removeprefix("tcp://")
     if re.fullmatch(rf"{_SERVER}([,;]{_SERVER})*", address):
         servers = address.replace(";", ",")  # the separator of RocketMQ's own lists
@@ -273,14 +273,14 @@ def default_store(name: str) -> Path:
 
 
 def prepare_runtime(place: Place, *, mode: int, gid: int) -> None:
-    """Create the runtime directory, whatever the umask, and make sure that nobody else can write into it.
+    """Create the runtime directory, whatever the umask, and make sure that no other user can write into it.
 
     Args:
         mode: mode of the directory itself; parents that have to be created get 0755.
         gid: group of the directory, -1 to leave it.
 
     Raises:
-        PermissionDenied: the directory or its parent is a link, or belongs to or is writable by somebody else.
+        PermissionDenied: the directory or its parent is a link, or another user owns it or may write into it.
     """
     parent = place.runtime_dir.parent
     for missing in reversed([directory for directory in (parent, *parent.parents) if not directory.exists()]):
@@ -306,7 +306,7 @@ def _refuse_foreign(directory: Path, *, sticky_allowed: bool) -> None:
     elif status.st_uid not in (os.geteuid(), 0):
         what = f"belongs to uid {status.st_uid}, not to uid {os.geteuid()}"
     elif status.st_mode & stat.S_IWOTH and not sticky:
-        what = f"has mode {stat.S_IMODE(status.st_mode):04o}, so everybody may write into it"
+        what = f"has mode {stat.S_IMODE(status.st_mode):04o}, so all users may write into it"
     if what:
         raise PermissionDenied(
             f"the runtime directory {directory} {what}",

@@ -7,7 +7,7 @@ process ends, however it ends, so a crash cannot make the figure wrong.
     value   attached processes; each one counts once, however often it attaches
 
 Rules: (1) the creator raises it before the first segment of the generation exists and the kernel lowers it at the
-creator's death, so a segment whose presence is zero or missing belongs to nobody who lives;
+creator's death, so a segment whose presence is zero or missing has no living creator;
 (2) a forked child is not counted until it attaches itself, as SEM_UNDO is not inherited.
 """
 
@@ -65,7 +65,7 @@ def attach_presence(instance: Instance) -> None:
 
     Raises:
         ForeignNamespace: no such semaphore here, so the broker lives in another IPC namespace (or has stopped).
-        PermissionDenied: the semaphore belongs to somebody else, or its mode excludes us.
+        PermissionDenied: the semaphore belongs to another user, or its mode excludes us.
     """
     _raise_once(instance.presence_key, _open(instance.presence_key, instance.uid))
 

@@ -8,7 +8,7 @@ bindings/shmq.h describes their contents; the daemon decides when a generation i
     kind "sysv"    three private SysV segments, every page touched at creation, for hosts whose /dev/shm is too small
 
 Rules: (1) a segment is created exclusively, its mode does not depend on the umask, and its memory is reserved before
-anybody maps it, so a full /dev/shm is an error here and never a SIGBUS later;
+a process maps it, so a full /dev/shm is an error here and never a SIGBUS later;
 (2) a segment is used only if it is what the instance says: owner, exact mode, one link, exact size, this boot, this PID
 namespace, and (the core checks that) magic, ABI and generation;
 (3) the presence semaphore is raised before the first segment exists and removed after the last one is gone.
@@ -50,13 +50,13 @@ SHM_DIRECTORY = Path("/dev/shm")
 FRAMES_READY_AT_START = 2048  # 8 MiB: enough for the keeper's free margin of 1024 frames twice
 FRAME_MAX_LEAST = 2048
 SYSV_UNITS_BYTES_MAX = 64 << 20  # every page of a SysV segment is touched, so it is really taken
-_SHM_DEST = 0o1000  # Linux keeps a removed segment attachable while somebody is attached
+_SHM_DEST = 0o1000  # Linux keeps a removed segment attachable while a process is attached
 _GENERATION_TRIES = 8
 _DEFAULT_STORE_HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 
 
 class SegmentSizes(NamedTuple):
-    """How many things the tables hold; names and meaning of struct shmq_sizes."""
+    """The sizes of the tables; names and meaning of struct shmq_sizes."""
 
     file_bytes: int = 1 << 30
     topic_max: int = 16384
@@ -197,7 +197,7 @@ def _create_posix(
         _unlink(instance.segments)
         raise
     except (OSError, SegmentError) as error:
-        _unlink(instance.segments[: len(descriptors)])  # never a name that somebody else had taken
+        _unlink(instance.segments[: len(descriptors)])  # never a name that another process had taken
         if isinstance(error, SegmentError):
             raise
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
@@ -214,7 +214,7 @@ def _create_one(name: str, access: Access) -> int:
         descriptor: int = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600).fd
     except posix_ipc.ExistentialError as error:
         raise SegmentError(
-            f"{SHM_DIRECTORY}{name} exists already, made by somebody else",
+            f"{SHM_DIRECTORY}{name} exists already, made by another process",
             hint=f"ls -l {SHM_DIRECTORY}{name}; remove it if no broker of yours uses it",
         ) from error
     except posix_ipc.Error as error:
@@ -263,7 +263,7 @@ def _remove_made(made: list[sysv_ipc.SharedMemory]) -> None:
 def open_store(instance: Instance, *, writable: bool, uid: int | None = None, observing: bool = False) -> Store:
     """Attach to living segments after checking that they are what the instance says.
 
-    Whoever may append calls `attach_presence` too: segments that nobody is counted on are swept, and replaced.
+    A process that may append calls `attach_presence` too: segments with a count of zero are swept, and replaced.
 
     Args:
         writable: whether the caller may append; readers map everything but the readers segment read-only.
@@ -298,7 +298,7 @@ def open_store(instance: Instance, *, writable: bool, uid: int | None = None, ob
 
 
 def are_here(instance: Instance) -> bool:
-    """Say whether this process sees segments of these names, whoever made them."""
+    """Say whether this process sees segments of these names, of any user."""
     if instance.kind == "posix":
         return all(os.path.lexists(f"{SHM_DIRECTORY}{name}") for name in instance.segments)
     return all(int(identifier) in sysv_segments() for identifier in instance.segments)

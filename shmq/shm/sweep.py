@@ -1,4 +1,4 @@
-"""What the start of a broker removes of what dead brokers left.
+"""Removes what dead brokers left, when a broker starts.
 
 `leftovers.py` judges and proves what may go. The store is never touched: only memory is removed, whose content the next
 `serve` of that broker rebuilds from its log.
@@ -8,7 +8,7 @@ made, nor what cannot be judged;
 (2) never the generation that is to be attached again;
 (3) what a broker of another name left stays while its store directory exists: it may be started again, and its memory
 holds group offsets that are newer than its files;
-(4) what somebody still looks at stays where it is: the next start, or `shmq doctor --fix`, removes it.
+(4) what a process still looks at stays where it is: the next start, or `shmq doctor --fix`, removes it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""System V segments that no instance.json names any more: which of the kernel's list are three parts of one broker.
+"""Finds System V segments that no instance.json names any more, as the three parts of one broker.
 
-POSIX segments say in their names whose they are; System V ones have numbers, which only instance.json tells. When that
-is gone, and its broker with it, nothing tells what they are but what is in them: control and readers begin with a head
-that the core checks, units are told by the process that made all three and by their exact size.
+POSIX segments say in their names whose they are; System V ones have numbers, which only instance.json knows. When that
+is gone, and its broker with it, their contents decide: control and readers begin with a head that the core checks;
+units are known by the process that made all three and by their exact size.
 
-    looked into    private (no key), nobody attached, made by this user; everything else is left alone, since looking
+    looked into    private (no key), not attached, made by this user; everything else is left alone, since looking
                    means attaching for a moment
     taken for one  three of one creator that the core opens as control, units and readers of one generation
 
@@ -36,7 +36,7 @@ class SysvGeneration(NamedTuple):
 
 
 def unnamed_generations(table: Iterable[SysvSegment], named: Collection[int]) -> list[SysvGeneration]:
-    """Return the generations whose segments nobody names.
+    """Return the generations whose segments no instance.json names.
 
     Args:
         table: all segments of this IPC namespace.

@@ -30,7 +30,7 @@ assert UNIT.size == _LOG_POSITION.size == _TAG_CODE.size == UNIT_BYTES
 
 
 class Unit(NamedTuple):
-    """Where the record of a queue offset lies, how long it is, and the hash of its tag or its due time."""
+    """The place of the record of a queue offset, its length, and the hash of its tag or its due time."""
 
     log_position: int
     record_bytes: int

@@ -20,7 +20,7 @@ from shmq.store.plain_file import open_plain
 
 
 class _Given(NamedTuple):
-    """What a file was when it got its name; what comes after a file may get its inode, so the kind counts, too."""
+    """A file's status when it got its name; what comes after a file may get its inode, so the kind counts, too."""
 
     kind: int
     device: int
@@ -60,7 +60,7 @@ def fault_of(path: Path, *, grows: bool = False) -> str:
         except (FileNotFoundError, NotADirectoryError):
             return "was removed"
         except OSError:
-            return ""  # nobody can say
+            return ""  # unknown
     if found[:3] != given[:3]:
         return "was replaced"
     return "was changed" if (found.size < given.size if grows else found != given) else ""

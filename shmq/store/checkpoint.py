@@ -108,7 +108,7 @@ def _found(content: bytes) -> Checkpoint:
 
 
 def _ours(content: bytes) -> Checkpoint | None:
-    """What we wrote last; None where that cannot be read."""
+    """Our last written copy; None where that cannot be read."""
     seal = content[_OURS_AT:][: len(_MAGIC) + _FIELDS.size + _CRC.size]
     fields = seal[len(_MAGIC) : -_CRC.size]
     if not seal.startswith(_MAGIC) or seal[-_CRC.size :] != _CRC.pack(zlib.crc32(fields)):

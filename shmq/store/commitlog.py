@@ -8,9 +8,9 @@ Rules: (1) a file gets its name only when it has its full size, its blocks are r
 disk is an error here and never a SIGBUS in a client;
 (2) names are contiguous; a gap, a wrong size, or a name that is no plain file, such as a symbolic link, is refused with
 its reason, and nothing is deleted to make it fit; `commitlog/` itself may be a link, and on another disk than the rest;
-(3) a file is unlinked, never truncated or used again, while the store is open; its name may come again only if nobody
-has mapped it, which the core says;
-(4) bytes behind the end of the log are zero before anybody may append, so stale records cannot come back.
+(3) a file is unlinked, never truncated or used again, while the store is open; its name may come again only if no
+process has mapped it, which the core says;
+(4) bytes behind the end of the log are zero before a process may append, so stale records cannot come back.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class CommitLogFiles:
         return True
 
     def remove_all(self) -> None:
-        """Unlink every file of a log that nobody has mapped; from the last one on, so that what is left is a log."""
+        """Unlink every file of a log that is not mapped; from the last one on, so that what is left is a log."""
         while self.positions:
             self.path(self.positions[-1]).unlink(missing_ok=True)
             sync_directory(self._layout.commitlog)
@@ -219,7 +219,7 @@ class CommitLogFiles:
         return self.begin
 
     def remove_last(self) -> int:
-        """Unlink the last file, which nobody has used, and return the new end; never the only one."""
+        """Unlink the last file, which is unused, and return the new end; never the only one."""
         assert len(self.positions) > 1, "the only file stays"
         path = self.path(self.positions[-1])
         path.unlink(missing_ok=True)
@@ -237,7 +237,7 @@ class CommitLogFiles:
     def renew(self, position: int, *, until: int) -> None:
         """Replace the file of a position by a copy with another inode: its bytes up to `until`, behind it zeros.
 
-        Whoever has the old one mapped changes nothing of this log any more. Raises OSError.
+        A process that has the old one mapped changes nothing of this log any more. Raises OSError.
         """
         with self._open(position) as original:
             self.put(position, original, until=until)

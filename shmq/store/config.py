@@ -89,7 +89,7 @@ class ConfigFiles:
     """Reads and writes the config directory; one process writes it.
 
     Args:
-        log: told about every table that had to be read from its backup.
+        log: called for every table that had to be read from its backup.
     """
 
     def __init__(self, layout: StoreLayout, *, log: Log) -> None:
@@ -365,7 +365,7 @@ def _parsed(path: Path, table: str) -> dict[str, Any]:
     try:
         is_sealed(content)
     except ValueError:
-        hint = f"whoever edits it removes its last entry, {SEAL_KEY}"
+        hint = f"an edited file must not have the last entry, {SEAL_KEY}"
         raise ValueError(f"the checksum of {path.name} is wrong ({hint})") from None
     data = loads(content.decode())
     if isinstance(data, dict):

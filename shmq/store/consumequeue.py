@@ -7,8 +7,8 @@
 Rules: (1) units are derived: whatever is wrong here is rebuilt from the log; `unit_sums.py` says where;
 (2) the units of a queue point at ascending log positions, so every border is found by bisection;
 (3) the number of open files is bounded; what is dirty is remembered by path and synced later;
-(4) a sync that failed is final for what it covered: the kernel calls such pages clean, so they are lost until somebody
-has written them again, and only then the file may be synced.
+(4) a sync that failed is final for what it covered: the kernel calls such pages clean, so they are lost until they
+have been written again, and only then the file may be synced.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class ConsumeQueueFiles:
         """Return the first queue offset whose unit is not `before`; units must be ordered by it.
 
         Args:
-            is_before: told log position and record bytes of a unit; (0, 0) is a unit never written.
+            is_before: takes log position and record bytes of a unit; (0, 0) is a unit never written.
             high: look only below this queue offset.
         """
         files = self.files(queue)
@@ -310,7 +310,7 @@ class ConsumeQueueFiles:
         return bool(self._dirty or self._dirty_directories or self._lost)
 
     def begin_sync(self) -> UnitSync:
-        """Return what is dirty now, to be synced; `end_sync` has to be told. Nothing may be lost when it begins."""
+        """Return what is dirty now, to be synced; call `end_sync` afterwards. Nothing may be lost when it begins."""
         assert not self._lost, "units that a failed sync covered are written again before the next one"
         sync = UnitSync(self._dirty, sorted(self._dirty_directories))
         self._dirty, self._dirty_directories, self._unsynced = {}, set(), {}

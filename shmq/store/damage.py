@@ -15,7 +15,7 @@ The core walks over what is whole, thousands of records a call, and stops in fro
 that means is decided here.
 
 Rules: (1) a position is a record's only if the core accepts every length, both CRCs and the position stored in it;
-(2) a bad record whose lengths agree is stepped over as a whole, so that a record inside somebody's body is never taken
+(2) a bad record whose lengths agree is stepped over as a whole, so that a record inside a message's body is never taken
 for one of the log; (3) nothing is written here.
 """
 
@@ -35,7 +35,7 @@ _SEARCH_BYTES = 1 << 20
 
 
 class DamagedRecord(NamedTuple):
-    """What a record says whose lengths and position agree and whose CRC does not: any one field may be wrong."""
+    """The fields of a record whose lengths and position agree and whose CRC does not: any one field may be wrong."""
 
     topic: bytes
     queue_id: int
@@ -59,8 +59,8 @@ class LogWalk:
     Args:
         durable_end: every byte below it was on disk; None when no mark says so.
         log_end: a record border where the walk ends at the latest; None: the end of the files.
-        on_records: told every batch of records, in order; None: they are only checked.
-        on_damage: told every unreadable range, in order with the records.
+        on_records: gets every batch of records, in order; None: they are only checked.
+        on_damage: gets every unreadable range, in order with the records.
         is_plausible: asked about the first record behind damage, whether it can be of this log.
         watched: topics of whose records the store times are wanted.
     """
@@ -111,7 +111,7 @@ class LogWalk:
         return reached, False
 
     def _hole_end(self, position: int) -> int | None:
-        """Where the hole of an evicted claim ends that its owner did not settle, so that its body CRC is wrong."""
+        """The end of an evicted claim's hole that its owner did not settle, so that its body CRC is wrong."""
         hole = self._decoded(position)
         return position + int(hole["record_bytes"]) if hole is not None and hole["topic"] == HOLE_TOPIC else None
 

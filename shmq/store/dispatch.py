@@ -1,4 +1,4 @@
-"""Which queue a record of the log belongs to, and which unit stands for it there.
+"""Maps a record of the log to its queue, and to the unit that stands for it there.
 
 transaction type prepared or rollback    no queue; also what an evicted claim leaves
 a topic that cannot be a directory name  no queue, and said
@@ -58,7 +58,7 @@ class Dispatch:
         return name, queue_id
 
     def runs_of(self, batch: RecordBatch) -> Iterator[tuple[Queue, int, bytes]]:
-        """What of a batch belongs to a queue: queue, first queue offset, units whose offsets follow each other.
+        """The runs of a batch by queue: queue, first queue offset, units whose offsets follow each other.
 
         What `queue_of` says of each record; those of one queue are in the order of the log.
         """

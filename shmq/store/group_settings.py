@@ -1,6 +1,6 @@
 """The settings of a consumer group: RocketMQ's names, defaults and bounds, and their short text in shared memory.
 
-What a group was told lies beside its name in shared memory, in two copies that take turns, so that reading needs no
+A group's settings lie beside its name in shared memory, in two copies that take turns, so that reading needs no
 lock and every bridge and local member sees a change at once. The keeper writes `subscriptionGroup.json`.
 
     text    JSON of what differs from the defaults, sorted:  {"consumeEnable":false,"retryMaxTimes":3}

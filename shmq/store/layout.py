@@ -18,7 +18,7 @@
 
 The directories right below the root may be symbolic links, for instance to another disk, and are followed. Every other
 name is a plain file, or a directory in its place: `faults_of` finds what is not, since a file that is a link can be
-changed, or lost, by whoever owns its target.
+changed, or lost, by the owner of its target.
 
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.
 """
@@ -74,7 +74,7 @@ class StoreLayout:
 
     @property
     def _directories(self) -> tuple[Path, ...]:
-        """What may be a symbolic link to a directory."""
+        """The directories that may be symbolic links to others."""
         own = (self.quarantine, self.tails, self.index, self.index_sums)
         return (self.root, self.commitlog, self.consumequeue, self.config, *own)
 

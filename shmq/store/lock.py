@@ -7,7 +7,7 @@
 
 Rules: (1) a store is ours only with all of them; (2) a new supervisor therefore waits for the keeper of a killed one;
 (3) the file is opened once per process, because closing any descriptor of it would drop the fcntl lock;
-(4) we never remove the file, or two brokers could lock two files of that name; where somebody else does, the keeper
+(4) we never remove the file, or two brokers could lock two files of that name; where another program does, the keeper
 makes it again (`daemon/keeper/live/lock.py`);
 (5) a file system that cannot lock directories (NFS) is no reason not to start: `unlocked` says so.
 """
@@ -67,7 +67,7 @@ class StoreLock:
 
     @property
     def descriptor(self) -> int:
-        """That of the lock file."""
+        """The descriptor of the lock file."""
         return self.descriptors[0]
 
     def release(self) -> None:
@@ -148,7 +148,7 @@ def lock_file(descriptor: int, root: Path) -> bool:
 
 
 def flock_owner(descriptor: int) -> int:
-    """Return the pid that took the flock of an open file, if it lives: 0 nobody we can name."""
+    """Return the pid that took the flock of an open file, if it lives: 0 unknown."""
     status = os.fstat(descriptor)
     try:
         lines = Path("/proc/locks").read_text().splitlines()
@@ -164,7 +164,7 @@ def flock_owner(descriptor: int) -> int:
 
 
 def lock_owner(descriptor: int) -> int:
-    """Return the pid that holds byte 0 of the lock file: 0 nobody (else), -1 a process of another PID namespace."""
+    """Return the pid that holds byte 0 of the lock file: 0 no other, -1 a process of another PID namespace."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
     kind, _, _, _, pid = _FLOCK.unpack(answer)

@@ -43,7 +43,7 @@ def take_missing(path: str, source: str, *, base: int, end: int) -> int:
 
 
 def _record_bytes(descriptor: int, at: int, base: int, file_end: int) -> int:
-    """How long the record, or the blank at the end of a file, at a log position is; 0 where none is."""
+    """The length of the record, or of the blank at the end of a file, at a log position; 0 where none is."""
     head = os.pread(descriptor, HEAD_BYTES, at - base)
     if len(head) < LENGTH_AND_MAGIC.size:
         return 0

@@ -1,10 +1,10 @@
-"""Copies of damaged records, kept so that somebody can look at them: `<root>/quarantine/`.
+"""Copies of damaged records, kept for people to look at: `<root>/quarantine/`.
 
     <20 digits>.record    the bytes as they were in the log at that position
     <20 digits>.json      which message it was: topic, queue id, queue offset, log position, bytes, how many messages
                           lay there
 
-Whoever has dealt with a copy removes it; `shmq health` counts those that are there.
+The operator removes a copy after dealing with it; `shmq health` counts those that are there.
 
 Rules: (1) at most RECORDS_MAX copies and BYTES_MAX bytes are kept: the oldest damage tells most, so later copies are
 refused; (2) a copy whose facts are missing, or shorter than they say, was not finished.

@@ -5,7 +5,7 @@
     unit in the files          pointing below `dispatched`         kept: they are complete and synced
                                anything behind                     written again from the records
     record of a topic's life   at or above its birth position      counts
-                               below it, or of a deleted topic     belongs to nobody any more
+                               below it, or of a deleted topic     belongs to no topic any more
     missing queue offset       after damage                        a unit that points at the damaged range
                                without                             RocketMQ's pre-blank
     damaged record             names the next offset of a queue    a unit: the offset was given out
@@ -105,7 +105,7 @@ class QueueRebuild:
         queue = self._dispatch.queue_at(topic, queue_id, damage.position)
         if queue is None:
             return
-        # One of its bytes is wrong, and nobody knows which; what fits a known queue exactly is believed.
+        # One of its bytes is wrong, and unknown which; what fits a known queue exactly is believed.
         expected = self._expected(queue)
         if expected is None and queue[0] in self._dispatch.born:
             expected = 0
@@ -197,7 +197,7 @@ class QueueRebuild:
         if expected is None:
             expected = self._expected(queue)
             if expected is None:
-                # Its first record may lie in the damage; of a log that retention shortened nobody can say.
+                # Its first record may lie in the damage; of a log that retention shortened it is unknown.
                 expected = 0 if self._damages and not self._log_begin else queue_offset
             self._next[queue] = expected
         if queue_offset == 0 and expected > 0:

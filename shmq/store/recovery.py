@@ -81,7 +81,7 @@ class OpenFiles:
 
 @dataclass
 class RecoveryReport:
-    """What recovery found and did."""
+    """The findings and repairs of a recovery."""
 
     clean: bool
     log_begin: int = 0
@@ -101,7 +101,7 @@ class RecoveryReport:
     foreign_files: int = 0  # log files whose records are not those of the queues
     lost_messages: int = 0
     damaged_messages: int = 0  # that lay in `damages`
-    lost: list[Range] = field(default_factory=list)  # of the log, that this start was told to accept
+    lost: list[Range] = field(default_factory=list)  # of the log, that this start was allowed to accept
     damages: list[Damage] = field(default_factory=list)
 
 
@@ -331,7 +331,7 @@ def _start(
     log: Log,
     rebuild_all: bool,
 ) -> tuple[int, bool]:
-    """Where the walk begins: a record border below which the units are right; and whether their sums say so."""
+    """The start of the walk: a record border below which the units are right; and whether their sums say so."""
     begin, consumequeue = files.commitlog.begin, files.consumequeue
     is_complete = consumequeue.sums.load(dispatch.born, dispatch.deleted, sequence=mark.unit_sums if mark else 0)
     start = max(begin, min(mark.dispatched, mark.durable_end)) if mark else begin

@@ -1,4 +1,4 @@
-"""How far the scrubber came and what it found, in a file that every tool may read.
+"""The scrubber's progress and findings, in a file that every tool may read.
 
 <root>/shmq.scrub        the state, sealed JSON, written every few seconds while a pass goes on and at its end
 <root>/shmq.scrub.now    asks for a whole pass at once; the keeper removes it when the pass has begun
@@ -39,7 +39,7 @@ class ScrubState:
 
     @property
     def fault_count(self) -> int:
-        """How much was found in the present pass, or in the last one."""
+        """The number of findings in the present pass, or in the last one."""
         return self.damages + self.units_rebuilt + self.tables_rewritten + self.indexes_rebuilt
 
     def add_fault(self, text: str) -> None:

@@ -1,6 +1,6 @@
-"""What the entries of the tables in the config directory say.
+"""Reads the entries of the tables in the config directory.
 
-An entry that can say nothing (a negative offset, a topic that is no object) is left out, and named: whoever reads the
+An entry that can say nothing (a negative offset, a topic that is no object) is left out, and named: the reader of the
 table reports it, because what it stood for is not there any more. A file with a seal has none, unless we wrote it so.
 
 Rule: what is left out makes messages come again, and never skips one.

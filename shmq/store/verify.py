@@ -48,7 +48,7 @@ from shmq.store.plain_file import open_plain
 
 ReadBytes = Callable[[int, int], bytes]  # log position, size
 
-FAULTS_MAX = 20  # told one by one; the rest is counted
+FAULTS_MAX = 20  # listed one by one; the rest is counted
 
 _READ_BYTES = RECORD_BYTES_MAX + (4 << 20)
 _BATCH_RECORDS = 1 << 17  # more than there are in so many bytes
@@ -64,7 +64,7 @@ class StoreFault:
 
 @dataclass
 class Verification:
-    """What was looked at, and what was found."""
+    """The extent of a verification, and its findings."""
 
     files: int = 0
     log_begin: int = 0
@@ -246,10 +246,10 @@ class RecordWalk:
     """One pass over the log; what it finds goes into `result`.
 
     Args:
-        on_record: told the position and the bytes of every whole record, in order.
-        on_batch: told many whole records at once, and how to get bytes of them; `on_record` is told the others then.
-        watched: topics whose records a batch tells one by one, too.
-        on_damage: told begin, end and reason of what is none, in order with the records.
+        on_record: gets the position and the bytes of every whole record, in order.
+        on_batch: gets many whole records at once, and how to read their bytes; `on_record` gets the others then.
+        watched: topics whose records a batch lists one by one, too.
+        on_damage: gets begin, end and reason of what is none, in order with the records.
     """
 
     def __init__(
@@ -336,7 +336,7 @@ class RecordWalk:
         return "a checksum is wrong"
 
     def _after(self, at: int, reason: str, file_end: int) -> int | None:
-        """Where to go on behind something that is no record, None when the log ends there."""
+        """The position to go on at behind something that is no record, None when the log ends there."""
         durable_end = self._result.durable_end
         after = self._next_record(at + 1, file_end)
         if durable_end is None or at >= durable_end:

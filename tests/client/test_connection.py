@@ -1,4 +1,4 @@
-"""Connecting, closing, and being told why not."""
+"""Connecting, closing, and the errors of both."""
 
 import gc
 import os
@@ -27,7 +27,7 @@ Eventually = Callable[..., Any]
 
 def test_without_a_broker_the_error_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(shmq.BrokerNotRunning) as caught:
-        shmq.connect(f"shmq://{tmp_path}/nobody", timeout=0.2)
+        shmq.connect(f"shmq://{tmp_path}/absent", timeout=0.2)
     assert isinstance(caught.value, ConnectionError)
     assert "shmq serve" in caught.value.hint
     assert caught.value.retryable
@@ -121,7 +121,7 @@ def test_close_returns_although_a_listener_hangs(shmq_shared_broker: SharedBroke
     leave.set()
 
 
-def test_a_connection_nobody_holds_is_reported_and_given_back(
+def test_a_dropped_connection_is_reported_and_given_back(
     shmq_shared_broker: SharedBroker, eventually: Eventually
 ) -> None:
     client_id = ""

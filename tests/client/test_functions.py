@@ -167,7 +167,7 @@ def test_what_was_not_run_is_closed() -> None:
     for made in (coroutine(None), generator(None), async_generator(None)):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            with pytest.raises(UsageError, match="nobody runs"):
+            with pytest.raises(UsageError, match="never runs"):
                 finished(made)
             del made
             gc.collect()

@@ -45,7 +45,7 @@ def test_pages_back_in_time_bring_what_a_broker_can_hand_out_and_tell_a_cut(step
     pages = asked(stored)
     found = sorted(pages.found)
     assert len(found) == len(set(found)) and set(found) <= set(stored)
-    assert pages.is_cut or found == stored, "what lacks is told"
+    assert pages.is_cut or found == stored, "what is missing is reported"
     if step_ms * 64 > 2 * SECOND or count < 64:
         assert found == stored and not pages.is_cut
 

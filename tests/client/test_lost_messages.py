@@ -1,4 +1,4 @@
-"""Another program fills the disk: what was acknowledged stays, or a group that loses messages is told how many."""
+"""Another program fills the disk: what was acknowledged stays, or a group gets the number of its lost messages."""
 
 import json
 import subprocess
@@ -95,7 +95,7 @@ def lost_by_cleaning(broker: Broker, eventually: Eventually) -> int:
 
 
 @pytest.mark.slow
-def test_a_group_that_lost_messages_is_told_once_how_many(broker: Broker, eventually: Eventually) -> None:
+def test_a_group_that_lost_messages_gets_their_number_once(broker: Broker, eventually: Eventually) -> None:
     lost = lost_by_cleaning(broker, eventually)
     with broker.connect() as mq, mq.subscribe("orders", group="slow") as consumer:
         with pytest.raises(

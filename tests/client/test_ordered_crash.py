@@ -1,4 +1,4 @@
-"""Order with real processes: whoever comes, leaves or is killed, a queue has one reader, and nothing is skipped."""
+"""Order with real processes that come, leave and are killed: a queue has one reader, and nothing is skipped."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Storm:
         return found
 
 
-def test_a_queue_has_one_reader_at_a_time_whoever_comes_leaves_or_is_killed(
+def test_a_queue_has_one_reader_at_a_time_while_members_come_leave_and_are_killed(
     tmp_path: Path, eventually: Eventually
 ) -> None:
     count = int(SECONDS * PER_SECOND)

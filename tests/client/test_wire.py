@@ -13,7 +13,7 @@ from shmq.protocol.command import Command
 
 
 class Brokers:
-    """A wire whose brokers answer when they are told to."""
+    """A wire whose brokers answer when the test says so."""
 
     timeout = 5.0
 

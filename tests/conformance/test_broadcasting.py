@@ -1,4 +1,4 @@
-"""Broadcasting: every member gets every message, whoever else reads, and nobody's offsets are shared."""
+"""Broadcasting: every member gets every message, and shares its offsets with no other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def test_every_member_gets_every_message_once(
         assert taken(one, eventually, 8) == taken(two, eventually, 8) == sent
 
 
-def test_a_broadcast_reads_from_the_first_message_if_it_is_told(
+def test_a_broadcast_with_start_first_reads_from_the_first_message(
     mq: shmq.Connection, topic: str, eventually: Eventually
 ) -> None:
     mq.send_batch(topic, [b"1", b"2"])

@@ -177,7 +177,7 @@ def test_a_limit_that_leaves_some_out_says_so(mq: shmq.Connection, topic: str, n
         assert [mq.admin.dlq(named("billing"), limit=limit).is_cut for limit in (2, 3, 4)] == [True, False, False]
 
 
-def test_a_coroutine_is_told_of_a_cut_too(url: str, mq: shmq.Connection, topic: str) -> None:
+def test_a_coroutine_gets_the_error_of_a_cut_too(url: str, mq: shmq.Connection, topic: str) -> None:
     mq.send_batch(topic, [b"a", b"b"])
 
     async def browsed(limit: int) -> bool:

@@ -44,7 +44,7 @@ def sent(mq: shmq.Connection, topic: str) -> list[shmq.Receipt]:
 
 
 def good(take: Callable[[], list[shmq.Message]]) -> list[bytes]:
-    """Take until the last message came; a reader of this host is told of the damage once."""
+    """Take until the last message came; a reader of this host gets one error for the damage."""
     bodies: list[bytes] = []
     told = 0
 
@@ -152,7 +152,7 @@ def test_no_door_hands_out_damage_and_everything_behind_it_comes(
     assert door(mq, topic, named(f"readers-{row}"), receipts) == GOOD
 
 
-def test_a_group_goes_on_behind_damage_and_is_told_once(
+def test_a_group_goes_on_behind_damage_and_gets_one_error(
     broker: Broker, mq: shmq.Connection, topic: str, named: Named
 ) -> None:
     receipts = sent(mq, topic)

@@ -42,7 +42,7 @@ def test_each_level_waits_its_time_and_keeps_its_order(
         for level in range(1, 19):
             mq.send(topic, b"%d-%d" % (level, number), delay_level=level, tag="t", key="k", properties={"a": "b"})
     passed = 0
-    for level in (1, 4, 10, 18):  # what is due at once is told apart by its store time
+    for level in (1, 4, 10, 18):  # what is due at once differs in its store time
         broker.advance(SECONDS[level - 1] - passed)
         passed = SECONDS[level - 1]
         wanted = {b"%d-%d" % (each, number) for each in range(1, level + 1) for number in range(2)}

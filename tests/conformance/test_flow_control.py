@@ -11,7 +11,7 @@ from tests.conformance.conftest import Named
 
 Eventually = Callable[..., Any]
 COUNT = HELD_SPAN_MAX + 1000
-ON_THE_WAY = 100  # taken at once, or pulled at once, before anybody counts
+ON_THE_WAY = 100  # taken at once, or pulled at once, before anything is counted
 
 
 def test_a_message_that_takes_long_holds_its_queue_up_at_two_thousand(

@@ -100,7 +100,7 @@ def test_i5_every_acknowledged_message_is_delivered_to_every_group_and_only_a_ki
             mq.send(topic, body)
     with shmq.connect(url, timeout=60.0) as mq, mq.subscribe(topic, group=named("calm"), start="first") as calm:
         seen = drain(calm, len(sent), eventually)
-    assert seen == Counter(sent), "nobody was killed"
+    assert seen == Counter(sent), "no process was killed"
     group = named("killed")
     victim = shmq.connect(url, timeout=60.0)
     first = drain(victim.subscribe(topic, group=group, start="first"), EACH // 2, eventually)

@@ -16,7 +16,7 @@ Eventually = Callable[..., Any]
 _serial = itertools.count(1)
 
 
-def test_a_message_group_has_one_queue_whoever_sends(
+def test_a_message_group_has_one_queue_for_all_senders(
     mq: shmq.Connection, connect: Callable[..., shmq.Connection], topic: str
 ) -> None:
     other = connect()

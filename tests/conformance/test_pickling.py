@@ -128,7 +128,7 @@ def test_what_stays_says_what_to_hand_over_instead(things: dict[str, Any]) -> No
     for name in STAYING:
         for way in WAYS.values():
             if name == "send" and way is not WAYS["pickle"]:
-                continue  # copying a bound method is asked of nobody
+                continue  # copying a bound method is not needed
             with pytest.raises(shmq.WrongKind, match="can be neither pickled nor copied") as refused:
                 way(things[name])
             assert any(word in refused.value.hint for word in ("hand over", "end it here")), name

@@ -180,7 +180,7 @@ def test_what_a_killed_member_held_comes_to_another_when_its_time_is_over(
                 message.ack()
 
 
-def test_the_group_goes_on_behind_a_message_nobody_settles(
+def test_the_group_goes_on_behind_a_message_that_is_never_settled(
     members: tuple[shmq.Connection, shmq.Connection], named: Named
 ) -> None:
     topic, group = named("orders"), named("group")

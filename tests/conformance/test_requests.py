@@ -23,9 +23,9 @@ def test_each_request_gets_its_own_reply_over_either_way(
     assert {reply.properties["MSG_TYPE"] for reply in replies} == {"reply"}
 
 
-def test_without_an_answer_the_requester_is_told_in_time(mq: shmq.Connection, topic: str) -> None:
+def test_without_an_answer_the_requester_gets_the_error_in_time(mq: shmq.Connection, topic: str) -> None:
     with pytest.raises(shmq.RequestTimeout, match=topic) as late:
-        mq.request(topic, b"anybody?", timeout=0.2)
+        mq.request(topic, b"unanswered", timeout=0.2)
     assert late.value.hint
 
 

@@ -122,7 +122,7 @@ def test_a_message_has_sixteen_retries_with_growing_delays_and_is_then_dead_once
     assert len(waiting(broker, billing)) == 16
 
 
-def test_a_group_is_told_how_often_it_may_try(
+def test_a_group_sets_how_often_it_tries(
     broker: Broker, orders: str, billing: str, mq: shmq.Connection, eventually: Eventually
 ) -> None:
     from shmq.protocol.body import SubscriptionGroupConfig, encode_body

@@ -50,7 +50,7 @@ def test_the_broker_hides_messages_unless_the_process_is_to(mq: shmq.Connection,
             message.ack()
 
 
-def test_somebody_else_who_hides_messages_is_refused(mq: shmq.Connection, named: Named) -> None:
+def test_an_unknown_hidden_by_is_refused(mq: shmq.Connection, named: Named) -> None:
     with pytest.raises(shmq.UsageError, match="hidden_by='me'"):
         mq.simple_consumer(named("orders"), group=named("group"), hidden_by="me")  # type: ignore[arg-type]
 
@@ -187,7 +187,7 @@ def test_what_fails_too_often_is_a_dead_letter(mq: shmq.Connection, topic: str, 
         assert [letter.body for letter in letters] == [first.body]
 
 
-def test_a_new_group_begins_where_it_is_told(mq: shmq.Connection, topic: str, named: Named) -> None:
+def test_a_new_group_begins_at_its_start_option(mq: shmq.Connection, topic: str, named: Named) -> None:
     with mq.simple_consumer(topic, group=named("group"), start="end") as consumer:
         assert consumer.receive() == []
         mq.send(topic, b"new")
@@ -222,7 +222,7 @@ def test_extending_too_late_is_an_error_as_others_may_have_the_message(
             messages[0].extend(10)
 
 
-def test_a_message_that_came_too_often_while_nobody_looked_is_a_dead_letter(
+def test_a_message_that_came_too_often_without_a_receive_is_a_dead_letter(
     broker: Broker, mq: shmq.Connection, named: Named
 ) -> None:
     topic, group = named("orders"), named("group")

@@ -111,7 +111,7 @@ def test_other_topics_of_an_asynchronous_broker_do_not_wait(
         assert durable_end(broker) == before < log_end(broker)
 
 
-def test_nobody_sees_of_a_synchronous_topic_what_is_not_on_disk(
+def test_what_is_not_on_disk_of_a_synchronous_topic_is_invisible(
     broker: Broker, ledger: str, named: Named, eventually: Eventually
 ) -> None:
     with broker.connect() as mq, shmq.connect(f"rocketmq://{broker.name_server}", timeout=60) as remote:
@@ -139,7 +139,7 @@ def test_nobody_sees_of_a_synchronous_topic_what_is_not_on_disk(
 
 
 @pytest.mark.parametrize("broker", ["sync"], indirect=True)
-def test_an_asynchronous_topic_of_a_synchronous_broker_waits_for_nobody(broker: Broker) -> None:
+def test_an_asynchronous_topic_of_a_synchronous_broker_does_not_wait(broker: Broker) -> None:
     create(broker, "clicks", "async")
     with broker.connect() as mq:
         mq.send("clicks", b"warm")

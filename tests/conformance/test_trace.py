@@ -1,4 +1,4 @@
-"""Message traces: what was sent and consumed can be told afterwards, in RocketMQ's own form, on both transports."""
+"""Message traces: a record of what was sent and consumed, in RocketMQ's own form, on both transports."""
 
 from collections.abc import Callable
 from typing import Any

@@ -116,7 +116,7 @@ def test_a_lost_end_is_asked_for_at_another_member_of_the_group(
 
 
 @pytest.mark.slow
-def test_nobody_knows_however_often_and_it_is_rolled_back(
+def test_a_transaction_that_no_check_decides_is_rolled_back(
     impatient: Broker, mq: shmq.Connection, topic: str, group: str, eventually: Eventually
 ) -> None:
     asked: list[str] = []

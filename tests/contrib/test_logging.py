@@ -129,7 +129,7 @@ def test_without_a_broker_nothing_waits_raises_or_is_printed(
         ShmqHandler("no topic")
 
 
-def test_a_broker_that_comes_later_gets_what_waited_and_is_told_what_was_lost(logger: logging.Logger) -> None:
+def test_a_broker_that_comes_later_gets_what_waited_and_the_number_of_lost_lines(logger: logging.Logger) -> None:
     broker = Broker()
     handler = ShmqHandler("logs", broker.url, queue_max=5, timeout=20.0)
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""The programs and commands of a page, as somebody who pastes them would run them, and what has to come of it.
+"""The programs and commands of a page, as a user who pastes them runs them, and what they have to print.
 
     ```python            a program, run at once; a first line `# orders.py` makes it a file, run when a command says so
     ```text              what the program before it prints
@@ -71,7 +71,7 @@ def run(step: Step, folder: Path, url: str) -> None:
     """Run one step in a page's folder, against a broker; AssertionError says what was not printed."""
     if step.is_command and step.text.startswith(NOT_RUN):
         return
-    # What somebody types as `python` and `shmq` is what runs this test.
+    # `python` and `shmq` are those that run this test.
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "SHMQ_URL": url, "PATH": path, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
     for name in ("PYTEST_ADDOPTS", "PYTHONSAFEPATH"):  # ours, and the benchmarks', which some tests import

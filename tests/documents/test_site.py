@@ -29,7 +29,7 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     assert [name for name in classes if f'id="shmq.{name}"' not in text] == []
 
 
-def test_a_call_is_told_with_its_arguments_and_its_example(site: Path) -> None:
+def test_a_call_is_documented_with_its_arguments_and_its_example(site: Path) -> None:
     text = (site / "docs/api/connection.html").read_text()
     assert 'id="shmq.Connection.send"' in text
     assert 'id="shmq.connect"' in text and "Raises" in text and "42 apples" in text

@@ -44,7 +44,7 @@ def test_a_page_whose_program_prints_something_else_is_noticed(tmp_path: Path) -
     page.write_text("```python\nprint('two')\n```\n\n```text\nthree\n```\n")
     (step,) = steps_of(page, tmp_path)
     with pytest.raises(AssertionError, match="no line is\nthree\nin\ntwo"):
-        run(step, tmp_path, "shmq://nobody")
+        run(step, tmp_path, "shmq://absent")
 
 
 def test_a_page_whose_command_fails_is_noticed(tmp_path: Path) -> None:
@@ -52,4 +52,4 @@ def test_a_page_whose_command_fails_is_noticed(tmp_path: Path) -> None:
     page.write_text("```console\n$ false\n```\n")
     (step,) = steps_of(page, tmp_path)
     with pytest.raises(AssertionError, match="exit status 1"):
-        run(step, tmp_path, "shmq://nobody")
+        run(step, tmp_path, "shmq://absent")

@@ -52,7 +52,7 @@ def test_sysv_segments_are_seen_as_ipcs_sees_them() -> None:
             assert told[segment.name] == (segment.size_bytes, segment.mode, segment.uid)
 
 
-def test_slots_and_members_of_processes_that_died_after_the_daemon_are_told() -> None:
+def test_slots_and_members_of_processes_that_died_after_the_daemon_are_reported() -> None:
     with Broker() as broker:
         client = subprocess.Popen([sys.executable, "-P", "-c", CLIENT, broker.url], stdout=subprocess.PIPE)
         assert client.stdout is not None and client.stdout.readline()

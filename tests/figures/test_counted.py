@@ -47,7 +47,7 @@ def test_it_is_the_sum_of_all_processes_and_the_age_of_the_latest(instance: Inst
         assert age is not None and 0 <= age <= time.time() - began + 0.001
 
 
-def test_files_that_changed_are_told_until_it_is_over(instance: Instance) -> None:
+def test_files_that_changed_are_reported_until_it_is_over(instance: Instance) -> None:
     news = FileNews(
         open_counter_writer(instance, KEEPER), EventLog("keeper", descriptor=os.open(os.devnull, os.O_WRONLY))
     )

@@ -23,7 +23,7 @@ def test_what_a_topic_is_for_follows_from_name_and_permission(
     assert (topic.role, topic.is_system, topic.is_hidden) == (role, is_system, is_hidden)
 
 
-def test_a_number_without_a_name_is_told_as_it_is() -> None:
+def test_a_number_without_a_name_is_shown_as_it_is() -> None:
     assert [kind_name(number) for number in (0, 3, 4, -1)] == ["normal", "transaction", "kind 4", "kind -1"]
     assert [flush_name(number) for number in (0, 2, 3)] == ["broker", "sync", "flush 3"]
 

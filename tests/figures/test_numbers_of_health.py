@@ -106,7 +106,7 @@ def test_the_broker_is_who_its_segments_say(broker: Broker, shell: Shell) -> Non
     assert told["broker"]["read_only"] == 0
 
 
-def test_every_segment_is_told_with_the_size_and_mode_that_stat_says(broker: Broker, shell: Shell) -> None:
+def test_every_segment_is_shown_with_the_size_and_mode_that_stat_says(broker: Broker, shell: Shell) -> None:
     own = [segment for segment in health(shell)["segments"] if segment["broker"] == broker.name]
     files = {path.name: path.stat() for path in Path("/dev/shm").glob(f"shmq.{broker.name}.*")}
     assert {segment["name"] for segment in own if segment["path"]} == files.keys()
@@ -341,7 +341,7 @@ def test_a_stopped_keepers_last_sign_of_life_grows_as_old_as_time_passes(broker:
         assert age is not None and looked - still <= age <= ended - began + first
 
 
-def test_recovery_is_told_as_the_brokers_log_tells_it(broker: Broker, shell: Shell) -> None:
+def test_recovery_is_shown_as_the_brokers_log_says_it(broker: Broker, shell: Shell) -> None:
     document = health(shell)
     recovery = document["recovery"]
     [line] = [line for line in broker.log.splitlines() if " recovery.done " in line]
@@ -349,5 +349,5 @@ def test_recovery_is_told_as_the_brokers_log_tells_it(broker: Broker, shell: She
     for name in ("records", "queues", "zeroed_bytes", "damages"):
         assert recovery[name] == int(said[name])
     begun, logged = (datetime.fromisoformat(each.split()[0]).timestamp() for each in (broker.log.splitlines()[0], line))
-    assert begun - 0.1 <= document["at"] - recovery["age"] <= logged + 0.1, "it is over before it is told"
+    assert begun - 0.1 <= document["at"] - recovery["age"] <= logged + 0.1, "it is over before it is reported"
     assert abs(recovery["seconds"] - float(said["seconds"])) <= 0.001

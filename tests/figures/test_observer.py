@@ -99,7 +99,7 @@ def test_lag_and_ready_differ_by_what_the_subscription_leaves_out(broker: Broker
     with broker.connect() as mq:
         producer = mq.producer()
         consumer = mq.subscribe("fruits", group="eaters", tags="apple")
-        until(lambda: members_of(observer.snapshot(), "eaters"), "the member to be told of")
+        until(lambda: members_of(observer.snapshot(), "eaters"), "the member to be in the snapshot")
         for tag in ("apple", "pear", "apple", "plum"):
             producer.send("fruits", b"1", tag=tag, queue_id=0)
         group = observer.snapshot().group("eaters")
@@ -113,7 +113,7 @@ def test_lag_and_ready_differ_by_what_the_subscription_leaves_out(broker: Broker
     assert document["lag"] == sum(queue.lag for queue in group.queues)
 
 
-def test_a_look_needs_nobody(observer: Observer, broker: Broker) -> None:
+def test_a_snapshot_needs_no_daemon(observer: Observer, broker: Broker) -> None:
     marks = broker.processes
     for mark in marks.values():
         os.kill(mark.pid, signal.SIGSTOP)

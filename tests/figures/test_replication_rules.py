@@ -109,7 +109,7 @@ def told(links: Links, directory: Path) -> Path:
 
 
 def seen(path: Path) -> Snapshot:
-    """A slave of which this is told."""
+    """A snapshot of a slave with these links."""
     return SNAPSHOT._replace(broker=SLAVE, replication=collect_replication(path))
 
 
@@ -136,7 +136,7 @@ def test_every_tool_says_the_same_of_a_link_with_cause_and_cure(tmp_path: Path, 
         assert any(ERROR in labels for values in samples.values.values() for labels in values)
 
 
-def test_of_a_slave_that_tells_nothing_nobody_says_that_it_is_well(tmp_path: Path) -> None:
+def test_a_silent_slave_is_never_reported_as_well(tmp_path: Path) -> None:
     missing, silent = tmp_path / "none", told(Links(ago(0) - SILENT_MS_MAX - 1000, "slave"), tmp_path)
     broken = tmp_path / "broken"
     broken.write_text("{")

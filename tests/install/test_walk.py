@@ -2,7 +2,7 @@
 
     broker's user   group shmq, which /etc/group has
     member          another user of that group: goes through shared memory too
-    stranger        a user of no such group: is told how to get in, and gets in over TCP
+    stranger        a user of no such group: its error says how to get in, and TCP lets it in
 
 All of them live in one set of namespaces, as in a container: mounts, processes, IPC and network. Only pip runs outside,
 for it needs the index.
@@ -76,7 +76,7 @@ class Host:
         (folder / wheel.name).chmod(0o644)
         self._outside(python, "-m", "venv", str(folder / "home-10911/venv"))
         self._outside("python", "-m", "pip", "install", "-q", str(folder / wheel.name))
-        self.home(BROKER).chmod(0o755)  # the programs are for everybody
+        self.home(BROKER).chmod(0o755)  # the programs are for all users
         box = ["unshare", "--mount", "--ipc", "--pid", "--net", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
         self._box = subprocess.Popen([*box, "sh", "-c", BOX, "sh", str(folder), sys.executable, LOOPBACK_UP])
         eventually((folder / "ready").exists, "the namespaces are there")
@@ -102,7 +102,7 @@ class Host:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def start(self, user: int, command: str, *, groups: str = "", **environment: str) -> subprocess.Popen[str]:
-        """Start what somebody typed; its output is one stream."""
+        """Start a command as a user; its output is one stream."""
         [init] = Path(f"/proc/{self._box.pid}/task/{self._box.pid}/children").read_text().split()
         enter = ["nsenter", f"--target={init}", "--mount", "--ipc", "--pid", "--net", f"--wdns={self.home(user)}"]
         known = [f"{name}={value}" for name, value in {**self._environment(user), **environment}.items()]
@@ -116,7 +116,7 @@ class Host:
         )
 
     def do(self, user: int, command: str, *, groups: str = "", **environment: str) -> str:
-        """Do what somebody typed; returns what it printed, and its exit status in the last line."""
+        """Run a command as a user; returns what it printed, and its exit status in the last line."""
         started = self.start(user, f"{command}\necho $?", groups=groups, **environment)
         return started.communicate(timeout=SECONDS)[0].rstrip("\n")
 
@@ -197,14 +197,14 @@ def test_another_user_of_the_group_has_the_same(host: Host) -> None:
     )
 
 
-def test_a_stranger_is_told_how_to_get_in_and_gets_in_over_tcp(host: Host) -> None:
+def test_a_stranger_gets_how_to_get_in_and_gets_in_over_tcp(host: Host) -> None:
     refused = host.do(STRANGER, "shmq produce hello x")
     assert refused.splitlines()[-1] == "77" and "usermod -aG shmq" in refused, refused
     [url] = re.findall(r"rocketmq://[\w.:]+", refused)
     assert host.do(STRANGER, "shmq produce hello x", SHMQ_URL=url).splitlines()[-1] == "0"
 
 
-def test_who_lacks_what_an_extra_brings_is_told_its_name(host: Host) -> None:
+def test_a_missing_extra_is_named_in_the_error(host: Host) -> None:
     for command, extra in (
         ("shmq query 'select 1'", "sql"),
         ("shmq console", "console"),

@@ -1,4 +1,4 @@
-"""Average allocation: everything is read once, by whoever is there."""
+"""Average allocation: every queue is read once, by the members there are."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -48,7 +48,7 @@ def test_a_machine_room_shares_the_queues_of_its_brokers() -> None:
     assert strategy_of("machine_room:z")(["a"], "a", queues) == []
 
 
-def test_configured_queues_are_read_whoever_is_there() -> None:
+def test_configured_queues_are_read_whatever_the_members() -> None:
     assert [queue.queueId for queue in strategy_of("config:0,3,99")(MEMBERS, "a", QUEUES)] == [0, 3]
 
 

@@ -280,7 +280,7 @@ def test_a_oneway_notice_asks_for_no_reply() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_the_property_text_of_a_send_may_be_longer_so_that_its_sender_is_told(codec: Codec) -> None:
+def test_the_property_text_of_a_send_may_be_longer_so_that_its_sender_gets_the_error(codec: Codec) -> None:
     sent = Command(code=310, ext={"i": "p" * (EXT_VALUE_BYTES_MAX + 1)}, codec=codec)
     frames = FrameDecoder()
     frames.feed(encode_command(sent))

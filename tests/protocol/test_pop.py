@@ -33,7 +33,7 @@ def test_a_receipt_has_eight_words() -> None:
     "text",
     ["", "7", "7 1 2 3 1 b 2", "7 1 2 3 1 b 2 9 9", "-7 1 2 3 1 b 2 9", "7 1 2 3 5 b 2 9", "7 1 2 x 1 b 2 9", "7 " * 8],
 )
-def test_what_is_no_receipt_is_told(text: str) -> None:
+def test_what_is_no_receipt_is_an_error(text: str) -> None:
     with pytest.raises(ProtocolError, match="no receipt"):
         parse_receipt(text)
 
@@ -86,6 +86,6 @@ def test_acknowledged_offsets_are_a_set_of_bits() -> None:
 
 
 @pytest.mark.parametrize("bits", ["%", "A" * 400])
-def test_a_set_of_bits_that_is_none_is_told(bits: str) -> None:
+def test_a_set_of_bits_that_is_none_is_an_error(bits: str) -> None:
     with pytest.raises(ProtocolError, match="set of"):
         _ = BatchAck(b=bits).offsets

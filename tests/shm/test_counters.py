@@ -1,4 +1,4 @@
-"""Counters are in shared memory: they outlive who counts, and nobody who reads them trusts a byte."""
+"""Counters are in shared memory: they outlive their writer, and a reader trusts no byte of them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_more_bridges_after_a_restart_find_room_and_lose_nothing(instance: Insta
     assert words(instance, KEEPER) == {"shmq_rounds": (7,)}
 
 
-def test_what_finds_no_room_is_counted_as_refused_and_harms_nobody(instance: Instance) -> None:
+def test_what_finds_no_room_is_counted_as_refused_and_harms_no_counter(instance: Instance) -> None:
     writer = open_counter_writer(instance, BRIDGE)
     writer.counter("kept").add()
     for number in range(WRITER_BYTES // 1000 + 10):

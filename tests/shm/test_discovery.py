@@ -1,4 +1,4 @@
-"""A broker is found by whoever looks for it, whoever runs it."""
+"""A broker of any user is found by a program that looks for it."""
 
 import os
 import subprocess
@@ -64,7 +64,7 @@ def test_a_runtime_directory_that_was_named_is_the_only_one(
     assert find_place().runtime_dir == tmp_path / "own/default"
 
 
-def test_who_finds_none_is_told_which_run(system: Path, broker: Broker) -> None:
+def test_a_program_that_finds_none_gets_those_that_run(system: Path, broker: Broker) -> None:
     (system / "other").symlink_to(broker.place.runtime_dir)
     assert others_text(find_place()) == f"; others do: shmq://{system}/other"
     with pytest.raises(shmq.BrokerNotRunning, match=f"shmq://{system}/other"):
@@ -72,7 +72,7 @@ def test_who_finds_none_is_told_which_run(system: Path, broker: Broker) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_who_may_not_enter_where_one_runs_is_told_whose_it_is(system: Path, broker: Broker) -> None:
+def test_a_program_without_access_gets_the_owner_of_the_broker(system: Path, broker: Broker) -> None:
     theirs = system / broker.place.broker_name
     for folder in (theirs, system / "left"):  # nothing called `left` runs
         folder.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""A file of shared memory counts as free only when the kernel and /proc both say that nobody has it."""
+"""A file of shared memory counts as free only when the kernel and /proc both say that no process has it."""
 
 import mmap
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.shm.holders import StillHeld, identity, mapping_processes, nobody_holds
+from shmq.shm.holders import StillHeld, identity, mapping_processes, proven_free
 from shmq.shm.liveness import mark_of, status_of
 from shmq.shm.segment import SHM_DIRECTORY
 from tests.deadline import eventually
@@ -45,18 +45,18 @@ def test_a_file_that_a_living_process_has_is_held_until_it_ends(path: Path, how:
         mapped = mapping_processes([file])[file]
         assert mapped == ([] if how == "open" else [mark_of(process.pid)])
         who = "cannot be looked into" if how == "open" else f"pid {process.pid}"
-        with pytest.raises(StillHeld, match=who), nobody_holds([path], uid=os.geteuid()):
+        with pytest.raises(StillHeld, match=who), proven_free([path], uid=os.geteuid()):
             raise AssertionError("the proof must not hold")
         process.kill()
-    with nobody_holds([path], uid=os.geteuid()):
+    with proven_free([path], uid=os.geteuid()):
         path.unlink()
 
 
 def test_our_own_mapping_counts_too(path: Path) -> None:
     with open(path, "r+b") as opened, mmap.mmap(opened.fileno(), 4096), pytest.raises(StillHeld) as raised:
-        nobody_holds([path], uid=os.geteuid()).__enter__()
+        proven_free([path], uid=os.geteuid()).__enter__()
     assert f"pid {os.getpid()}" in str(raised.value)
-    with nobody_holds([path], uid=os.geteuid()):
+    with proven_free([path], uid=os.geteuid()):
         pass
 
 
@@ -66,10 +66,10 @@ def test_who_only_looks_for_a_moment_does_not_stand_in_the_way_of_the_patient(pa
         [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as looker:
         assert looker.stdout and looker.stdin and looker.stdout.readline() == b"open\n"
-        with pytest.raises(StillHeld), nobody_holds([path], uid=os.geteuid(), patience_seconds=0.02):
+        with pytest.raises(StillHeld), proven_free([path], uid=os.geteuid(), patience_seconds=0.02):
             pass
         looker.stdin.close()
-        with nobody_holds([path], uid=os.geteuid(), patience_seconds=30.0):
+        with proven_free([path], uid=os.geteuid(), patience_seconds=30.0):
             path.unlink()
 
 
@@ -77,7 +77,7 @@ def test_another_file_at_the_place_of_the_held_one_is_not_taken_for_it(path: Pat
     with open(path, "rb") as opened, mmap.mmap(opened.fileno(), 4096, prot=mmap.PROT_READ):
         path.unlink()
         path.write_bytes(bytes(4096))
-        with nobody_holds([path], uid=os.geteuid()):
+        with proven_free([path], uid=os.geteuid()):
             pass
 
 
@@ -86,22 +86,22 @@ def test_what_is_no_file_of_that_user_cannot_be_proven(path: Path) -> None:
     link.symlink_to(path)
     try:
         for wrong, uid in ((link, os.geteuid()), (path, os.geteuid() + 1)):
-            with pytest.raises(StillHeld), nobody_holds([wrong], uid=uid):
+            with pytest.raises(StillHeld), proven_free([wrong], uid=uid):
                 pass
     finally:
         link.unlink()
 
 
-def test_what_is_gone_is_held_by_nobody(path: Path) -> None:
+def test_a_missing_file_is_proven_free(path: Path) -> None:
     path.unlink()
     assert identity(path) is None
-    with nobody_holds([path], uid=os.geteuid()):
+    with proven_free([path], uid=os.geteuid()):
         pass
 
 
-def test_whoever_opens_it_while_it_is_removed_waits_and_finds_a_file_without_a_name(path: Path) -> None:
+def test_an_open_during_the_removal_waits_and_finds_a_file_without_a_name(path: Path) -> None:
     program = "import os, sys; print('open', flush=True); print(os.fstat(os.open(sys.argv[1], os.O_RDWR)).st_nlink)"
-    with nobody_holds([path], uid=os.geteuid()):
+    with proven_free([path], uid=os.geteuid()):
         opener = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
         assert opener.stdout and opener.stdout.readline() == b"open\n"
         eventually(lambda: _waits_in_the_kernel(opener.pid), "the opener waits")

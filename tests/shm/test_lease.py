@@ -1,4 +1,4 @@
-"""Leases: they keep what is behind them, end by themselves, and nobody's clock or rubbish makes them last."""
+"""Leases: they keep what is behind them, end by themselves, and no clock or rubbish makes them last."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Memory in /dev/shm is removed only when nobody lives who uses it, and no start of a broker would go on from it."""
+"""Memory in /dev/shm is removed only when no living process uses it and no start of a broker would go on from it."""
 
 import os
 import subprocess
@@ -70,7 +70,7 @@ def test_who_looks_at_the_same_moment_is_waited_for(place: Place, monkeypatch: p
     remove_leftover(place, found)
 
 
-def test_what_a_living_process_maps_stays_although_nobody_is_recorded_or_counted(place: Place, tmp_path: Path) -> None:
+def test_what_a_living_process_maps_stays_although_none_is_recorded_or_counted(place: Place, tmp_path: Path) -> None:
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
     broker = Broker(place.broker_name, "posix", str(tmp_path / "store"))
     # A successor, which only who looks from here can see: another broker of this host would wait for its return.
@@ -115,7 +115,7 @@ def test_the_sysv_segments_of_a_dead_broker_are_found_by_what_it_recorded_and_go
     assert not identifiers & sysv_segments().keys() and broker.instance.presence_key not in sysv_semaphore_keys()
 
 
-def test_an_identifier_that_the_kernel_has_given_to_somebody_else_is_not_the_dead_brokers(place: Place) -> None:
+def test_an_identifier_that_the_kernel_has_used_again_is_not_the_dead_brokers(place: Place) -> None:
     broker = Broker(place.broker_name, "sysv")
     stranger = sysv_ipc.SharedMemory(sysv_ipc.IPC_PRIVATE, sysv_ipc.IPC_CREX, 0o600, 4096)
     identifiers = (*broker.instance.segments[:2], stranger.id)
@@ -141,7 +141,7 @@ def test_sysv_segments_are_found_by_what_is_in_them_when_nothing_names_them_any_
     identifiers = {int(identifier) for identifier in broker.instance.segments}
     bystander = sysv_ipc.SharedMemory(sysv_ipc.IPC_PRIVATE, sysv_ipc.IPC_CREX, 0o600, 4096, b"x")
     bystander.detach()
-    # While it lives somebody is attached, and nobody looks into it; its semaphores are seen.
+    # While it lives it is attached, and not looked into; its semaphores are seen.
     assert (only(place).state, only(place).sysv) == ("living", {})
     broker.kill()
     found = only(place)
@@ -177,7 +177,7 @@ def test_sysv_segments_that_nothing_names_go_with_the_next_start_of_their_broker
     assert not set(broker.instance.segments) & sysv_segments().keys()
 
 
-def test_units_that_could_be_of_either_of_two_generations_are_nobodys() -> None:
+def test_units_that_could_be_of_either_of_two_generations_belong_to_neither() -> None:
     table = {
         pid: [SysvSegment(pid * 3 + part, 4096, 4096, 0, os.geteuid(), 0o600, creator=pid) for part in range(3)]
         for pid in (7, 8)
@@ -197,7 +197,7 @@ def test_units_that_could_be_of_either_of_two_generations_are_nobodys() -> None:
         remove_presence(broker.instance.presence_key, uid=os.geteuid())
 
 
-def test_a_presence_semaphore_whose_segments_somebody_removed_is_found_and_goes(place: Place) -> None:
+def test_a_presence_semaphore_whose_segments_were_removed_is_found_and_goes(place: Place) -> None:
     broker = Broker(place.broker_name, "posix")
     write_instance(place.instance_path, broker.instance, mode=0o600, gid=-1)
     for path in only(place).paths:
@@ -254,8 +254,8 @@ def test_without_its_presence_semaphore_nothing_is_judged(place: Place) -> None:
         path.unlink()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a segment to somebody else")
-def test_somebody_elses_is_not_ours_to_remove_even_for_root(place: Place) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a segment to another user")
+def test_another_users_memory_is_not_ours_to_remove_even_for_root(place: Place) -> None:
     broker = Broker(place.broker_name, "posix")
     broker.kill()
     for path in only(place).paths:

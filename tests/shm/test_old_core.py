@@ -92,7 +92,7 @@ def test_the_doctor_names_an_old_core_and_what_to_type(tmp_path: Path) -> None:
     assert "pip install -e ." in done.stdout and "CRITICAL" in done.stdout
 
 
-def test_a_program_whose_core_lacks_a_name_is_told_what_to_type(tmp_path: Path) -> None:
+def test_a_program_whose_core_lacks_a_name_gets_what_to_type(tmp_path: Path) -> None:
     environment = checkout(tmp_path)
     text = "import shmq.bindings._core as core\ndel core.tag_hash\nimport shmq.shm.core"
     done = run(environment, "-c", text)

@@ -66,7 +66,7 @@ def test_a_path_that_the_segments_cannot_name_is_refused(path: str) -> None:
     assert check_store_path(Path("/" + "s" * 1020 + "ü")).name.endswith("ü")
 
 
-def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_gets_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("SHMQ_STORE", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000)  # no passwd has it
@@ -100,7 +100,7 @@ def test_the_runtime_directory_has_its_mode_whatever_the_umask(tmp_path: Path) -
     assert stat.S_IMODE(place.runtime_dir.stat().st_mode) == 0o750
 
 
-def test_a_runtime_directory_that_everybody_may_write_into_is_refused(tmp_path: Path) -> None:
+def test_a_runtime_directory_that_all_users_may_write_into_is_refused(tmp_path: Path) -> None:
     place = Place("a", tmp_path / "run" / "a")
     place.runtime_dir.mkdir(parents=True)
     place.runtime_dir.chmod(0o777)
@@ -117,8 +117,8 @@ def test_a_link_in_place_of_the_runtime_directory_is_refused(tmp_path: Path) -> 
         prepare_runtime(place, mode=0o700, gid=-1)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of somebody else")
-def test_a_runtime_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")
+def test_a_runtime_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     place = Place("a", tmp_path / "run" / "a")
     place.runtime_dir.mkdir(parents=True)
     os.chown(place.runtime_dir, 65534, -1)

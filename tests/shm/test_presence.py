@@ -92,7 +92,7 @@ def test_a_missing_semaphore_means_another_ipc_namespace_or_none(instance: Insta
         attach_presence(instance)
 
 
-def test_somebody_elses_semaphore_is_refused_and_not_removed(instance: Instance) -> None:
+def test_another_users_semaphore_is_refused_and_not_removed(instance: Instance) -> None:
     foreign = instance._replace(uid=os.geteuid() + 1)
     with pytest.raises(PermissionDenied, match=str(os.geteuid())):
         attach_presence(foreign)

@@ -98,8 +98,8 @@ def test_a_segment_with_another_mode_is_refused(posix: Instance, part: int) -> N
         open_store(posix, writable=False)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a segment to somebody else")
-def test_a_segment_of_somebody_else_is_refused(posix: Instance) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a segment to another user")
+def test_a_segment_of_another_user_is_refused(posix: Instance) -> None:
     os.chown(path_of(posix, 0), 65534, -1)
     with pytest.raises(PermissionDenied, match="65534"):
         open_store(posix, writable=True)
@@ -179,11 +179,11 @@ def test_unlinking_takes_segments_semaphores_and_presence_and_can_be_repeated(ma
     unlink_segments(instance)
     unlink_segments(instance)
     assert not [name for name in os.listdir(SHM_DIRECTORY) if instance.broker_name in name]
-    # Whoever is attached keeps what he has.
+    # An attached process keeps its mappings.
     BrokerTables(store).topic_put("orders", read_queues=1, write_queues=1)
 
 
-def test_a_process_in_another_ipc_or_pid_namespace_is_told_so(posix: Instance) -> None:
+def test_a_process_in_another_ipc_or_pid_namespace_gets_an_error_that_says_so(posix: Instance) -> None:
     if os.geteuid() != 0:
         pytest.skip("unshare needs root")
     program = (
@@ -217,7 +217,7 @@ for mebibytes in (16, 40, 64):
     head = store.head
     status = os.statvfs("/dev/shm")
     print(mebibytes, "made", head["frame_max"] < 262144, sum(instance.segment_bytes) <= mebibytes << 20)
-    # What is left goes to somebody else: growing is then an error, not a SIGBUS.
+    # What is left goes to another file: growing is then an error, not a SIGBUS.
     with open("/dev/shm/hog", "wb") as file:
         os.posix_fallocate(file.fileno(), 0, status.f_bavail * status.f_frsize)
     try:

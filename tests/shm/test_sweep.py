@@ -1,4 +1,4 @@
-"""Sweeping: what dead brokers left goes, what anybody alive uses stays."""
+"""Sweeping: what dead brokers left goes, what a living process uses stays."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ sys.stdin.read()
 """
 
 
-# Whoever looks on read-only: nobody counts it, and no file names it.
+# A read-only viewer: it is not counted, and no file names it.
 VIEWER = """
 import sys
 from shmq.shm.instance import Instance
@@ -133,7 +133,7 @@ def test_what_a_living_process_uses_stays(place: Place, broker_name: str, kind: 
 
 
 @pytest.mark.parametrize("kind", ["posix", "sysv"])
-def test_what_somebody_still_looks_at_stays_until_they_are_gone(
+def test_what_a_process_still_looks_at_stays_until_it_is_gone(
     place: Place, broker_name: str, tmp_path: Path, kind: str
 ) -> None:
     broker = Broker(broker_name, kind, str(tmp_path / "store") if kind == "posix" else "/nowhere")
@@ -165,7 +165,7 @@ def test_what_is_to_be_attached_again_stays(place: Place, broker_name: str) -> N
     assert broker.names() == []
 
 
-def test_a_recorded_process_that_lives_protects_what_nobody_has_mapped(place: Place, broker_name: str) -> None:
+def test_a_recorded_process_that_lives_protects_what_is_not_mapped(place: Place, broker_name: str) -> None:
     broker = Broker(broker_name, "posix")
     broker.kill()
     # As when the keeper has just died and its supervisor is about to start the next one.
@@ -203,8 +203,8 @@ def test_names_that_are_not_ours_stay(place: Place, broker_name: str) -> None:
             path.unlink()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a segment to somebody else")
-def test_somebody_elses_leftovers_stay_even_for_root(place: Place, broker_name: str) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a segment to another user")
+def test_another_users_leftovers_stay_even_for_root(place: Place, broker_name: str) -> None:
     broker = Broker(broker_name, "posix")
     broker.kill()
     paths = [SHM_DIRECTORY / name for name in broker.names()]

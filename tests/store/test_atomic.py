@@ -66,7 +66,7 @@ def test_the_content_is_synced_before_it_gets_the_name(tmp_path: Path, monkeypat
         (lambda path: path.write_bytes(b"NEW"), "was changed"),
     ],
 )
-def test_what_others_do_to_a_file_is_told_from_what_this_process_does(
+def test_what_others_do_to_a_file_differs_from_what_this_process_does(
     change: Callable[[Path], object], fault: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "file"

@@ -18,7 +18,7 @@ DEFAULTS = {
 }
 
 
-def test_a_group_that_was_told_nothing_has_rocketmqs_defaults() -> None:
+def test_a_group_without_settings_has_rocketmqs_defaults() -> None:
     assert decode_settings(b"") == DEFAULTS
     assert encode_settings(DEFAULTS) == b""
 

@@ -35,7 +35,7 @@ def file_with(path: Path, *numbers: int, shift: int = 0) -> Path:
         ((0, 1, 2), (0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4, 5)),
         ((), (0, 1), (0, 1)),
         ((0, 1, 2, 3, 4, 5), (), (0, 1, 2, 3, 4, 5)),
-        ((0, 2), (0, 3), (0, 2)),  # nobody has the second one: what follows is for recovery
+        ((0, 2), (0, 3), (0, 2)),  # neither has the second one: what follows is for recovery
     ],
 )
 def test_every_record_that_one_of_the_files_has_is_in_the_first_one(

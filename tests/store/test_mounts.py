@@ -27,7 +27,7 @@ broken line
         ("/database", "ro", "ro", False),  # no part of /data
     ],
 )
-def test_what_takes_no_writes_is_told_by_its_options(path: str, mount: str, options: str, expected: bool) -> None:
+def test_what_takes_no_writes_is_known_by_its_options(path: str, mount: str, options: str, expected: bool) -> None:
     found = mount_of(path, LIST.format(kind="ext4", mount=mount, options=options))
     assert found is not None and found.is_read_only == expected
 

@@ -23,7 +23,7 @@ Tree = Callable[[], dict[str, bytes]]
 
 
 def write_at(root: Path, position: int, data: bytes, file_bytes: int = 64 << 10) -> None:
-    """Change bytes of the log behind everybody's back."""
+    """Change bytes of a log file directly."""
     path = root / "commitlog" / file_name(position - position % file_bytes)
     with path.open("r+b") as file:
         file.seek(position % file_bytes)

@@ -1,4 +1,4 @@
-"""The end of a pass that was asked for is told apart from that of the pass before it."""
+"""The end of a requested pass differs from that of the pass before it."""
 
 from pathlib import Path
 

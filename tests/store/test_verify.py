@@ -171,7 +171,7 @@ def test_a_directory_that_is_missing_is_found(store: Path) -> None:
         (store / "kept").rename(store / name)
 
 
-def test_what_is_missing_is_told_with_the_numbers_to_accept_it(store: Path) -> None:
+def test_what_is_missing_is_reported_with_the_numbers_to_accept_it(store: Path) -> None:
     (store / "commitlog" / file_name(0)).unlink()
     [finding] = [each for each in prove_store(store).findings.disagreements if each.where == "commitlog"]
     assert "1 log file is missing (00000000000000000000) with 65536 bytes" in finding.reason

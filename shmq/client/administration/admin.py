@@ -74,7 +74,7 @@ class Topics(dict[str, TopicInfo]):
 
 
 class Figures(GroupFigures, Protocol):
-    """What a wire knows of topics and brokers, and how it changes topics."""
+    """The figures of topics and brokers that a wire reads, and its changes of topics."""
 
     @property
     def default_queues(self) -> int:
@@ -172,7 +172,7 @@ class DeadLetter:
 
 
 class Admin:
-    """What `mq.admin` offers.
+    """Administration, as `mq.admin`.
 
     Args:
         figures: of the broker or cluster, as it is reached now.
@@ -254,7 +254,7 @@ class Admin:
         Args:
             queues: on each broker, to write and to read.
             kind, flush: as of `create_topic`.
-            read_queues: how many to read, on each broker; what the others hold is hidden from everybody.
+            read_queues: how many to read, on each broker; what the others hold is delivered to no group.
 
         Raises:
             TopicNotFound: there is none of this name.

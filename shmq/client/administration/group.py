@@ -1,4 +1,4 @@
-"""What can be seen and changed of consumer groups: offsets, lag, members, resets.
+"""Administration of consumer groups: offsets, lag, members, resets.
 
 Where the figures come from is the wire's matter: `GroupFigures` is read from shared memory (local_figures.py) or asked
 of the brokers of a cluster (remote_figures.py).
@@ -39,7 +39,7 @@ class GroupLag(NamedTuple):
 
 
 class ResetStep(NamedTuple):
-    """What a reset does to one queue; `now` is -1 when the group never committed there."""
+    """The reset of one queue; `now` is -1 when the group never committed there."""
 
     queue_id: int
     now: int
@@ -57,7 +57,7 @@ class ResetStep(NamedTuple):
 
 
 class GroupFigures(Protocol):
-    """What a wire knows of groups, and how it changes them."""
+    """The figures of groups that a wire reads, and its changes of groups."""
 
     @property
     def place(self) -> str:
@@ -77,7 +77,7 @@ class GroupFigures(Protocol):
         """Return the progress of a group on every queue it has an offset for, by topic and queue."""
 
     def members(self, group: str) -> list[str]:
-        """Return the client ids of a group, sorted; [] when nobody is in it."""
+        """Return the client ids of a group, sorted; [] when it has no members."""
 
     def move(self, group: str, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
         """Let a group go on at {queue id: offset} of a topic, or say what that would do.

@@ -1,7 +1,7 @@
 """Topics, groups and offsets of this host's broker: figures are read from shared memory, changes go to the broker.
 
 Figures are exact and stay readable while the broker is away. A group's offsets are words of shared memory, too, so a
-reset takes each queue as a member would, writes the offset, and leaves it: whoever reads the queue cannot undo that.
+reset takes each queue as a member would, writes the offset, and leaves it: the queue's reader cannot undo it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LocalFigures:
 
     @property
     def place(self) -> str:
-        """Which broker, for the words of errors."""
+        """The broker's place, for the words of errors."""
         return f'on broker "{self._wire().place.broker_name}"'
 
     @property

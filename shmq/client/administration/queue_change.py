@@ -1,11 +1,11 @@
-"""What becomes of a topic's queues when their number changes: who decides that messages stay readable.
+"""Decides how far a change of a topic's number of queues may go without hiding messages.
 
-A queue that is no longer read hides its messages from everybody, and nothing else says so. So fewer queues come in
-RocketMQ's own order, and this module works out how far one step may go:
+A queue that is no longer read hides its messages from every group, without an error. So the number falls in RocketMQ's
+own order, one step at a time:
 
     8 queues asked down to 2        write 2, read 8      nothing new comes to queues 2 to 7; what they hold is read
     the same, when they are empty   write 2, read 2
-    read queues asked down to 2     write 2, read 2      whoever asks for that is told how many messages go
+    read queues asked down to 2     write 2, read 2      the answer says how many messages that hides
 
 Invariants:
     1. A number of queues never hides a message; only a number of *read* queues does, and that is asked for by name.
@@ -35,7 +35,7 @@ class TopicQueues(NamedTuple):
 
 
 class QueueChange(NamedTuple):
-    """How many queues each broker reads and writes afterwards, and the messages that matter for it.
+    """The queues that each broker reads and writes afterwards, and the messages that matter for it.
 
     Attributes:
         kept: messages in queues that are read but no longer written.
@@ -49,7 +49,7 @@ class QueueChange(NamedTuple):
 
 
 class TopicSettings(NamedTuple):
-    """What a topic shall be, on every broker; the one list of what can be set.
+    """The settings a topic is to have on every broker; the one list of what can be set.
 
     Attributes:
         flush: None where the broker says when a message counts, or where it stays as it is.

@@ -47,7 +47,7 @@ _ROUTE_POLL: Final = 0.05
 
 
 class QueueStats(NamedTuple):
-    """What a broker says about one queue."""
+    """The figures of one queue from a broker."""
 
     offset_min: int
     offset_max: int
@@ -364,7 +364,7 @@ def cluster_health(brokers: Mapping[str, Mapping[str, str]]) -> Health:
 
 
 def _told(name: str, table: Mapping[str, str]) -> Iterator[Finding]:
-    """What a broker of ours finds wrong with itself; others do not say."""
+    """Findings of a broker of ours about itself; others report none."""
     try:
         rows = decode_json(table.get(CHECKS, "[]").encode(), list[tuple[str, Verdict, str]])
     except ValueError:

@@ -8,7 +8,7 @@
 Invariants:
     (1) the core's Reader is the iterator; a new Reader after a fork or a new generation continues the same iteration;
     (2) what a replaced reader delivered can still be settled, which then has no effect;
-    (3) what was nacked when a queue is left is delivered again by whoever reads the queue next.
+    (3) what was nacked when a queue is left is delivered again by the queue's next reader.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class ConsumerContext(NamedTuple):
     live: Callable[[], Session]
     """Returns the session, opened if there is none."""
     requeue: Callable[[str | None, Message], bool]
-    """Lets the consumer of the same connection that reads the message's topic for a group deliver it; False: nobody."""
+    """Lets the consumer of the same connection that reads the message's topic for a group deliver it; False: none."""
     left: Callable[[Any], None]
     """Called once, by a consumer that is closed."""
     observer: Observer | None
-    """What is told of messages handed out and of listeners' calls; None when nobody watches."""
+    """Records messages handed out and listeners' calls; None without tracing."""
 
 
 class Consumer:
@@ -129,7 +129,7 @@ class Consumer:
             reader.stop()
 
     def close(self) -> None:
-        """Leave the group; unacknowledged messages are delivered again, to whoever reads next. Twice is harmless."""
+        """Leave the group; unacknowledged messages are delivered again, to the next reader. Twice is harmless."""
         with self._lock:
             if self._closed:
                 return
@@ -371,14 +371,14 @@ class Consumer:
     def _requeue_stray(self, message: Message) -> None:
         """Requeue a message of the retry topic for the consumer of this connection that reads the topic it was sent to.
 
-        Nobody else reads our part of the retry topic; without such a consumer it waits, unsettled, for one to come.
+        No other process reads our part of the retry topic; without such a consumer the message waits here, unsettled.
         """
         if not self._context.requeue(self.group, message):
             self._redelivery.requeue_stray(message)
 
 
 def _cut_off(owner: ReaderOwner | None, reader: MessageReader | None) -> None:
-    """Let a reader deliver nothing and move no offset any more, without telling anybody.
+    """Let a reader deliver nothing and move no offset any more, without waking a thread.
 
     Not `stop()`, which wakes waiting threads through a lock: in a forked child another thread may hold it for ever. An
     iteration over the reader ends when it asks `_idle()` next.
@@ -391,7 +391,7 @@ def _cut_off(owner: ReaderOwner | None, reader: MessageReader | None) -> None:
 
 
 class ReaderOwner:
-    """What a reader and its messages ask of their consumer; the core knows the methods by these names.
+    """The calls that a reader and its messages make on their consumer; the core knows the methods by these names.
 
     Rule: nothing happens once it is cut off, be it that the consumer has another reader now, or in a forked child.
     """
@@ -462,7 +462,7 @@ class Subscription(Consumer):
     """Messages of a topic, as they come. Made by `Connection.subscribe()`.
 
     Iterating waits for the next message without using a processor, and ends after `stop()` or `close()` only.
-    A message that was not acknowledged when the subscription ends is delivered again, to whoever reads next.
+    A message that was not acknowledged when the subscription ends is delivered again, to the next reader.
 
     Example:
         >>> with mq.subscribe("orders", group="billing") as subscription:      # doctest: +SKIP

@@ -1,8 +1,8 @@
-"""Which message a listener's worker takes next: in any order, or queue by queue with one in flight each.
+"""Chooses the message a listener's worker takes next: any, or queue by queue with one in flight each.
 
 Messages are offered, taken and finished; the caller holds a lock.
 
-    concurrent   one line for all messages; whoever is free takes the next one
+    concurrent   one line for all messages; a free worker takes the next one
     ordered      one lane per queue:   offered ──▶ [waiting …] ──take──▶ running ──finish(consumed)──▶ next
                                                       ▲                     └──finish(given back)──▶ blocked until the
                                                       └────────── same message offered again ◀──────  message is back
@@ -144,7 +144,7 @@ class Lanes:
         return options.is_full(len(sizes), sum(sizes.values()), span)
 
     def forget(self, queue_id: int) -> None:
-        """Drop the messages of a queue that is read by somebody else now."""
+        """Drop the messages of a queue that another member reads now."""
         self._lanes.pop(queue_id, None)
         self._crowded.discard(queue_id)
         self._sizes.pop(queue_id, None)

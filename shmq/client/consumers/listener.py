@@ -69,8 +69,7 @@ class PushConsumer(Consumer):
 
     @contextlib.contextmanager
     def _going_on_behind_losses(self) -> Iterator[None]:
-        """Say what is damaged, or was deleted by cleaning before this group read it, and go on: nobody else can do
-        anything about it."""
+        """Log what is damaged, or was deleted by cleaning before this group read it, and go on behind it."""
         try:
             yield
         except (OffsetOutOfRange, DamagedMessage) as error:
@@ -169,7 +168,7 @@ class Listener:
         try:
             body()
         except BaseException as error:
-            # The outermost loop of this thread: run() raises it where somebody can act on it.
+            # The outermost loop of this thread: run() raises it in the application's thread.
             if self.failure is None and (not self._stopping or isinstance(error, ENDING)):
                 self.failure = error
                 self.stop()

@@ -1,4 +1,4 @@
-"""The consumers of one connection: who has joined, what the brokers are told of them, and the sharing of queues.
+"""The consumers of one connection: who has joined, their registration, and the sharing of queues.
 
     join ──▶ registered with the brokers ──▶ reading ──left──▶ registered without it, or the group left
 
@@ -40,7 +40,7 @@ class Membership:
         """
         Args:
             live: returns the session, opened if there is none; `current` returns None then.
-            registered: called after the brokers were told.
+            registered: called after each registration with the brokers.
         """
         self._timetable = timetable
         self._live = live
@@ -131,7 +131,7 @@ class Membership:
             consumers, self._consumers = self._consumers, []
         return consumers
 
-    # -- what the brokers are told
+    # -- registration with the brokers
     def register(self) -> None:
         """Tell the brokers which groups this connection is a member of."""
         session = self._current()
@@ -168,7 +168,7 @@ class Membership:
             if register:
                 self.register()
             for consumer in concerned:
-                with contextlib.suppress(TopicNotFound):  # it was deleted; we are told when it is made again
+                with contextlib.suppress(TopicNotFound):  # it was deleted; the broker reports it when it is made again
                     consumer._rebalance()
         except (ConnectError, RequestTimeout):
             return  # the broker is away: what we read stays ours, and its return starts this again

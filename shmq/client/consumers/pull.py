@@ -1,6 +1,6 @@
 """The pull consumer: the application decides where it reads, and says what it has done.
 
-It reads every queue, whoever else does, and is no member of a group.
+It reads every queue, whatever other consumers read, and is no member of a group.
 
     seek · poll · commit     the position of a queue is the offset of the next message `poll` will return;
                              `commit(group=…)` writes the positions down as that group's offsets
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class PullConsumer:
-    """Reads all queues of a topic from where it is told. Made by `Connection.pull_consumer()`; one thread at a time.
+    """Reads all queues of a topic from the offsets you set. Made by `Connection.pull_consumer()`; one thread at a time.
 
     Example:
         >>> with mq.pull_consumer("orders") as c:      # doctest: +SKIP
@@ -281,7 +281,7 @@ class PullConsumer:
             reader.wake()
 
     def _rewind(self, messages: Sequence[Message]) -> None:
-        """Move the positions back before messages that nobody got."""
+        """Move the positions back before messages that `poll` did not return."""
         first: dict[int, int] = {}
         for message in messages:
             first[message.queue_id] = min(message.offset, first.get(message.queue_id, message.offset))

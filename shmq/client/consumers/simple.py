@@ -23,7 +23,7 @@ HiddenBy: TypeAlias = Literal["broker", "process"]
 
 
 def check_hidden_by(hidden_by: HiddenBy) -> HiddenBy:
-    """Return who hides messages unchanged; raises UsageError for anybody else."""
+    """Return it unchanged; raises UsageError unless it is "broker" or "process"."""
     if hidden_by not in ("broker", "process"):
         raise UsageError(f"hidden_by={hidden_by!r} does not exist", hint='hidden_by="broker" or "process"')
     return hidden_by
@@ -78,7 +78,7 @@ class SimpleConsumer(Consumer):
     def _poll(self, count_max: int, wait: float) -> list[Message]:
         count_max, wait = check_poll(count_max, wait)
         if isinstance(self._live_reader(), HidingReader):
-            return self._poll_once(count_max, wait)  # a broker should know how long somebody waits
+            return self._poll_once(count_max, wait)  # a broker holds the request for that long
         return super()._poll(count_max, wait)
 
     def _hide(self, messages: list[Message], invisible: float | None) -> list[Message]:

@@ -1,1 +1,1 @@
-"""What watches a connection: RocketMQ's message trace and OpenTelemetry's spans."""
+"""Observers of a connection: RocketMQ's message trace and OpenTelemetry's spans."""

@@ -1,8 +1,7 @@
-"""What watches a connection's sends and messages: RocketMQ's trace, OpenTelemetry's spans, or both.
+"""Watches a connection's sends and messages: RocketMQ's trace, OpenTelemetry's spans, or both.
 
-A connection that nobody watches has None instead: its senders and readers are those of the core, without a Python frame
-around them, and OpenTelemetry is not imported. Everything that can be watched is told to an `Observer`, and to nobody
-else:
+A connection without tracing has None instead: its senders and readers are those of the core, without a Python frame
+around them, and OpenTelemetry is not imported. All that can be watched goes through `Observer`:
 
     sender      sends                          calling      a listener's call, and what came of it
     handed      messages handed out            asking       a request and its reply
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Receiver(Protocol):
-    """A consumer, as far as observers are told of it."""
+    """The part of a consumer that observers use."""
 
     _traces_what_it_hands: bool
 
@@ -48,7 +47,7 @@ class Receiver(Protocol):
 
 
 class Call:
-    """What came of a listener's call."""
+    """The outcome of a listener's call."""
 
     __slots__ = ("consumed", "error")
 
@@ -58,7 +57,7 @@ class Call:
 
 
 class Observer:
-    """What watches one connection; any thread may call. Made by `observer_of`."""
+    """Watches one connection; any thread may call. Made by `observer_of`."""
 
     def __init__(self, tracer: Tracer | None, spans: Spans | None) -> None:
         self._tracer = tracer
@@ -97,7 +96,7 @@ class Observer:
             self.spans.received(receiver.topic, receiver.group, messages, began_ns)
 
     def damaged(self, receiver: Receiver, error: DamagedMessage, began_ns: int) -> None:
-        """Note that a consumer is told of a message that is left out."""
+        """Note a damaged message that a consumer left out and reported."""
         if self._tracer is not None:
             self._tracer.damaged(receiver.group, error)
         if self.spans is not None:
@@ -130,7 +129,7 @@ class Observer:
         timeout: float,
         arguments: dict[str, Any],
     ) -> tuple[Any, TransactionTrace | None]:
-        """Store the first half of a transaction with `begin`; return it, and what is to be told of its end."""
+        """Store the first half of a transaction with `begin`; return it, and the trace that notes its end."""
         if self.spans is not None:
             begin = self.spans.beginning(begin)
         if self._tracer is None:
@@ -155,7 +154,7 @@ class Observer:
 
 
 def observer_of(store: Callable[[bytes, Sequence[str]], None], *, trace: bool, spans: SpansWanted) -> Observer | None:
-    """Return what a connection was asked for; None when nobody watches.
+    """Return the observer a connection was opened with; None without tracing.
 
     Args:
         store: stores one message of the trace with its keys.
@@ -199,7 +198,7 @@ def polled(
 
 
 def iterated(observer: Observer | None, receiver: Receiver, messages: Iterator[Message]) -> Iterator[Message]:
-    """Return an iterator that notes each message as it is handed out, or the same one when nobody watches."""
+    """Return an iterator that notes each message as it is handed out, or the same one without an observer."""
     return messages if observer is None else _Noted(observer, receiver, messages)
 
 

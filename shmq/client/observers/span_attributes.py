@@ -1,4 +1,4 @@
-"""What a span says of a message: the attributes of OpenTelemetry's messaging conventions for RocketMQ.
+"""The attributes of a span of a message, by OpenTelemetry's messaging conventions for RocketMQ.
 
 Names are those of the semantic conventions (messaging, status: development); for where a damaged message is they have
 none, so those names are ours. `messaging.rocketmq.namespace` is required
@@ -91,7 +91,7 @@ def of_receipt(receipt: Receipt, host: str) -> Attributes:
 
 
 def of_processed(message: Message, group: str | None) -> Attributes:
-    """Return what is known of a message that somebody works on."""
+    """Return the attributes of a message that is being processed."""
     found = of_operation("process", message.topic) | {
         MESSAGE_ID: message.message_id,
         BODY_SIZE: _size_of(message),

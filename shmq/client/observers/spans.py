@@ -48,7 +48,7 @@ _NOT_CONSUMED: Final = "not_consumed"
 
 
 class Call(Protocol):
-    """What came of a listener's call."""
+    """The outcome of a listener's call."""
 
     consumed: bool | None
     error: BaseException | None

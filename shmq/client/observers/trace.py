@@ -5,15 +5,15 @@
     a message received     SubBefore, SubAfter at once, as of RocketMQ's lite pull consumer: what comes of it is unknown
     a damaged message      SubBefore, SubAfter of context code EXCEPTION; TOPIC/QUEUE/OFFSET is one of its keys
     a transaction begins   Pub, of type "half"
-    commit, rollback       EndTransaction, said by whoever ends it
-    check                  EndTransaction, from-check, said by the member that was asked
+    commit, rollback       EndTransaction, by the producer that ends it
+    check                  EndTransaction, from-check, by the member that was asked
 
     add() ──▶ queue of at most 2048 ──▶ a thread: up to 100 traces or 100,000 bytes in one message, after 0.5 s at most
 
 Invariants:
     1. Tracing never makes a send fail or wait: what does not fit into the queue, or cannot be stored, is counted in
        `dropped` and forgotten.
-    2. `send_oneway` and `reserve` are not traced, as nobody knows how they end or what they store.
+    2. `send_oneway` and `reserve` are not traced: how they end, and what they store, is not known here.
     3. The thread ends when nothing was traced for a while, and begins again with the next trace.
 """
 
@@ -206,7 +206,7 @@ class Tracer:
             try:
                 self._store(text.encode(errors="replace"), trace_keys(batch))
             except Exception as error:
-                # Whatever is wrong: the messages themselves are stored, and tracing may harm nobody.
+                # The messages themselves are stored, and tracing must not make a send fail.
                 self.dropped += len(batch)
                 _warn(error)
             with self._changed:

@@ -42,7 +42,7 @@ class Poppers:
         """Return a new reader, None where the brokers do not offer POP; a new group begins where it is to begin.
 
         Raises:
-            ConnectError, RequestTimeout: nobody can say now.
+            ConnectError, RequestTimeout: the brokers do not answer.
         """
         if self._log is None and not self._is_offered(spec):
             return None
@@ -115,7 +115,7 @@ class Poppers:
         return {queue.brokerName: queue_id - queue.queueId for queue, queue_id in named}
 
     def _waiting_for(self, spec: ConsumerSpec) -> int:
-        """Return how many messages nobody has taken yet for a group, those that come again included."""
+        """Return how many messages wait for a group, those that come again included."""
         assert spec.group is not None
         queues, count = self._queues, 0
         for topic in (spec.topic, retry_topic_of(spec.group, spec.topic)):
@@ -129,9 +129,9 @@ class Poppers:
 
 
 class PopShare(QueueShare):
-    """What a consumer that pops has instead of a share: users see every queue, and none is its own.
+    """The share of a consumer that pops: it sees every queue and owns none.
 
-    Nothing is kept of what is popped, nobody delivers without being asked, and brokers forget no receipt.
+    Pops are answers to requests, so there is nothing to pause, and brokers keep the receipts.
     """
 
     def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
@@ -143,7 +143,7 @@ class PopShare(QueueShare):
         return False
 
     def pause(self, queue_id: int, *, paused: bool) -> None:
-        """Nothing: nobody delivers without being asked."""
+        """Nothing: a broker sends only what is asked for."""
 
     def leave_all(self) -> None:
         """Read no queue any more."""
@@ -157,7 +157,7 @@ class PoppingReaders:
         """`wired` makes the readers of the wire, `poppers` those that pop."""
         self._wired = wired
         self._poppers = poppers
-        # Of these the wire knows as much, whoever reads.
+        # These are the wire's, for both kinds of readers.
         self.why_unassigned: Callable[[ConsumerSpec, Any], str] = wired.why_unassigned
         self.hand_over: Callable[[ConsumerSpec, Message], Handed | None] = wired.hand_over
         self.pull_reader: Callable[..., MessageReader] = wired.pull_reader
@@ -176,7 +176,7 @@ class PoppingReaders:
         return self._wired.share(reader, spec, on_left)  # type: ignore[no-any-return]
 
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        """Return the queues a consumer is to read, and all of them; whoever pops sees all queues."""
+        """Return the queues a consumer is to read, and all of them; a popping consumer reads all."""
         if self._poppers.of(spec):
             slots = self._poppers.slots(spec)
             return slots, slots

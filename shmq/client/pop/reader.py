@@ -77,7 +77,7 @@ class PopReader(WaitingReader):
         """
         Args:
             find_brokers: returns {name of a broker: the id users know its queue 0 by}; may wait.
-            waiting: counts what nobody has taken yet; None believes the brokers' last answers.
+            waiting: counts the messages that wait; None believes the brokers' last answers.
             log: the log on this host; None over TCP, where records travel.
         """
         super().__init__(owner)
@@ -156,7 +156,7 @@ class PopReader(WaitingReader):
                 self._wire.begin(ask, answered, timeout=hold + self._wire.timeout)
 
     def _forget(self) -> None:
-        """Let go of receipts that count no more: of messages that nobody has settled."""
+        """Drop expired receipts, whose messages were never settled."""
         before = self._owner._now() - FORGET_AFTER
         self._leases = {key: lease for key, lease in self._leases.items() if lease.until > before}
         self._forget_at = 2 * len(self._leases) + FORGET_COUNT

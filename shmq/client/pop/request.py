@@ -32,7 +32,7 @@ NOTHING: Final = (Response.PULL_NOT_FOUND, Response.POLLING_TIMEOUT, Response.PO
 
 
 class Batch(NamedTuple):
-    """What a pop brought: `places` are log positions; `body` holds records. Both are empty when that was nothing."""
+    """The answer to a pop: `places` are log positions; `body` holds records. Both are empty when that was nothing."""
 
     body: bytes = b""
     places: Sequence[int] = ()

@@ -1,4 +1,4 @@
-"""What becomes of popped messages at their brokers: acknowledged, hidden for another time, or dead letters.
+"""Settles popped messages at their brokers: acknowledged, hidden for another time, or dead letters.
 
     ack          those of a millisecond together, and before each pop ──(BATCH_)ACK_MESSAGE──▶ confirmed
                                   ▲                                        │ refused, or the broker is away
@@ -7,15 +7,15 @@
     dead letter           CHANGE_… for 30 s, CONSUMER_SEND_MSG_BACK, ACK_MESSAGE
 
 What takes more than one request, or changes a receipt, is an `Exchange`: a generator that yields requests and is sent
-their answers. On this host the caller carries it out, and waits; over TCP each answer leads to the next request, and
-nobody waits.
+their answers. On this host the caller carries it out, and waits; over TCP each answer leads to the next request,
+without a waiting thread.
 
 Rules:
     (1) acknowledgements are sent until the broker has confirmed them, or their time is over: a broker that is away for
         a moment costs no second delivery;
     (2) exchanges about one message, and its acknowledgement, go out one after the other: each needs the receipt that
         the one before has brought;
-    (3) a message is hidden before it is put among the dead letters, so nobody else gets it meanwhile.
+    (3) a message is hidden before it is put among the dead letters, so no other member gets it meanwhile.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NOT_DEAD: Final = "a message could not be put among the dead letters, and comes 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One message in hand: its pop and offset, and until when nobody else sees it by our clock."""
+    """One message in hand: its pop and offset, and until when it is hidden from others, by our clock."""
 
     pop: Receipt
     offset: int
@@ -65,7 +65,7 @@ class Lease:
 
     @property
     def receipt(self) -> Receipt:
-        """What has to be shown to settle it."""
+        """The receipt that settles it."""
         return self.pop.of(self.offset)
 
 

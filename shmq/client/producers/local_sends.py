@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LocalSends:
-    """What sends to this host's broker; see `shmq.client.wire.Sends`."""
+    """Sends to this host's broker; see `shmq.client.wire.Sends`."""
 
     def __init__(self, wire: ShmWire, queues: ShmQueues, leader: Leader) -> None:
         self._wire = wire

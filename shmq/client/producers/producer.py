@@ -1,4 +1,4 @@
-"""What users send with: `send` is the core's own method in shared memory.
+"""The public producer: its `send` is the core's own method in shared memory.
 
     Sender          send · send_oneway · send_batch · reserve, each the bound method of a core producer
       Producer      + a timeout and group of its own, + send_nowait, + a life as a context manager
@@ -279,7 +279,7 @@ class Producer(Sender):
         timeout: float | None = None,
         check_after: float | None = None,
     ) -> Transaction:
-        """Store one message that nobody sees before its transaction is committed.
+        """Store one message that stays hidden until its transaction is committed.
 
         Leaving the `with` block normally commits, an exception rolls back; `commit()` and `rollback()` do it at once.
         If this process dies in between, a member of the producer group is asked: see `transaction_checker`.
@@ -288,7 +288,7 @@ class Producer(Sender):
             check_after: seconds until the broker asks for the first time; None takes the broker's, 6 s.
 
         Raises:
-            UsageError: the producer has no group, so nobody could be asked.
+            UsageError: the producer has no group whose members could be asked.
             The errors of `send`: nothing was stored.
         """
         from shmq.client.transactions.transaction import Transaction
@@ -396,7 +396,7 @@ def watched_sender(
     *,
     keeps: object,
 ) -> MessageSender:
-    """Return a new sender; what watches the connection, if anything, is told of its sends."""
+    """Return a new sender, wrapped by the connection's observer if there is one."""
     sender = sends.sender(timeout, group=group, compression=compression, keeps=keeps)
     return sender if observer is None else observer.sender(sender, group, sends.host_of)
 

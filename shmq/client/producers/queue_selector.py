@@ -1,4 +1,4 @@
-"""Which queue a producer's messages go to when it was told how to choose: a queue id, which the sender below takes.
+"""Chooses the queue of each message by a producer's selector, and gives its id to the sender below.
 
     "round_robin"      as without a selector: queues take turns
     "key"              messages of one key go to one queue, in order; those without a key take turns
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Candidate(NamedTuple):
-    """What a selector may look at."""
+    """A queue, as a selector may look at it."""
 
     topic: str
     body: Any
@@ -35,7 +35,7 @@ NAMES: Final = ("round_robin", "key", "least_latency")
 
 
 def check_selector(selector: QueueSelector | None) -> None:
-    """Refuse a selector nobody knows.
+    """Refuse an unknown selector.
 
     Raises:
         UsageError: neither a name of ours nor a function.

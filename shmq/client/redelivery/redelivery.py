@@ -3,7 +3,7 @@
     nack(after) / Retry / failed listener ──▶ `SendBack`: the broker stores a retry copy; where that is not its work,
                                               requeued here: `after` s, or RocketMQ's growing delay
                                               ──▶ delivered, attempt + 1
-    invisible time over, nobody acked     ──▶ delivered at once, attempt + 1
+    invisible time over, not acknowledged ──▶ delivered at once, attempt + 1
     Reject, or the last attempt failed    ──▶ `SendBack`: dead letter, then acknowledged
 
 `Schedule` decides who is due; `Redelivery` adds the lock, the background thread and the counting. What the end of a
@@ -17,7 +17,7 @@ listener's call means is said once, for threads and for the asyncio twin's tasks
     anything else, CancelledError too       logged once with traceback and message id, again after the next delay
 
 Rules:
-    (1) a message that waits here is not acknowledged, so whoever takes its queue over delivers it again;
+    (1) a message that waits here is not acknowledged, so the next owner of its queue delivers it again;
     (2) the dead letter is stored before the original is acknowledged: never lost;
     (3) a message whose dead letter cannot be stored now is delivered again soon, and tried once more: never dropped.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Redelivery:
-    """What one consumer has to deliver again."""
+    """Delivers messages of one consumer again."""
 
     def __init__(self, timetable: Timetable, *, attempts_max: int, deliver: Callable[[Message], None]) -> None:
         """
@@ -105,7 +105,7 @@ class Redelivery:
         self._requeue_at(message, max(due, self._due(options.SEND_BACK_RETRY)))
 
     def requeue_stray(self, message: Message) -> None:
-        """Look at a message again later that nobody here reads now; that is no delivery."""
+        """Retry a message later that no consumer here reads now; that counts as no delivery."""
         message.attempt = max(1, message.attempt - 1)  # `_run` counts one
         self.requeue(message)
 
@@ -132,7 +132,7 @@ class Redelivery:
         self._plan()
 
     def forget(self, queue_id: int) -> None:
-        """Drop what belongs to a queue that is read by somebody else now."""
+        """Drop what belongs to a queue that another member reads now."""
         with self._lock:
             self._schedule.forget(queue_id)
 
@@ -173,7 +173,7 @@ class Redelivery:
 
 
 class Action(enum.Enum):
-    """What a listener may return if it does not want to raise; None means COMMIT_MESSAGE."""
+    """The result of a listener, instead of an exception; None means COMMIT_MESSAGE."""
 
     COMMIT_MESSAGE = "commit"
     RECONSUME_LATER = "later"
@@ -226,7 +226,7 @@ _TAKEN = _Appointment(float("-inf"), False)
 
 
 class Schedule:
-    """Which messages of one topic come again from local memory, and when.
+    """The messages of one topic that come again from local memory, by time.
 
     No thread, clock or reader: messages and times go in, messages that are due come out.
 

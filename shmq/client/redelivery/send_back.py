@@ -74,7 +74,7 @@ def send_back_ext(spec: ConsumerSpec, message: Message, level: int, reason: str)
 class SendBack:
     """Sends messages of one consumer back to their brokers.
 
-    On this host it waits for the answer. Over TCP nobody waits: the session keeps the message as handed over until the
+    On this host it waits for the answer. Over TCP it does not: the session keeps the message as handed over until the
     broker has answered, and a message that was refused is given to `refused`, on a thread of the wire.
     """
 
@@ -113,7 +113,7 @@ class SendBack:
     def _send(self, message: Message, ext: dict[str, str], refused: Callable[[Message], None]) -> None:
         handed = self._hand_over(message)
         if handed is None:
-            return  # whoever reads its queue now gets it from there
+            return  # the reader that has its queue now delivers it
         ext["bname"] = handed.broker
         question = Question(handed.broker, Request.CONSUMER_SEND_MSG_BACK, ext)
         if self._wire.is_local:

@@ -1,4 +1,4 @@
-"""What a connection over TCP does by itself, and what brokers ask of its consumers; both on the I/O thread.
+"""The duties of a connection over TCP: its timers, and answers to brokers' requests; both on the I/O thread.
 
     route refresh   30 s     heartbeat   30 s, and at once after a new route or a reconnection
     offsets          5 s     locks       20 s

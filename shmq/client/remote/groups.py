@@ -1,4 +1,4 @@
-"""The consumers of one TCP connection as members of their groups: what they read, and what brokers are told of it.
+"""The consumers of one TCP connection as members of their groups: shares, offsets and registration.
 
     every 30 s   routes and heartbeats        every 20 s   locks of ordered consumers        every 5 s   offsets
 
@@ -22,7 +22,7 @@ from shmq.client.remote.questions import QueueQuestions
 from shmq.client.remote.registration import Registration
 from shmq.client.remote.share import TcpShare
 from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
-from shmq.client.wire import NOBODY, Watcher
+from shmq.client.wire import UNWATCHED, Watcher
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import TOPIC_BYTES_MAX, retry_topic, retry_topic_of
@@ -47,7 +47,7 @@ class TcpGroups:
         self._readers: list[GroupReader] = []
         self._shares: list[TcpShare] = []
         self._leaving: set[Future[None]] = set()
-        self._watcher = NOBODY
+        self._watcher = UNWATCHED
         self._upkeep = Upkeep(wire, questions, self.registration, lambda: self.readers, lambda: self._shares)
         self._duties = Duties(wire, questions, self.registration, lambda: self.readers, self._members_changed)
         wire.on_route, wire.on_broker_back = self._route_changed, self._broker_back
@@ -110,7 +110,7 @@ class TcpGroups:
         """Return the queues a consumer is to read, and all of them.
 
         Raises:
-            ConnectError, RequestTimeout: nobody can say now.
+            ConnectError, RequestTimeout: the brokers do not answer.
         """
         return self._wire.call(self._assignment(spec))
 

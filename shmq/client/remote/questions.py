@@ -50,7 +50,7 @@ COMMIT_OFFSET, HOLD, SUBSCRIPTION = 1, 2, 4
 
 
 class PullQuestion(NamedTuple):
-    """What is asked of one queue."""
+    """A pull of one queue."""
 
     group: str
     queue: MessageQueue
@@ -65,7 +65,7 @@ class PullQuestion(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What an answer means."""
+    """The meaning of an answer to a pull."""
 
     body: bytes = b""
     next_offset: int = 0

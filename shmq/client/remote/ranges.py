@@ -1,6 +1,6 @@
 """Reading whole ranges of a topic over TCP: what there is, and the records of a planned range, as stored.
 
-Whoever reads this way is a member of no group, so this is a connection of its own, without heartbeats.
+Such a reader is a member of no group, so it has a connection of its own, without heartbeats.
 
     our broker      DESCRIBE_QUEUES, READ_RANGE      the log's own bytes, up to 1 MiB an answer; or units alone
     RocketMQ        GET_MIN/MAX_OFFSET, PULL_MESSAGE as its clients get them: 32 messages or 256 KiB an answer, 8 or
@@ -13,7 +13,7 @@ A piece of a RocketMQ broker is therefore made of stripes that are pulled side b
 Invariants:
     1. Which of both a broker is, it says itself: one that does not know DESCRIBE_QUEUES is RocketMQ.
     2. Numbers of an answer are input: one that leads backwards or behind the range makes it an error.
-    3. Offsets that are gone are told, not skipped: the caller decides what that means.
+    3. Offsets that are gone are an error, not skipped: the caller decides what that means.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shmq.client.remote.questions import (
     pull_command,
     read_pulled,
 )
-from shmq.client.wire import nobody, number_in, reply_of
+from shmq.client.wire import ignore, number_in, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.route import Route
@@ -91,9 +91,9 @@ class RangeClient:
         self.place = place
         self._broker = broker
         self._timeout = timeout
-        # Brokers ask nothing of who is a member of nothing.
-        self._network = Network(place.options, connect_timeout=timeout, on_request=nobody, on_reconnect=nobody)
-        self._names = NameService(self._network, place.name_servers, nobody, timeout=timeout)
+        # No group, so brokers send no requests.
+        self._network = Network(place.options, connect_timeout=timeout, on_request=ignore, on_reconnect=ignore)
+        self._names = NameService(self._network, place.name_servers, ignore, timeout=timeout)
         self._queues = QueueQuestions(self._network, self._names)
         self._stock: dict[str, bool] = {}
         self._record_bytes: dict[MessageQueue, int] = {}  # of a RocketMQ broker's queue, on average, lately
@@ -226,7 +226,7 @@ class RangeClient:
 
     async def _read(self, queue: MessageQueue, begin: int, end: int, born: int, tags: Sequence[str]) -> Piece:
         if await self._is_stock(queue):
-            # What a selection skips nobody knows before, so there are no stripes of it.
+            # How many messages a selection skips is not known before, so it is not read in stripes.
             return await (self._pull(queue, begin, end, tags) if tags else self._pull_stripes(queue, begin, end))
         hashes = ",".join(str(tag_hash(tag)) for tag in tags)
         ext = {"born": str(born), "bytesMax": str(PIECE_BYTES), **({"tags": hashes} if tags else {})}

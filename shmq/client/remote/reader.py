@@ -1,4 +1,4 @@
-"""What a consumer over TCP hands out: the messages of its queues, in turn, to whichever thread asks.
+"""The reader of a consumer over TCP: hands out the messages of its queues, in turn, to any thread.
 
 Pullers put messages in, under the reader's lock; `GroupReader` and `PullReader` say when to pull.
 
@@ -14,7 +14,7 @@ A `ProcessQueue` is what one reader has of one queue: where to pull next, what w
 Invariants:
     (1) a message given back is delivered again only while its queue is still ours and the message not settled;
     (2) nothing here waits for the network but `wait_handed_over`;
-    (3) in a forked child no lock is taken: whoever held one does not exist there;
+    (3) in a forked child no lock is taken: the thread that held it does not exist there;
     (4) `committed` never passes a message that was delivered and not settled;
     (5) what arrives for an older generation (before a seek, a reset, a loss of the queue) is dropped;
     (6) pulling pauses while too much is held (`options.is_full`);
@@ -49,13 +49,13 @@ class ProcessQueue:
         self.number = number
         self.next_offset = offset
         self.start_offset = offset
-        self.settles = settles  # False: nobody acknowledges, delivering counts as settling
+        self.settles = settles  # False: without a group, delivering counts as settling
         self.ordered = ordered
         self.paused = False
         self.dropped = False
         self.generation = 0
         self.offset_max = offset
-        self.stored_offset: int | None = None  # what the broker was told last
+        self.stored_offset: int | None = None  # the last one reported to the broker
         self.broker_id = 0
         self.waiting: deque[Message] = deque()
         self.handed: set[int] = set()  # offsets the broker is taking over
@@ -93,7 +93,7 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """How far what was pulled last is ahead of the oldest message not settled, which holds the offset up."""
+        """Distance between the last pulled message and the oldest one not settled, which holds the offset up."""
         return max(0, self.next_offset - 1 - self.committed)
 
     def is_full(self) -> bool:
@@ -179,7 +179,7 @@ class ProcessQueue:
 
 
 class _Settler:
-    """What the messages of one queue settle with."""
+    """Settles the messages of one queue."""
 
     __slots__ = ("queue", "reader")
 
@@ -193,7 +193,7 @@ class _Settler:
     def _nack(self, message: Message, after: float | None) -> None:
         owner = self.reader.owner
         if owner is None:
-            raise UsageError("this message was read without a group; there is nobody to give it back to")
+            raise UsageError("this message was read without a group; there is no group to give it back to")
         owner._nack(message, after)
 
     def _extend(self, message: Message, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What brokers are told of this client: groups, subscriptions, and the heartbeat that keeps them known.
+"""Registers this client with its brokers: groups, subscriptions, and the heartbeat that keeps them known.
 
 Invariants:
     (1) a subscription keeps its version as long as it says the same, so that a heartbeat changes nothing at the broker;
@@ -30,7 +30,7 @@ HEARTBEAT_INTERVAL: Final = 30.0
 
 
 class Registration:
-    """The groups of one client, as all brokers are told."""
+    """The groups of one client, as registered with all brokers."""
 
     def __init__(self, wire: TcpWire) -> None:
         self._wire = wire
@@ -99,8 +99,8 @@ class Registration:
     async def introduce(self, topic: str, timeout: float, *, asks: bool = False) -> None:
         """Let the brokers of a topic know us as a producer now: the next heartbeat would come half a minute later.
 
-        Brokers ask only members they have heard of how a transaction ended, and look for whoever `asks` when a reply
-        comes, at whichever broker of the cluster that is.
+        Brokers ask only members they have heard of how a transaction ended. A reply may come to any broker of the
+        cluster, and that one looks for the client that `asks`.
         """
         if (topic, asks) not in self._introduced:
             self._asks = self._asks or asks
@@ -158,7 +158,7 @@ class Registration:
         reply_of(await wire.network.request(address, Command(code=Request.HEART_BEAT, body=body), wire.timeout))
 
     def addresses(self) -> list[Address]:
-        """Return the brokers to be told: all of the topics we read, the masters of those we write."""
+        """Return the brokers to register with: all of the topics we read, the masters of those we write."""
         found: dict[Address, None] = {}
         for route in self._wire.names.routes.all():
             for broker_name, addresses in route.brokers.items():

@@ -117,7 +117,7 @@ def avoid_seconds(latency: float) -> float:
 
 
 class Latencies:
-    """How fast brokers have answered lately: a mean in which an answer weighs a quarter."""
+    """Recent answer times of brokers: a mean in which an answer weighs a quarter."""
 
     def __init__(self) -> None:
         self._means: dict[str, float] = {}
@@ -160,7 +160,7 @@ class FaultTable:
 
 
 class QueueChoice:
-    """Which queue is next, for all sends of one connection; topics take turns of their own."""
+    """Chooses the next queue, for all sends of one connection; topics take turns of their own."""
 
     def __init__(self, faults: FaultTable | None) -> None:
         self.faults = faults

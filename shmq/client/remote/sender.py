@@ -1,4 +1,4 @@
-"""Sending over TCP: one send is a few tries on the I/O thread, which somebody waits for or not.
+"""Sending over TCP: one send is a few tries on the I/O thread; the caller waits or takes a future.
 
     arguments ──single, batches──▶ Outgoing ──send_policy──▶ queue ──request──▶ answer ──send_policy──▶ receipt, error
                                              ▲                                            │
@@ -62,7 +62,7 @@ Publish = Callable[[memoryview, Mapping[str, str]], Receipt]
 
 
 class TcpSends:
-    """What sends to the brokers of a cluster; see `shmq.client.wire.Sends`."""
+    """Sends to the brokers of a cluster; see `shmq.client.wire.Sends`."""
 
     def __init__(self, wire: TcpWire) -> None:
         self._wire = wire
@@ -143,14 +143,14 @@ class TcpSender:
 
         return TcpSlot(operator.index(size), publish, properties)
 
-    # -- the same, for whoever waits in another way
+    # -- the same, with a future instead of a wait
     def start_send(self, topic: str, body: Any, **arguments: Any) -> Future[Receipt]:
         """Begin a send."""
         message, timeout, place = self._message(topic, body, **arguments)
         return self._wire.network.submit(self._send_one(message, place, timeout))
 
     def start_send_oneway(self, topic: str, body: Any, **arguments: Any) -> Future[None]:
-        """Begin a send that nobody answers; it ends when the message is on its way."""
+        """Begin a send without an answer; it ends when the message is on its way."""
         message, timeout, place = self._message(topic, body, **arguments)
         return self._wire.network.submit(self._send_oneway(message, place, timeout))
 
@@ -342,7 +342,7 @@ def _doubted(error: ShmqError) -> ShmqError:
 
 
 class _Place(NamedTuple):
-    """Where the caller wants a message to go."""
+    """The place a caller gives for a message."""
 
     queue_id: int | None
     message_group: str | None

@@ -149,7 +149,7 @@ class TcpShare(QueueShare):
             self._reader.wait_handed_over(LEAVE_TIMEOUT)
 
     def leave_all(self) -> None:
-        """Give every queue up at once; messages in flight are delivered again, to whoever reads next."""
+        """Give every queue up at once; messages in flight are delivered again, to the next reader."""
         for opening in self._opening.values():
             opening.cancel()
         self._opening.clear()

@@ -1,1 +1,1 @@
-"""Requests and replies: a message somebody answers."""
+"""Requests and replies: a message and its answer."""

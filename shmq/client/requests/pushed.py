@@ -1,4 +1,4 @@
-"""Requests over TCP: a request is a send that nobody waits for, and a broker pushes its reply to this client (326)."""
+"""Requests over TCP: a request is an ordinary send, and a broker pushes its reply to this client (326)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INT32_MAX = (1 << 31) - 1
 
 
 class PushedReplies:
-    """The way over TCP: a request is a send that nobody waits for, its reply is pushed to us by a broker."""
+    """The way over TCP: a request is an ordinary send, its reply is pushed to us by a broker."""
 
     poll = None
 
@@ -61,13 +61,13 @@ class PushedReplies:
                     await self._introduce(waiting.topic, timeout)
                     await sending()
             except Exception as error:
-                if type(error) is not TimeoutError:  # that time is over, whoever waits sees by itself
+                if type(error) is not TimeoutError:  # the waiting request has the deadline itself
                     failed(error)
 
         self._submit(send())
 
     def skip(self) -> None:
-        """Nothing: only what somebody waits for is kept."""
+        """Nothing: replies without a waiting request are not kept."""
 
     def close(self) -> None:
         """Nothing: pushed replies are answered as long as the connection lives."""

@@ -1,11 +1,11 @@
-"""Answering: what a replier does with each message, and how its reply gets to whoever asked.
+"""Answering: what a replier does with each message, and how its reply gets to the requester.
 
     the function     returns bytes (or anything with the buffer protocol)    the reply; the request is consumed
                      returns None                                            consumed without a reply
                      raises                                                  as in a listener: later again, or dead
 
     requester   replier     the reply
-    local       local       is stored by the replier in the requester's queue: nobody else has a part in it
+    local       local       is stored by the replier in the requester's queue, without the broker
     local       TCP         is stored there by the broker, which reads in REPLY_TO_CLIENT where it belongs
     TCP         either      is sent to the broker (325), which pushes it to the requester (326)
 
@@ -73,7 +73,7 @@ def replying(
 
 
 class Replier:
-    """Brings replies to whoever asked."""
+    """Brings replies to requesters."""
 
     def __init__(self, broker_wire: Wire, queues: Queues, home: Home | None = None) -> None:
         """
@@ -85,7 +85,7 @@ class Replier:
         self._home = home
 
     def reply(self, message: Message, body: Any) -> bool:
-        """Bring a reply to whoever asked; False when the requester is not there any more.
+        """Bring a reply to its requester; False when that is not there any more.
 
         Raises:
             ShmqError: the reply could not be stored, or the broker not be asked.
@@ -121,7 +121,7 @@ class Replier:
 
 
 def is_request(message: Message) -> bool:
-    """Whether somebody waits for a reply to a message."""
+    """Whether a message is a request, which waits for a reply."""
     properties = message.properties
     return wire.REPLY_TO in properties and wire.CORRELATION_ID in properties
 

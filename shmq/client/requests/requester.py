@@ -15,7 +15,7 @@ Rules:
         no old one read;
     (2) over TCP the brokers of a topic have heard of us as a producer before a request is sent to them: they look for
         it when the reply comes, at whichever broker of the cluster that is;
-    (3) every request ends once: by its reply, by its deadline, or by `close()`; a reply nobody waits for is dropped.
+    (3) every request ends once: by its reply, by its deadline, or by `close()`; a reply to none is dropped.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ POLL_MAX = 64
 
 
 class Way(Protocol):
-    """How requests leave and replies come."""
+    """A way for requests to leave and replies to come."""
 
     @property
     def poll(self) -> Callable[[float], Iterable[tuple[str, Message]]] | None:
-        """What waits so many seconds for replies, and returns them by correlation id; None: they are pushed."""
+        """Waits so many seconds for replies, and returns them by correlation id; None: they are pushed."""
 
     def skip(self) -> None:
-        """Read over the replies there are: nobody waits, so they are for others."""
+        """Read over the replies there are: no request waits for them."""
 
     def send(
         self, waiting: Waiting, body: Any, arguments: dict[str, Any], *, failed: Callable[[Exception], None]
@@ -68,7 +68,7 @@ class Requests:
         """
         Args:
             open_way: called when the first request is sent.
-            reply: brings a reply to whoever asked; False when the requester is not there any more.
+            reply: brings a reply to its requester; False when that is not there any more.
         """
         self.reply = reply
         self._open_way = open_way
@@ -81,7 +81,7 @@ class Requests:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for a reply."""
+        """Whether no request waits for a reply."""
         return self._waiting is None or self._waiting.is_empty
 
     def request(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
@@ -141,7 +141,7 @@ class Requests:
     ) -> tuple[WaitingRequests, Waiting]:
         way, requests = self._opened()
         waiting = Waiting(f"{self._prefix}{next(self._ids):x}", topic, timeout, future)
-        with self._making:  # nobody else may send, and be answered, between these two
+        with self._making:  # no other request may be sent, and answered, between these two
             if requests.is_empty:
                 way.skip()
             requests.add(waiting)
@@ -265,7 +265,7 @@ class Waiting:
         self.is_over = True  # last: another thread that sees it reads the two above
 
     def timed_out(self) -> RequestTimeout:
-        """Return the error of a request that nobody answered."""
+        """Return the error of a request that was not answered in time."""
         return RequestTimeout(
             f'no reply to a request on topic "{self.topic}" within {self.timeout:g} s',
             hint="does a replier run, and is it fast enough? shmq group list shows who reads",
@@ -277,7 +277,7 @@ class WaitingRequests:
 
     Where replies have to be read, `poll(seconds)` brings some. Where they are pushed, `arrived` is called.
 
-        a thread in `wait`     reads itself as long as nobody else does: its reply needs no other thread to get here
+        a thread in `wait`     reads itself unless another thread does: its reply needs no other thread to get here
         the others             sleep; who stops reading wakes one of them, which reads on
         futures of `begin`     a thread of ours reads for them, looks at their deadlines, and ends when none has been
                                asked for in a while
@@ -301,7 +301,7 @@ class WaitingRequests:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits."""
+        """Whether no request waits."""
         return not self._open
 
     def add(self, waiting: Waiting) -> None:
@@ -361,7 +361,7 @@ class WaitingRequests:
             self._fail(each, UsageError("the connection was closed before the reply came"))
 
     def arrived(self, correlation_id: str, reply: Any) -> None:
-        """Hand a reply to whoever waits for it; one nobody waits for, and a second one, is dropped."""
+        """Hand a reply to the request that waits for it; without one, or a second time, it is dropped."""
         waiting = self._open.get(correlation_id)
         if waiting is None or waiting.is_over:
             return

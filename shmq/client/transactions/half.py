@@ -1,4 +1,4 @@
-"""The halves of transactions: how one is stored before anybody sees it, and how it ends, on this host and over TCP.
+"""The halves of transactions: how one is stored, hidden, and how it ends, on this host and over TCP.
 
                 this host                                            TCP
     begin       half message appended by this process                one send of it, tried once
@@ -6,7 +6,7 @@
                 on account of the half                               its answer is awaited, unlike RocketMQ's clients do
     rollback    op record, likewise                                  END_TRANSACTION, likewise
                    │ fenced: the broker has taken the half over,
-                   │ because it is old or somebody named it
+                   │ because it is old or another client named it
                    └──▶ END_TRANSACTION to the broker, which knows whether it is open
     check       the broker asks; the answer is an END_TRANSACTION
 
@@ -93,7 +93,7 @@ class _Endings:
         """Let the broker that has a half end its transaction.
 
         Raises:
-            TransactionError: somebody has ended it already.
+            TransactionError: it has been ended already.
         """
         fields = end_fields(half.group, half.offset, half.log_position, state, half.message_id)
         return self._tell(half.broker, {**fields, "topic": half.topic, "bname": half.broker}, timeout)
@@ -110,7 +110,7 @@ class _Endings:
                 command = ": shmq tx list" if self._wire.is_local else ""
                 refused = TransactionError(
                     f"transaction {fields['transactionId']} cannot be ended: {error.remark}",
-                    hint=f"the broker may have asked somebody else, or rolled it back{command}",
+                    hint=f"the broker may have asked another member, or rolled it back{command}",
                 )
                 refused.maybe_stored = error.maybe_stored
                 raise refused from error
@@ -169,7 +169,7 @@ class LocalTransactions(_Endings):
         check_after: float | None = None,
         **arguments: Any,
     ) -> LocalHalf:
-        """Store a message that nobody sees yet."""
+        """Store a message that stays hidden."""
         if not self._is_prepared:
             self._prepare()
         if isinstance(body, str):
@@ -191,7 +191,7 @@ class LocalTransactions(_Endings):
         return half
 
     def _fixed_text(self, group: str, topic: str, queue_id: int, check_after: float | None) -> bytes:
-        """What the properties of all transactions of a queue begin with, up to the value of UNIQ_KEY."""
+        """The common beginning of the properties of a queue's transactions, up to the value of UNIQ_KEY."""
         key = group, topic, queue_id, check_after
         text = self._texts.get(key)
         if text is None:
@@ -290,7 +290,7 @@ class RemoteTransactions(_Endings):
     def begin(
         self, group: str, topic: str, body: Any, timeout: float, *, check_after: float | None = None, **arguments: Any
     ) -> RemoteHalf:
-        """Store a message that nobody sees yet."""
+        """Store a message that stays hidden."""
         check_topic_of(topic)
         properties = half_properties(group, check_after)
         receipt = self._send_half(topic, body, properties, group=group, timeout=timeout, **arguments)
@@ -309,7 +309,7 @@ class RemoteTransactions(_Endings):
 
 
 class Place(NamedTuple):
-    """Where a committed message is, as a broker of ours says it."""
+    """The place of a committed message, from a broker of ours."""
 
     queue_id: int
     queue_offset: int

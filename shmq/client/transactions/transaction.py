@@ -1,4 +1,4 @@
-"""What users make of a transaction: one message that becomes visible when its work is done, or never.
+"""The public transaction: one message that becomes visible when its work is done, or never.
 
     p.transaction(...) ──▶ open ──commit()──▶ committed        the message is there, once
                              └────rollback()──▶ rolled back      it never was
@@ -8,7 +8,7 @@ A process that dies in between leaves an open transaction. The broker asks a mem
 first after 6 s, every 30 s, at most 15 times; then it is rolled back. Who is asked is `@mq.transaction_checker(group)`.
 
 Rules:
-    (1) a transaction ends once: whoever says it second gets TransactionError, be it the broker or another thread;
+    (1) a transaction ends once: a second end gets TransactionError, the broker's and another thread's too;
     (2) an end that could not be stored (BrokerBusy, say) leaves it open: it can be said again;
     (3) a TransactionError says in `maybe_stored` whether an end that was said before, here, may be the one that counts.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class TxState(IntEnum):
-    """How a transaction ended; the numbers are RocketMQ's."""
+    """The end of a transaction; the numbers are RocketMQ's."""
 
     UNKNOWN = wire.UNKNOWN
     COMMIT = wire.COMMIT
@@ -53,7 +53,7 @@ Checker = Callable[["Message"], TxState]
 
 
 class Half(Protocol):
-    """What is remembered of an open transaction."""
+    """The first half of an open transaction."""
 
     @property
     def group(self) -> str:
@@ -61,7 +61,7 @@ class Half(Protocol):
 
     @property
     def topic(self) -> str:
-        """Where the message belongs."""
+        """The topic of the message."""
 
     @property
     def message_id(self) -> str:
@@ -77,7 +77,7 @@ class Half(Protocol):
 
     @property
     def log_position(self) -> int:
-        """Where it is in the log of that broker."""
+        """Its position in the log of that broker."""
 
 
 End = Callable[["Half", "TxState", float], "Receipt | None"]
@@ -89,13 +89,13 @@ class Transactions(Protocol):
 
     @property
     def begin(self) -> Callable[..., Half]:
-        """Store a message that nobody sees yet: (group, topic, body, timeout, and what `send` takes)."""
+        """Store a message that stays hidden: (group, topic, body, timeout, and what `send` takes)."""
 
     def end(self, half: Any, state: TxState, timeout: float) -> Receipt | None:
         """Make it visible and return where it is, or never let it be seen.
 
         Raises:
-            TransactionError: somebody has ended it already.
+            TransactionError: it has been ended already.
         """
 
     def answer(self, groups: list[str], asked: Callable[[TransactionCheck], None]) -> None:
@@ -124,7 +124,7 @@ class Transaction:
     def __init__(self, half: Half, timeout: float, end: End, note_end: Callable[[TxState], None] | None = None) -> None:
         self._end_half = end
         self._note_end = note_end
-        self._half = [half]  # popped by whoever ends it: one thread gets it
+        self._half = [half]  # popped by the thread that ends it: only one gets it
         self._timeout = timeout
         self._is_doubtful = False  # an earlier end may have been carried out
         self.id = half.message_id
@@ -183,7 +183,7 @@ class Transaction:
         try:
             self.rollback()
         except ShmqError as refused:
-            # The caller's own error says more; the broker rolls back what nobody commits.
+            # The caller's own error says more; the broker rolls back what is not committed.
             _LOG.warning("transaction %s could not be rolled back: %s", self.id, refused)
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ class Checkers:
     def __init__(self, note_answer: Callable[[str, Message, TxState], None] | None) -> None:
         """
         Args:
-            note_answer: is told what was answered about a group's message; None when nobody traces.
+            note_answer: called with each answer about a group's message; None without tracing.
         """
         self._note_answer = note_answer
         self._functions: dict[str, Checker] = {}
@@ -222,7 +222,7 @@ class Checkers:
 
     @property
     def groups(self) -> list[str]:
-        """The groups somebody answers for."""
+        """The groups that have a checker."""
         return sorted(self._functions)
 
     def asked(self, check: TransactionCheck) -> None:

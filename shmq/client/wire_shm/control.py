@@ -1,7 +1,7 @@
 """The control plane as a client sees it: groups, topics, offsets and the broker's state.
 
 Invariants:
- 1. What was registered last, and accepted, is registered again after every reconnection, before the watcher is told.
+ 1. What was registered last, and accepted, is registered again after every reconnection, before the watcher is called.
  2. Every method raises the error the broker meant, by type.
 """
 
@@ -88,7 +88,7 @@ class ControlClient(ControlChannel):
         self._heartbeat = beat
 
     def unregister(self, group: str) -> None:
-        """Leave a group, as a consumer and as a producer; its other members are told."""
+        """Leave a group, as a consumer and as a producer; the broker notifies its other members."""
         beat = self._heartbeat
         if beat is not None:
             self._heartbeat = HeartbeatData(
@@ -113,7 +113,7 @@ class ControlClient(ControlChannel):
             asked -= 1
 
     def members(self, group: str, topic: str = "") -> list[str]:
-        """Return the client ids of a consumer group, sorted; [] when nobody consumes for it.
+        """Return the client ids of a consumer group, sorted; [] when it has none.
 
         Args:
             topic: only those among whom its queues are divided.

@@ -28,7 +28,7 @@ from typing import Any, Self
 import msgspec
 
 from shmq.client.background import started
-from shmq.client.wire import NOBODY, guarded, reply_of
+from shmq.client.wire import UNWATCHED, guarded, reply_of
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, ShmqError, UsageError
@@ -51,7 +51,7 @@ _OPAQUE_END = 1 << 31
 
 @dataclass(frozen=True)
 class Attachment:
-    """What the broker handed out. `client_slot` is -1 for a client without a role."""
+    """The broker's answer to ATTACH. `client_slot` is -1 for a client without a role."""
 
     instance: Instance
     client_slot: int
@@ -96,7 +96,7 @@ def attachment_of(reply: Command, broker_uid: int) -> Attachment:
 
 
 class _Waiter:
-    """One request that waits for its answer; `then` gets it where nobody waits."""
+    """One request that waits for its answer; `then` gets it where no thread waits."""
 
     __slots__ = ("done", "link", "reply", "then")
 
@@ -133,7 +133,7 @@ class ControlChannel:
         self.place = place
         self.client_id = client_id
         self.role = role
-        self.watcher = NOBODY
+        self.watcher = UNWATCHED
         self.on_check: Callable[[Command], None] | None = None  # a broker asks how a transaction ended; must not wait
         self.last_error: ShmqError | None = None  # why the last try to reconnect failed
         self.attachment: Attachment
@@ -301,7 +301,7 @@ class ControlChannel:
         )
 
     def _read_until(self, waiter: _Waiter, deadline: float) -> None:
-        """The background thread asks: nobody else can read the answer for it."""
+        """The background thread asks, so it has to read the answer itself."""
         while not waiter.done.is_set():
             commands = waiter.link.receive(deadline)
             if not commands:
@@ -386,7 +386,7 @@ class ControlChannel:
         return None
 
     def _attach(self, deadline: float) -> tuple[ControlLink, Attachment]:
-        """Dial and say who we are; nobody else uses the link yet."""
+        """Dial and say who we are; no other thread uses the link yet."""
         link = ControlLink.dial(self.place, deadline)
         try:
             link.send(Command(code=Request.ATTACH, ext=self._identity()), deadline)
@@ -430,7 +430,7 @@ class ControlChannel:
     def abandon(self) -> None:
         """In a forked child: let go of everything without telling the broker, it all belongs to the parent."""
         if self._pid != os.getpid():
-            # No lock: whoever held one at the time of the fork does not exist here.
+            # No lock: the thread that held it at the time of the fork does not exist here.
             link, self._link = self._link, None
             if link is not None:
                 link.drop()

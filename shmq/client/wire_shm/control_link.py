@@ -50,7 +50,7 @@ class ControlLink:
         """Connect to a broker's control socket.
 
         Raises:
-            BrokerNotRunning: nobody listens there, or nobody accepted before the deadline.
+            BrokerNotRunning: no process listens there, or none accepted before the deadline.
             PermissionDenied: the socket is not for us.
         """
         with above_standard:
@@ -138,11 +138,11 @@ class ControlLink:
     def finish(self) -> None:
         """End the connection and give up its descriptor; for the thread that reads."""
         self.close()
-        with self._writing:  # a writer must not find its descriptor given to somebody else; `close` has woken it
+        with self._writing:  # the descriptor's number may be used again, so a writer ends first; `close` has woken it
             self._socket.close()
 
     def drop(self) -> None:
-        """In a forked child: give up the descriptor only. No lock, whoever held it does not exist here."""
+        """In a forked child: give up the descriptor only. No lock, the thread that held it does not exist here."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
@@ -176,8 +176,8 @@ def _dial_error(place: Place, error: OSError) -> ConnectError:
         )
     reasons = {
         errno.ENOENT: f"{path} does not exist",
-        errno.ECONNREFUSED: f"nobody listens at {path}",
-        errno.EAGAIN: f"nobody accepted the connection at {path}",
+        errno.ECONNREFUSED: f"no process listens at {path}",
+        errno.EAGAIN: f"no process accepted the connection at {path}",
     }
     reason = reasons.get(error.errno or 0, f"{path}: {error.strerror or error}")
     start = "shmq serve" if name == "default" else f"shmq serve --name {name}"

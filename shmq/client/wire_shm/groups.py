@@ -1,4 +1,4 @@
-"""The consumers of one connection of this host as members of their groups: what they read, and what the broker is told.
+"""The consumers of one connection of this host as members of their groups: shares and registration.
 
 Shares are computed by each member, as TCP members do it. Offsets are words of shared memory, so nothing has to be
 committed, and a member reads a queue only after it has become its owner. It is taken again and again while another
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.position import BEGIN, Position, start_offset
 from shmq.client.spec import ConsumerSpec, Wanted, consumer_data, reads_retries
-from shmq.client.wire import Handed, QueueShare, QueueSlot, Watcher, nobody
+from shmq.client.wire import Handed, QueueShare, QueueSlot, Watcher, ignore
 from shmq.client.wire_shm.queues import ShmQueues
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ShmqError
@@ -151,7 +151,7 @@ class ShmShare(QueueShare):
 class ShmGroups:
     """The readers of one connection and their groups."""
 
-    def __init__(self, wire: ShmWire, queues: ShmQueues, introduce: Callable[[Sequence[str]], None] = nobody) -> None:
+    def __init__(self, wire: ShmWire, queues: ShmQueues, introduce: Callable[[Sequence[str]], None] = ignore) -> None:
         """
         Args:
             introduce: tells the leader, if that is another host, the producer groups that it may ask.
@@ -265,7 +265,7 @@ class ShmGroups:
 
     def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed:
         """Say that the broker is about to take a message over, which is acknowledged then."""
-        return Handed(self._wire.instance.broker_name, message.ack, nobody)
+        return Handed(self._wire.instance.broker_name, message.ack, ignore)
 
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> ShmShare:
         """Return the share that decides what such a reader reads."""

@@ -5,8 +5,8 @@
     close     the reverse; what is still exported (messages, views) keeps its own mapping alive
     abandon   in a forked child: let go of everything without telling the broker anything, it all belongs to the parent
 
-A broker that answers while its segments or its log are not where this process looks has another /dev/shm, IPC namespace
-or file system. That is said as such, and at once: told to start the broker, a user would look for the fault where it is
+or file system. Its own error says so at once: after a hint to start the broker, a user would look for the fault where
+it is not.
 not.
 
 Invariant: the segments belong to the owner of the socket that described them. `store` is another object after a

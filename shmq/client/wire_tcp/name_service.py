@@ -3,7 +3,7 @@
 Everything runs on the I/O thread; `Routes` is the table, without sockets.
 
     unknown ──ask──▶ known ──30 s──▶ asked again in the background; the old one serves until the new one is there
-       └──no route──▶ missing ──1 s──▶ asked again when somebody needs it
+       └──no route──▶ missing ──1 s──▶ asked again at the next use
 
 Invariants:
     (1) one name server is asked as long as it answers; when it does not, the next one is, within the same deadline;
@@ -45,7 +45,7 @@ Answering = Callable[[int, Mapping[str, str]], Command]
 
 
 class Routes:
-    """What is known of topics, with the time it was learned."""
+    """The routes of topics, with the time each was learned."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Route | None, float]] = {}
@@ -109,7 +109,7 @@ class NameService:
         self._on_change = on_change
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self._born: set[str] = set()
-        self._masters: dict[str, Address] = {}  # all of them, as told at:
+        self._masters: dict[str, Address] = {}  # all of them, at the time of:
         self._masters_told = float("-inf")
         self.routes = Routes()
 
@@ -248,7 +248,7 @@ class NameService:
         return sorted(set(decode_body(reply.body, TopicList, dialect_bytes_max=1 << 20).topicList))
 
     async def broker_names(self, *, timeout: float) -> list[str]:
-        """Return the names of all brokers, or what an account that may not list them is told of them.
+        """Return the names of all brokers, or those that an account that may not list them can see.
 
         Raises:
             PermissionDenied: there is no such account.

@@ -6,7 +6,7 @@ A `Channel` is one TCP connection to a name server or broker: frames in both dir
                 ◀──concurrent future──
 
 Invariants:
-    (1) one channel for each address, made when it is first needed, by whoever needs it first;
+    (1) one channel for each address, made at its first use;
     (2) after `stop()` no socket, task or thread is left;
     (3) in a forked child nothing of the loop is touched: it is the parent's;
     (4) every request ends: with its answer, at its deadline, or when its channel ends;
@@ -112,7 +112,7 @@ class Channel(asyncio.Protocol):
             answer.cancel()
 
     async def notify(self, command: Command, timeout: float) -> None:
-        """Send what nobody answers."""
+        """Send a oneway command."""
         self._opaque = (self._opaque + 1) % _OPAQUE_END
         command.opaque = self._opaque
         try:
@@ -304,10 +304,10 @@ class Network:
         return list(self._channels)
 
     async def request(self, address: Address, command: Command, timeout: float) -> Command:
-        """Ask whoever listens at an address, and return the answer, whatever its code is.
+        """Ask the process at an address, and return the answer, whatever its code is.
 
         Raises:
-            BrokerNotRunning: nobody listens there, or the connection ended.
+            BrokerNotRunning: no process listens there, or the connection ended.
             PermissionDenied: TLS was refused.
             RequestTimeout: no answer in time.
         """
@@ -323,7 +323,7 @@ class Network:
             raise
 
     async def notify(self, address: Address, command: Command, timeout: float) -> None:
-        """Send what nobody answers."""
+        """Send a oneway command."""
         channel = await self.channel(address, timeout)
         await channel.notify(self._signed(command), timeout)
 
@@ -438,12 +438,12 @@ def _close(connected: socket.socket | None) -> None:
 
 def _unreachable(address: Address, reason: str) -> BrokerNotRunning:
     return BrokerNotRunning(
-        f"nobody can be reached at {address}: {reason}", hint="is it running, and is this the address clients reach?"
+        f"{address} cannot be reached: {reason}", hint="is it running, and is this the address clients reach?"
     )
 
 
 def look_at(task: asyncio.Task[Any]) -> None:
-    """Keep asyncio from reporting the failure of something shared, for which nobody waits any more."""
+    """Keep asyncio from reporting the failure of a shared task that no caller awaits any more."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""What a name server says about a topic: its queues, the brokers that hold them, their addresses.
+"""A topic's route, as a name server gives it: its queues, the brokers that hold them, their addresses.
 
 A route is immutable: a newer one replaces it whole.
 
@@ -33,7 +33,7 @@ _ORDINAL_MAX = _RETRY_ORDINAL - 1
 
 
 class Route(NamedTuple):
-    """Where the queues of one topic are; `writable` and `readable` are sorted as RocketMQ sorts them."""
+    """The places of one topic's queues; `writable` and `readable` are sorted as RocketMQ sorts them."""
 
     topic: str
     writable: tuple[MessageQueue, ...]

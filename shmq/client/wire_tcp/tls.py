@@ -1,10 +1,10 @@
-"""How connections of this client are encrypted, and why one could not be made.
+"""Encrypts connections of this client, and explains why one could not be made.
 
 what went wrong                     found out by
 certificate expired, not yet valid  its own dates: it is fetched again without being trusted
 another host, unknown issuer        what OpenSSL says of it, and the names in it
 no TLS at the other end             the handshake: it is broken off, or answered with something else
-TLS at the other end only           a handshake with whoever ended a plain connection without a byte
+TLS at the other end only           a handshake with the peer that ended a plain connection without a byte
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def tls_context(options: RemoteOptions) -> ssl.SSLContext | None:
 
 
 async def speaks_tls(address: Address, timeout: float) -> bool:
-    """Say whether somebody speaks TLS at an address."""
+    """Say whether a server speaks TLS at an address."""
     return await _shown(address, min(timeout, PROBE_TIMEOUT)) is not None
 
 
@@ -99,7 +99,7 @@ async def _certificate(address: Address) -> Certificate | None:
 
 
 async def _shown(address: Address, timeout: float = PROBE_TIMEOUT) -> bytes | None:
-    """Return the certificate that is shown at an address, whatever it is worth; None where nobody speaks TLS."""
+    """Return the certificate that is shown at an address, whatever it is worth; None without TLS."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

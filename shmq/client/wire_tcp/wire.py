@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shmq.client.wire import Answer, Question, QueueSlot, guarded, nobody, reply_of
+from shmq.client.wire import Answer, Question, QueueSlot, guarded, ignore, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network, closed_meanwhile
 from shmq.client.wire_tcp.route import QueueNumbers, Route
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 Handler = Callable[["Channel", Command], Command | None]
-"""Serves a broker's request on the I/O thread; None when the answer comes later, or nobody waits for one."""
+"""Serves a broker's request on the I/O thread; None when the answer comes later, or none is wanted."""
 
 LEAVE_TIMEOUT = 2.0
 """How long close() waits for offsets and goodbyes, in seconds."""
@@ -56,8 +56,8 @@ class TcpWire:
         self.client_id = client_id
         self.timeout = timeout
         self.numbers = QueueNumbers()
-        self.on_route: Callable[[Route], None] = nobody
-        self.on_broker_back: Callable[[], None] = nobody
+        self.on_route: Callable[[Route], None] = ignore
+        self.on_broker_back: Callable[[], None] = ignore
         self._handlers: dict[int, Handler] = {}
         self.network = Network(
             place.options, connect_timeout=timeout, on_request=self._serve, on_reconnect=self._reconnected
@@ -77,7 +77,7 @@ class TcpWire:
 
     @property
     def alive(self) -> bool:
-        """Whether somebody answered lately."""
+        """Whether a broker answered lately."""
         return bool(self.network.connected())
 
     def now_ms(self) -> int:
@@ -185,7 +185,7 @@ class TcpWire:
             channel.answer(reply)
 
     def _route_changed(self, route: Route) -> None:
-        self.numbers.learn(route)  # before anybody gets the route, so its queues have numbers wherever it is used
+        self.numbers.learn(route)  # first, so the route's queues have numbers wherever it is used
         self.on_route(route)
 
     def _reconnected(self, address: Address) -> None:

@@ -206,7 +206,7 @@ class ShmqBroker(ShmqRegistrar, BrokerUsecase[Delivery, shmq.aio.Connection, Bro
         """Send a request and return what a handler returned, as a message: `await reply.decode()`.
 
         Raises:
-            RequestTimeout: nobody answered within `timeout` seconds.
+            RequestTimeout: no answer within `timeout` seconds.
         """
         cmd = ShmqPublishCommand(
             message,

@@ -4,7 +4,7 @@
     ack()                       at once                        acknowledged
     nack(after=…)               noted until the handler ended  Retry: again later, a dead letter at the last attempt
     reject(reason)              noted until the handler ended  Reject: a dead letter now
-    nothing (a handler that     noted as nothing               Retry: nobody loses it
+    nothing (a handler that     noted as nothing               Retry: it is not lost
     settles by hand, or stop)
 
 Invariant: the first decision counts.
@@ -43,7 +43,7 @@ class Delivery:
 
     @property
     def is_request(self) -> bool:
-        """Whether somebody waits for the reply of the handler."""
+        """Whether a requester waits for the reply of the handler."""
         properties = self.message.properties
         return REPLY_ADDRESS in properties and CORRELATION_ID in properties
 
@@ -63,7 +63,7 @@ class Delivery:
         """Return the reply, if there is one.
 
         Raises:
-            Retry, Reject: what was decided, or that nobody decided anything.
+            Retry, Reject: what was decided; Retry when nothing was.
         """
         if self.failure is not None:
             raise self.failure

@@ -43,7 +43,7 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class ShmqPublishCommand(BatchPublishCommand):
-    """What is to be published: FastStream's command with the options of a send."""
+    """FastStream's command to publish, with the options of a send."""
 
     def __init__(
         self,

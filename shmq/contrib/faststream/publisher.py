@@ -1,4 +1,4 @@
-"""Where the result of a handler goes: a topic of its decorator, or whoever asked."""
+"""Sends the result of a handler to a topic of its decorator, or to the requester."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class PublisherConfig(PublisherUsecaseConfig):
-    """What a publisher was declared with."""
+    """The declaration of a publisher."""
 
     topic: str
     headers: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class PublisherConfig(PublisherUsecaseConfig):
 
 @dataclass(kw_only=True)
 class PublisherPageConfig(PublisherSpecificationConfig):
-    """What AsyncAPI says of a publisher."""
+    """The publisher's part of AsyncAPI."""
 
     topic: str
 
@@ -155,7 +155,7 @@ class TopicAnswer(FakePublisher):
 
 
 class RequestAnswer(FakePublisher):
-    """Answers a request: the listener of shmq brings the reply to whoever waits when the handler has ended."""
+    """Answers a request: the listener of shmq brings the reply to the requester when the handler has ended."""
 
     def __init__(self, producer: Any, delivery: Delivery) -> None:
         keeping: Any = _Keeping(producer, delivery)

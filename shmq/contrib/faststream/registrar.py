@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ShmqRegistrar(Registrator[Delivery, BrokerConfig]):
-    """What a broker and a router declare."""
+    """Declarations of handlers and publishers, for a broker and a router."""
 
     def subscriber(  # type: ignore[override]
         self,
@@ -61,7 +61,7 @@ class ShmqRegistrar(Registrator[Delivery, BrokerConfig]):
             ordered: one handler at a time for each queue; requests are not answered.
             attempts_max: the delivery after which a failed message becomes a dead letter.
             ack_policy: what an exception means; `AckPolicy.NACK_ON_ERROR`, again later, unless the broker says other.
-            no_reply: handlers answer nobody.
+            no_reply: handlers send no replies.
         """
         config = SubscriberConfig(
             topic=topic,

@@ -43,7 +43,7 @@ DRAIN_SECONDS = 15.0
 
 @dataclass(kw_only=True)
 class SubscriberConfig(SubscriberUsecaseConfig):
-    """What a subscriber was declared with."""
+    """The declaration of a subscriber."""
 
     topic: str
     group: str
@@ -62,7 +62,7 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 
 @dataclass(kw_only=True)
 class SubscriberPageConfig(SubscriberSpecificationConfig):
-    """What AsyncAPI says of a subscriber."""
+    """The subscriber's part of AsyncAPI."""
 
     topic: str
 
@@ -131,7 +131,7 @@ class ShmqSubscriber(SubscriberUsecase[Delivery]):
         self._post_start()
         if self.calls:
             self._decorate(self._connection)
-            # Opens the connection, so a broker that is not there is told here and not in a task.
+            # Opens the connection, so a missing broker raises here and not in a task.
             await self._connection.start()
             self._listening = asyncio.create_task(self._connection.run())
             self._listening.add_done_callback(self._ended)

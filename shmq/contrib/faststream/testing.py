@@ -49,7 +49,7 @@ class TestShmqBroker(TestBroker[ShmqBroker, ShmqBroker], broker=ShmqBroker):
 
 @dataclass
 class _FakeMessage:
-    """What `shmq.aio.Message` says of a message that was never stored."""
+    """Stands for a `shmq.aio.Message` that was never stored."""
 
     topic: str
     body: bytes
@@ -61,7 +61,7 @@ class _FakeMessage:
     attempt: int = 1
 
     async def ack(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing."""
 
 
 class _FakeProducer(ShmqProducer):

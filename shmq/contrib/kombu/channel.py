@@ -284,7 +284,7 @@ class Channel(virtual.Channel):
         self._inbox.put(Item(self, queue, payload, None))
 
     def deliver(self, item: Item) -> bool:
-        """Hand a message to its callback; False when it is not for one, or nobody consumes the queue any more."""
+        """Hand a message to its callback; False when it is not for one, or the queue is not consumed any more."""
         try:
             if self.closed or item.queue not in self._active_queues:
                 if item.stored is not None and item.queue in self._pops:

@@ -1,9 +1,9 @@
-"""What a topic holds of a message: kombu's own dictionary as JSON.
+"""The form of kombu's messages in a topic: its own dictionary as JSON.
 
     {"body": text, "headers": {…}, "content-type": …, "content-encoding": …,
      "properties": {"body_encoding": null or "base64", "delivery_info": {"routing_key": text, …}, …}}
 
-Anybody can write to a topic, so what comes out is input: `decoded` returns what kombu can make a message of, or says
+Any client can write to a topic, so what comes out is input: `decoded` returns what kombu can make a message of, or
 what is wrong. Bytes that had to become text come back as bytes.
 """
 

@@ -1,4 +1,4 @@
-"""What a channel consumes: durable queues that it pops from, and places in the logs of exchanges.
+"""The sources of a channel: durable queues that it pops from, and places in the logs of exchanges.
 
 Each has a thread once it delivers without being asked. It fetches as many messages as there is room for, and puts them
 on the channel's desk; what fails is tried again, because the client connects again by itself.
@@ -33,7 +33,7 @@ _RETRY_SECONDS: Final = 0.5
 
 
 class Desk(Protocol):
-    """Where messages are put for delivery."""
+    """Takes messages for delivery."""
 
     def reserve(self, count: int) -> int:
         """Return how many messages of so many may be fetched; waits a little when none may."""
@@ -52,7 +52,7 @@ class Desk(Protocol):
 
 
 class _Thread:
-    """Reads something until it is told to stop; what fails is tried again."""
+    """Repeats a step until `stopping` is set; what fails is tried again."""
 
     def __init__(self, name: str, step: Callable[[threading.Event], None]) -> None:
         self.stopping = threading.Event()
@@ -78,7 +78,7 @@ class _Thread:
 
 
 class Pops:
-    """What a channel consumes of one durable queue."""
+    """The part of a channel that consumes one durable queue."""
 
     def __init__(self, desk: Desk, queue: str, mq: Connection, group: str, options: Mapping[str, Any]) -> None:
         """`mq` is for this alone: a connection reads a topic for a group once. The topic is called like the group."""
@@ -116,7 +116,7 @@ class Pops:
         self._waiting.pop(id(stored), None)
 
     def settle(self, tag: str, *, requeue: bool) -> None:
-        """Acknowledge a message, or give it back; one that is somebody else's already is left alone."""
+        """Acknowledge a message, or give it back; one that another worker has by now is left alone."""
         stored = self._hand.pop(tag, None)
         if stored is not None:
             _settle(stored, requeue=requeue)
@@ -184,7 +184,7 @@ class Pops:
 
 
 class Place:
-    """What a transient queue has not read yet of one exchange's log."""
+    """The place of a transient queue in one exchange's log."""
 
     def __init__(self, desk: Desk, queue: str, consumer: PullConsumer, is_wanted: Callable[[str], bool]) -> None:
         """`is_wanted` looks at a routing key."""
@@ -239,7 +239,7 @@ class Place:
 
 
 def _settle(stored: Message, *, requeue: bool) -> None:
-    """Acknowledge a message or give it back; one whose time is over is somebody else's."""
+    """Acknowledge a message or give it back; one whose time is over is another worker's."""
     with contextlib.suppress(LeaseExpired):
         if requeue:
             stored.nack(after=0)

@@ -41,7 +41,7 @@ class _Shared:
         return mq
 
     def leave(self, url: str | None) -> None:
-        """Nobody uses it for one transport any more."""
+        """Give it up for one transport."""
         key = os.getpid(), url
         with self._lock:
             if key not in self._open:

@@ -1,1 +1,1 @@
-"""What lies in topics that brokers make for themselves: names, groups, and the form of their records."""
+"""Topics that brokers make for themselves: names, groups, and the form of their records."""

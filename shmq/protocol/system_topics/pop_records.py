@@ -1,4 +1,4 @@
-"""What POP has to remember, as records of the topic rmq_sys_REVIVE_LOG_<cluster>.
+"""The records of POP's state, in the topic rmq_sys_REVIVE_LOG_<cluster>.
 
 It is the form of the records: their tags and bodies.
 
@@ -21,7 +21,7 @@ from shmq.typed_json import decode_json
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 REVIVE_KNOWN_GROUP = "CID_RMQ_SYS_REVIVE_KNOWN"
-"""Its offset in a new master's own revive queue is that of the first pop behind which progress was not told; the group
+"""Its offset in a new master's own revive queue is that of the first pop without reported progress; the group
 is gone once POP has begun."""
 REVIVE_QUEUES = 8
 OWN_QUEUE = 0  # the others are read for what a RocketMQ broker left there
@@ -66,7 +66,7 @@ class CheckpointRecord(msgspec.Struct):
 
     @property
     def key(self) -> PopKey:
-        """Which checkpoint this is."""
+        """The key of this checkpoint."""
         return PopKey(self.c, self.t, self.q, self.so, self.pt)
 
 
@@ -84,12 +84,12 @@ class AckRecord(msgspec.Struct):
 
     @property
     def tag(self) -> str:
-        """Which of RocketMQ's two forms this is."""
+        """The tag of the one of RocketMQ's two forms."""
         return "bAck" if self.aol else "ack"
 
     @property
     def key(self) -> PopKey:
-        """Which checkpoint it belongs to."""
+        """The key of its checkpoint."""
         return PopKey(self.c, self.t, self.q, self.so, self.pt)
 
 
@@ -111,12 +111,12 @@ class OrderRecord(msgspec.Struct):
 
     @property
     def key(self) -> QueueKey:
-        """Which queue of which group."""
+        """The key of queue and group."""
         return QueueKey(self.c, self.t, self.q)
 
 
 class ModeRecord(msgspec.Struct):
-    """How a group asks for the messages of a topic; `n` is RocketMQ's popShareQueueNum."""
+    """A group's mode of consuming a topic; `n` is RocketMQ's popShareQueueNum."""
 
     c: str
     t: str

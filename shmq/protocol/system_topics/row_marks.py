@@ -1,8 +1,8 @@
-"""What is written down about staged rows, as records of the topic rmq_sys_SHMQ_STAGED, queue 0.
+"""The marks of staged rows: records of the topic rmq_sys_SHMQ_STAGED, queue 0.
 
-queue 1   chunk | chunk | chunk …            rows nobody sees, as bodies of batches
+queue 1   chunk | chunk | chunk …            hidden rows, as bodies of batches
 queue 0   chunk   in one append with the chunk it names
-          commit  the one marker of a unit: from here on its rows count, whoever dies
+          commit  the one marker of a unit: from here on its rows count
           begin   these rows are being copied now, and where the queues end before that
           done    every row of the unit is where it belongs
           drop    an attempt that never counts

@@ -33,7 +33,7 @@ _DIGITS_MAX = 19
 
 
 class MessageType(IntEnum):
-    """What kind of message a trace is about."""
+    """The kind of message a trace is about."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -43,7 +43,7 @@ class MessageType(IntEnum):
 
 
 class ContextCode(IntEnum):
-    """How a message was consumed."""
+    """The outcome of a consumption."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -93,7 +93,7 @@ _TRUTHS: Final = frozenset(("succeeded", "is_from_check"))
 
 def encode_trace(trace: Trace) -> str:
     """Return one record, with its end."""
-    # Brokers know their clients' addresses; ours are not told.
+    # Brokers know their clients' addresses; ours are left out.
     values = [getattr(trace, name) for name in _FIELDS[trace.kind] if name != "client_host"]
     if trace.kind == SUB_BEFORE:
         values[-1] = values[-1] or _NULL

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # what nobody settled, for people to look at
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # what was never settled, for people to look at
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"  # its offsets on both topics are the progress of the checks
 QUEUES = 1
 QUEUE_ID = 0

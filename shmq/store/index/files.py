@@ -57,7 +57,7 @@ def index_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class IndexShape:
-    """How many slots and entries a file has; RocketMQ's maxHashSlotNum and maxIndexNum."""
+    """The numbers of slots and entries of a file; RocketMQ's maxHashSlotNum and maxIndexNum."""
 
     slots: int = 5_000_000
     entries: int = 20_000_000
@@ -69,13 +69,13 @@ class IndexShape:
 
     @property
     def entries_at(self) -> int:
-        """Where entry 0 would begin."""
+        """The position of entry 0."""
         return _HEAD_BYTES + 4 * self.slots
 
 
 @dataclass(frozen=True)
 class IndexHead:
-    """What a file says about itself; times in ms of the wall clock, positions in the log."""
+    """The head of a file; times in ms of the wall clock, positions in the log."""
 
     begin_ms: int
     end_ms: int
@@ -159,7 +159,7 @@ class IndexFile:
                 return
 
     def sync(self) -> None:
-        """Bring it to disk; raises OSError, and then nobody knows what of it is there."""
+        """Bring it to disk; after an OSError it is unknown what of it is there."""
         os.fdatasync(self._descriptor)
 
     def read(self, at: int, size: int) -> bytes:
@@ -199,7 +199,7 @@ class IndexFiles:
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """The directory of the files."""
         return self._layout.index
 
     def names(self) -> list[str]:
@@ -277,7 +277,7 @@ class IndexFiles:
 
 @dataclass(frozen=True)
 class IndexAnswer:
-    """What a search found: log positions, and how far the index goes."""
+    """The answer to a search: log positions, and how far the index goes."""
 
     positions: list[int]
     last_ms: int

@@ -1,4 +1,4 @@
-"""How far the index is complete and on disk: the file that lets a start begin where the index ends.
+"""The mark up to which the index is complete and on disk: a start goes on from there.
 
 The sums of the files (sums.py) say what is right in them, but not how much of the log behind them holds no keys.
 

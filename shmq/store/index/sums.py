@@ -73,7 +73,7 @@ class FileSums:
 
 
 def make_sums(file: IndexFile, begin: int, end: int, before: FileSums | None = None) -> FileSums:
-    """Make the sums of a file that nobody writes to.
+    """Make the sums of a file that is not written to any more.
 
     Args:
         begin: log position from which on its keys come.
@@ -104,7 +104,7 @@ class IndexSums:
         self._directory = layout.index_sums
 
     def path(self, name: str) -> Path:
-        """Where the sums of an index file are."""
+        """The path of the sums of an index file."""
         return self._directory / name
 
     def names(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""Whose copy a log is, who wrote which part of it, where it begins, and where it was cut off."""
+"""The lineage of a log: its copies, the writer of each part, its beginning, and its cuts."""

@@ -1,4 +1,4 @@
-"""Where the log of a new slave begins: at a position of its master's, whose first files may be gone.
+"""Begins the log of a new slave at a position of its master's, whose first files may be gone.
 
     shmq.begin    20 digits: a log position where a file begins. It is there from the moment when the master's begin is
                   known until the log begins there

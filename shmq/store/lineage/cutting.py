@@ -6,16 +6,16 @@
         <20 digits>              a log file; the first one begins with zeros up to the position
         shmq.tail                {"begin", "end", "epoch", "at_ms"}
 
-Who appended through segments that were given up, and was stopped in the middle, may wake up years later and store the
-rest of its record. It stores into the file that it has mapped. So the file of the end, and every one behind it, are
-replaced by copies: that memory is nobody's log then. Copying is what makes demotion take a second for each GiB.
+A process that appended through segments that were given up, and was stopped in the middle, may wake up years later and
+store the rest of its record, into the file that it has mapped. So the file of the end, and every one behind it, are
+replaced by copies: that memory belongs to no log then. Copying is what makes demotion take a second for each GiB.
 
     renewed    the files from the durable mark on are copied; nothing is cut
     cut        the tail is copied aside · files behind go, the last one first · the file of the cut is replaced by a
                copy up to there · the durable mark falls, what was derived from the log goes · the wish goes
 
 Rules: (1) each step may be done twice, and the wish goes last, so a crash in any step is repaired by beginning again;
-(2) nothing is cut off before it is on the disk elsewhere; (3) nobody appends meanwhile.
+(2) nothing is cut off before it is on the disk elsewhere; (3) no process appends meanwhile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Cut(NamedTuple):
-    """Where a log is to be cut; `id` tells this wish from another for the same place."""
+    """A planned cut of a log; `id` tells this wish from another for the same place."""
 
     position: int
     id: str
@@ -51,7 +51,7 @@ class Cut(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What was cut off once."""
+    """A tail that was cut off."""
 
     path: Path
     begin: int
@@ -172,7 +172,7 @@ def _keep_tail(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut) -> None
 
 
 def _pieces(commitlog: CommitLogFiles, position: int) -> Iterator[tuple[int, bytes]]:
-    """What is not zero behind a position, in pieces."""
+    """The bytes behind a position that are not zero, in pieces."""
     for base in commitlog.positions:
         if base + commitlog.file_bytes <= position:
             continue

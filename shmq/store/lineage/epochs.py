@@ -1,4 +1,4 @@
-"""Who wrote which part of the log: a master's epochs, and where two logs part.
+"""The epochs of a log: the master that wrote each part, and the position at which two logs part.
 
     <root>/epochFileCheckpoint, and .bak     RocketMQ's text, as its own brokers with a controller keep it
 

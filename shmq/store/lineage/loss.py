@@ -1,4 +1,4 @@
-"""What the files of a log lack of what was on disk: refused with its numbers, or accepted with exactly these.
+"""Finds what the files of a log lack of what was on disk: refused with its numbers, or accepted with exactly these.
 
     the mark's log_begin            begin of the files    ...    end of the files       durable_end
           |        missing                |    gaps    |               |    missing         |

@@ -1,4 +1,4 @@
-"""What a store knows of itself: whose copy it is, and which role a switch by hand gave its broker.
+"""The identity of a store, and the role that a switch by hand gave its broker.
 
     shmq.identity    {"store", "log", "inSyncMin"}    `store` is this directory's alone, `log` that of all copies of one
                                                       log: the first master makes it up, a slave with an empty log
@@ -10,8 +10,8 @@ A broker is started with a role. A switch changes it while the broker runs, and 
 command line: so the switch notes which role the broker was configured with, and the note counts as long as it still
 is. Another command line is a newer decision, and the note goes.
 
-Rules: (1) a note of a promotion has its epoch, and is written before the epoch is: whoever finds it finishes the
-promotion; (2) both files are sealed (seal.py), and one that cannot be believed is an error, never a default.
+Rules: (1) a note of a promotion has its epoch, and is written before the epoch is: the process that finds it finishes
+the promotion; (2) both files are sealed (seal.py), and one that cannot be believed is an error, never a default.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Role:
-    """What the last switch made of a broker.
+    """The role that the last switch gave a broker.
 
     Attributes:
         configured: what it was started with, as `configured_text` says it.
@@ -66,7 +66,7 @@ def configured_text(role: str, master: str, master_ha: str) -> str:
 
 
 def load_identity(layout: StoreLayout) -> Identity:
-    """Return who this store is; nobody, when it was never asked to say. Raises ShmqError."""
+    """Return the store's ids; empty when it has none yet. Raises ShmqError."""
     found = _load(layout.identity)
     if found is None:
         return Identity()
@@ -79,7 +79,7 @@ def load_identity(layout: StoreLayout) -> Identity:
 
 
 def own_identity(layout: StoreLayout, *, makes_log: bool, in_sync_min: int | None = None) -> Identity:
-    """Return who this store is, and decide it where nobody has.
+    """Return the store's ids, and make those it lacks.
 
     Args:
         makes_log: a log without an id gets one: it is a master's.

@@ -1,7 +1,7 @@
-"""Which records of an exported log are messages to be sent again, and when; mostly of a master that was replaced.
+"""Chooses the records of an exported log to be sent again, and when; mostly of a replaced master.
 
     a record of                       is
-    a topic of somebody               sent, with what its sender gave it
+    a user's topic                    sent, with what its sender gave it
     ... that came out of a delay      left out: the record that waited counts, here or at the new master
     ... a committed transaction       sent
     SCHEDULE_TOPIC_XXXX, timer topic  sent to the topic it waited for, for the time that it waited for

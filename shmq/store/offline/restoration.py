@@ -8,7 +8,7 @@
     index                              removed and written again, if anything in it is wrong or it is behind
     offsets above the end of a queue   lowered to it
 
-It is the broker's own recovery, in segments of its own that nobody else knows, so a broker finds afterwards what it
+It is the broker's own recovery, in private segments of its own, so a broker finds afterwards what it
 would have made itself.
 
 Rules: (1) no broker may run, ours or a stock one: the store's lock is held; (2) no byte of a whole record is changed;

@@ -1,7 +1,7 @@
-"""What a proof of a store found: disagreements, and what is only worth saying.
+"""The findings of a proof of a store: disagreements and notes.
 
     disagreement    two parts of the store say different things, or one contradicts its checksum
-    note            nothing is wrong, and somebody who looks at a store wants to know it
+    note            nothing is wrong, but worth knowing
 
 Rule: everything is counted; the first KEPT_MAX of each are kept.
 """

@@ -4,7 +4,7 @@
     a slot                    names the newest entry of its chain
     an entry                  names no older record than the one before it
 
-The core goes over entries that are as they must be, a million with one call; what is not is told and stepped over here.
+The core goes over entries that are as they must be, a million with one call; others are noted and stepped over here.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class IndexEntries:
     def _ask_for(self, file: IndexFile) -> None:
         """Let the kernel read the file beside the work: slots and entries are gone through from begin to end."""
         file.data.madvise(mmap.MADV_NORMAL)
-        with suppress(ShmqError):  # a head that cannot be is told where it is used
+        with suppress(ShmqError):  # an impossible head is reported where it is used
             file.data.madvise(mmap.MADV_WILLNEED, 0, file.shape.entries_at + file.head().next_entry * _ENTRY.size)
 
     def _walk(self, file: IndexFile, end: int, until: int) -> bytes:

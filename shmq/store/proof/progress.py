@@ -24,7 +24,7 @@ from shmq.timing import CANCELLED_KEY, TIMER_TOPIC, due_ms
 
 
 def read_tables(layout: StoreLayout, mark: Mark | None, findings: Findings) -> Tables:
-    """Read the config directory; what is wrong with it is told."""
+    """Read the config directory, and report what is wrong with it."""
     restored: list[str] = []
     config = ConfigFiles(
         layout, log=lambda event, **values: restored.append(values["file"]) if event == FROM_BACKUP else None

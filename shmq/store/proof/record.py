@@ -46,7 +46,7 @@ class WalkedRecord:
 
     @property
     def keys(self) -> list[str]:
-        """What the index knows it by."""
+        """The keys under which the index has it."""
         if self.kind == _ROLLBACK:
             return []
         unique = self.properties.get("UNIQ_KEY")

@@ -49,7 +49,7 @@ _WATCHED_TOPICS = tuple(name.encode() for name in (HALF_TOPIC, OP_TOPIC, SCHEDUL
 
 @dataclass
 class Proof:
-    """What was looked at, and what was found."""
+    """The extent of a proof, and its findings."""
 
     root: Path
     settled: bool
@@ -71,7 +71,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What looks at every record."""
+    """The parts that look at every record."""
 
     units: UnitProof
     index: IndexProof
@@ -247,7 +247,7 @@ def _checked(tables: Tables) -> int:
 
 
 def _indexed(layout: StoreLayout, mark: Mark | None, settled: bool, findings: Findings) -> int:
-    """How far the index has to be complete."""
+    """The position up to which the index has to be complete."""
     try:
         said = load_index_mark(layout)
     except CorruptionError as error:

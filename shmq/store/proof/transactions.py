@@ -44,7 +44,7 @@ class TransactionProof:
 
     @property
     def open_halves(self) -> int:
-        """How many transactions nobody has ended."""
+        """How many transactions have not been ended."""
         ended = {self._id_of(offset) for offset in self._settled}
         ended |= {self._id_of(self._halves[half]) for _, half in self._committed if half in self._halves}
         return len({self._id_of(offset) for offset in self._halves.values() if self._is_unsettled(offset)} - ended)

@@ -39,7 +39,7 @@ _READ_UNITS = 4096
 
 @dataclass
 class _QueueState:
-    """What the walk over the log knows of one queue."""
+    """The walk's state of one queue."""
 
     first: int = 0  # of the expected units that are not compared yet
     expected: bytearray = field(default_factory=bytearray)
@@ -55,7 +55,7 @@ class UnitProof:
     """One pass.
 
     Args:
-        read: gives bytes of the log, told position and size.
+        read: returns bytes of the log by position and size.
         settled_end: log position below which units have to be right.
     """
 
@@ -231,7 +231,7 @@ class UnitProof:
 
 
 def _code_of(record: WalkedRecord) -> int | None:
-    """What the unit says behind the length; None where more than one thing is right."""
+    """The code behind the length in the unit; None where more than one thing is right."""
     if record.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return None
     tag = record.properties.get("TAGS", "")

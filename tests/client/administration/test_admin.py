@@ -149,7 +149,7 @@ def test_a_reset_is_refused_while_a_member_reads(
 
 
 def test_a_reset_is_refused_while_the_same_process_reads(mq: shmq.Connection, topic: str, group: str) -> None:
-    """Its next acknowledgement would undo the reset as anybody's would, and its queues would be given away."""
+    """Its next acknowledgement would undo the reset, and its queues would be given away."""
     mq.send(topic, b"x", queue_id=0)
     with mq.subscribe(topic, group=group) as subscription:
         for message in subscription.receive(1, wait=60):

@@ -57,7 +57,7 @@ def test_a_new_group_may_begin_with_the_next_message(mq: shmq.Connection, topic:
 def test_start_is_for_new_groups_only(mq: shmq.Connection, topic: str, group: str) -> None:
     with mq.subscribe(topic, group=group, start="last"):
         pass
-    mq.send(topic, b"while nobody was there")
+    mq.send(topic, b"without a member")
     with mq.subscribe(topic, group=group, start="last") as subscription:
         assert len(subscription.receive(wait=60)) == 1
 
@@ -104,7 +104,7 @@ def test_a_waiting_receive_returns_as_soon_as_something_comes(mq: shmq.Connectio
         assert got == [b"x"]
 
 
-def test_what_was_not_acknowledged_is_delivered_again_to_whoever_reads_next(
+def test_what_was_not_acknowledged_is_delivered_again_to_the_next_reader(
     mq: shmq.Connection, topic: str, group: str
 ) -> None:
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Members of a group in several processes: every message is read by one of them, whoever comes, leaves or dies."""
+"""Members of a group in several processes: every message is read by one of them, though members come, leave and die."""
 
 import contextlib
 import threading

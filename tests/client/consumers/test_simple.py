@@ -111,7 +111,7 @@ def test_one_receive_may_hide_for_another_time(mq: shmq.Connection, topic: str, 
         assert len(consumer.receive(wait=60)) == 1
 
 
-def test_a_message_nobody_settles_is_dead_after_its_last_attempt(
+def test_a_message_that_is_never_settled_is_dead_after_its_last_attempt(
     mq: shmq.Connection, topic: str, group: str, eventually: Eventually, advance: Advance
 ) -> None:
     mq.send(topic, b"poison")

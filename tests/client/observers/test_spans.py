@@ -253,7 +253,7 @@ def test_an_application_s_own_context_is_kept_and_a_broken_one_is_none(
     assert none.parent is None and not none.links
 
 
-def test_a_transaction_a_request_and_a_send_nobody_waits_for_belong_to_the_span_around_them(
+def test_a_transaction_a_request_and_a_background_send_belong_to_the_span_around_them(
     mq: shmq.Connection, recorded: Recorded, topic: str
 ) -> None:
     @mq.replier(topic, group="answering")

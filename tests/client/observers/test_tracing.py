@@ -50,7 +50,7 @@ def of_group(broker: Broker, *groups: str) -> list[Trace]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_send_and_what_a_listener_did_with_it_can_be_told(broker: Broker, eventually: Eventually, way: str) -> None:
+def test_a_send_and_what_a_listener_did_with_it_are_traced(broker: Broker, eventually: Eventually, way: str) -> None:
     topic, shop, billing = f"orders-{way}", f"shop-{way}", f"billing-{way}"
     with broker.connect() as mq:
         mq.admin.create_topic(topic, queues=1)
@@ -68,7 +68,7 @@ def test_a_send_and_what_a_listener_did_with_it_can_be_told(broker: Broker, even
             receipt = producer.send(topic, b"42 apples", tag="fruit", key="o-1", keys=["o-2"])
             bad = producer.send(topic, b"bad", message_group="g")
             batch = producer.send_batch(topic, [b"a", b"bc"], keys=["k-1", "k-2"])
-            producer.send_oneway(topic, b"nobody knows")
+            producer.send_oneway(topic, b"outcome unknown")
         eventually(lambda: len(seen) >= 5)
         mq.stop()
     found = of_group(broker, shop, billing)

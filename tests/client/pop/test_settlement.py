@@ -125,7 +125,7 @@ def test_on_this_host_a_message_that_is_not_in_hand_any_more_cannot_be_extended(
     brokers.refusal = RemoteError(Response.NO_MESSAGE, "gone")
     assert not settlement(brokers).extend(lease(), 20.0)
     brokers.refusal = BrokerNotRunning("away")
-    assert settlement(brokers).extend(lease(), 20.0), "nobody knows"
+    assert settlement(brokers).extend(lease(), 20.0), "the outcome is unknown"
 
 
 @pytest.mark.parametrize("is_local", [True, False])

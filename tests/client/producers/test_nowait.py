@@ -1,4 +1,4 @@
-"""Sends nobody waits for."""
+"""Sends in the background."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Sending: what `send` is, what it says when it fails, and what happens to sends nobody waits for."""
+"""Sending: what `send` is, what it says when it fails, and what happens to sends in the background."""
 
 import inspect
 import pydoc
@@ -147,7 +147,7 @@ def test_futures_of_one_producer_are_stored_in_order(mq: shmq.Connection, topic:
         assert [future.result(60).offset for future in futures] == list(range(300))
 
 
-def test_closing_a_producer_stores_what_nobody_waited_for(mq: shmq.Connection, topic: str) -> None:
+def test_closing_a_producer_stores_what_was_sent_in_the_background(mq: shmq.Connection, topic: str) -> None:
     with mq.producer() as producer:
         futures = [producer.send_nowait(topic, b"x") for _ in range(300)]
     assert all(future.done() and future.exception() is None for future in futures)

@@ -1,4 +1,4 @@
-"""What a producer may be told: which queue to choose, and to pack long bodies; the same over both transports."""
+"""A producer's queue selector and its compression of long bodies; the same over both transports."""
 
 import asyncio
 import sys

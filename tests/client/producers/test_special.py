@@ -102,7 +102,7 @@ def test_what_is_no_level_is_refused_and_nothing_stored(send: Send, stored: Any,
     assert stored(0) == stored(2) == []
 
 
-def test_a_keyword_nobody_knows_is_a_type_error_everywhere(send: Send) -> None:
+def test_an_unknown_keyword_is_a_type_error_everywhere(send: Send) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'delayed'"):
         send("orders", b"x", delayed=3)
 
@@ -150,7 +150,7 @@ def test_a_one_way_message_does_not_wait_for_the_disk_because_it_is_delayed() ->
             mq.send("orders", b"the topics are there now", **delay)
         session: Any = mq._live()
         keeper = broker.processes["keeper"].pid
-        os.kill(keeper, signal.SIGSTOP)  # nobody flushes now, unless he waits for the disk
+        os.kill(keeper, signal.SIGSTOP)  # now only a sender that waits for the disk flushes
         try:
             for delay in ({"delay_level": 18}, {"delay": 3600}, {"deliver_at": time.time() + 3600}):
                 mq.send_oneway("orders", b"x", **delay)

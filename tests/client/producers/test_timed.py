@@ -180,7 +180,7 @@ def test_a_broker_without_the_timer_topic_makes_it_for_a_local_producer_and_is_n
         assert broker.expect("orders", timeout=60)[0].body == b"x"
 
 
-def test_the_longest_delay_is_what_the_broker_was_told() -> None:
+def test_the_longest_delay_is_the_brokers_setting() -> None:
     with Broker(tcp=True, timer_max_delay_seconds=10 * 86_400) as broker:
         for url in (broker.url, f"rocketmq://{broker.name_server}"):
             with shmq.connect(url) as mq:

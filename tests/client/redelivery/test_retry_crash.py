@@ -1,4 +1,4 @@
-"""I12 with real processes: whoever is killed, what always fails is a dead letter exactly once, and never early."""
+"""I12 with real processes, each killed at random: what always fails is a dead letter exactly once, and never early."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Members:
 
 
 @pytest.mark.parametrize("kind", ["push", "pop"])
-def test_i12_whoever_is_killed_a_message_that_always_fails_is_a_dead_letter_exactly_once(
+def test_i12_through_kills_a_message_that_always_fails_is_a_dead_letter_exactly_once(
     kind: str, eventually: Eventually
 ) -> None:
     dice = random.Random(SEED)

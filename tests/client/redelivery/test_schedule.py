@@ -17,7 +17,7 @@ def test_a_given_back_message_comes_at_its_time_and_once(message: Make) -> None:
     assert schedule.take_due(99.0) == []
 
 
-def test_leased_messages_come_when_nobody_acknowledged_them(message: Make) -> None:
+def test_leased_messages_come_when_they_were_not_acknowledged(message: Make) -> None:
     schedule = Schedule()
     done, forgotten = message(offset=1), message(offset=2)
     schedule.lease([done, forgotten], 30.0)

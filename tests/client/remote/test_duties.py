@@ -112,7 +112,7 @@ def test_a_member_without_a_listener_says_so_and_one_that_is_not_there_is_missed
     with shmq.connect(f"rocketmq://{broker.name_server}") as mq, mq.subscribe("orders", group="silent"):
         found = result_of(member.consume(message_id, group="silent"))
         assert (found["consumeResult"], found["remark"]) == ("CR_LATER", "this consumer has no listener")
-    missing = member.consume(message_id, client_id="somebody-else")
+    missing = member.consume(message_id, client_id="another-client")
     assert missing.code == Response.SYSTEM_ERROR and "not online" in str(missing.remark)
     beyond = member.consume(message_id[:16] + "00000000FFFFFFFF")
     assert beyond.code == Response.SYSTEM_ERROR and "no message" in str(beyond.remark)

@@ -27,7 +27,7 @@ class Brokers:
 
 
 class Watched(dict[int, int]):
-    """A window that nobody may look at without the reader's lock: another thread would change it meanwhile."""
+    """A window that must not be read without the reader's lock: another thread would change it meanwhile."""
 
     def __init__(self, changed: Any, offsets: list[int]) -> None:
         super().__init__(dict.fromkeys(offsets, 1))
@@ -46,13 +46,13 @@ class Scene:
         spec = SimpleNamespace(group="g", model="clustering", tags=(), codec=None, auto_ack=False)
         network = SimpleNamespace(soon=lambda work: None)
         wire: Any = SimpleNamespace(network=network, timeout=1.0)
-        nobody: Any = None
-        self.reader = GroupReader(wire, self.brokers, nobody, nobody, spec, nobody)  # type: ignore[arg-type]
+        unused: Any = None
+        self.reader = GroupReader(wire, self.brokers, unused, unused, spec, unused)  # type: ignore[arg-type]
         for number, name in enumerate(("a", "b", "c")):
             queue = ProcessQueue(MessageQueue(name, 0, "orders"), number, 10 + number, settles=True)
             queue._window = Watched(self.reader.changed, [10 + number])
             self.reader.open(queue)
-        self.upkeep = Upkeep(wire, self.brokers, nobody, lambda: [self.reader], list)
+        self.upkeep = Upkeep(wire, self.brokers, unused, lambda: [self.reader], list)
 
     def commit(self) -> None:
         asyncio.run(self.upkeep._commit())

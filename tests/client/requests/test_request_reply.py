@@ -58,7 +58,7 @@ def replier(broker: Broker, topic: str) -> Iterator[Callable[[str], shmq.Connect
 
 @pytest.mark.parametrize("replier_way", WAYS)
 @pytest.mark.parametrize("requester_way", WAYS)
-def test_a_request_gets_the_reply_to_it_whoever_sits_where(
+def test_a_request_gets_the_reply_to_it_over_each_pair_of_ways(
     broker: Broker, topic: str, replier: Callable[..., Any], requester_way: str, replier_way: str
 ) -> None:
     replier(replier_way)
@@ -94,12 +94,12 @@ def test_threads_that_share_a_connection_get_their_own_replies(
 @pytest.mark.parametrize("way", WAYS)
 def test_without_a_reply_the_timeout_says_what_was_waited_for(broker: Broker, topic: str, way: str) -> None:
     with connection(broker, way) as mq, pytest.raises(RequestTimeout, match=rf'"{topic}" within 0\.3 s') as raised:
-        mq.request(topic, b"anybody?", timeout=0.3)
+        mq.request(topic, b"unanswered", timeout=0.3)
     assert raised.value.hint
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_reply_that_comes_too_late_is_nobodys(
+def test_a_reply_that_comes_too_late_is_dropped(
     broker: Broker, topic: str, replier: Callable[..., Any], eventually: Eventually, way: str
 ) -> None:
     go, done = threading.Event(), threading.Event()
@@ -209,12 +209,12 @@ def test_asyncio_twins_ask_and_answer_many_at_once(broker: Broker, topic: str, w
             assert [reply.body for reply in replies] == [b"re:%d" % number for number in range(30)]
             await other.stop()
             with pytest.raises(RequestTimeout):
-                await mq.request(topic, b"nobody", timeout=0.2)
+                await mq.request(topic, b"unanswered", timeout=0.2)
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_an_address_in_shared_memory_is_told_from_a_client_id() -> None:
+def test_an_address_in_shared_memory_is_no_client_id() -> None:
     assert SharedAddress.parse(str(SharedAddress(7, "host@1#2"))) == SharedAddress(7, "host@1#2")
     for text in ("10.0.0.7@221", "shm:", "shm:x:y", "shm:-1:y", "shm:00001:y", "shm:1:"):
         assert SharedAddress.parse(text) is None

@@ -46,7 +46,7 @@ def replies() -> Replies:
     return Replies()
 
 
-def test_whoever_reads_hands_the_others_their_replies_and_the_reading_on(replies: Replies) -> None:
+def test_the_reading_thread_hands_the_others_their_replies_and_the_reading_on(replies: Replies) -> None:
     got: dict[str, Any] = {}
 
     def wait(waiting: Waiting) -> None:
@@ -71,7 +71,7 @@ def test_a_wait_ends_at_its_deadline_with_nothing(replies: Replies) -> None:
     assert 'topic "prices" within 0.01 s' in str(waiting.timed_out())
 
 
-def test_replies_nobody_waits_for_and_second_ones_are_dropped(replies: Replies) -> None:
+def test_replies_without_a_request_and_second_ones_are_dropped(replies: Replies) -> None:
     waiting = replies.ask("a")
     for reply in (("gone", 1), ("a", 2), ("a", 3)):
         replies.coming.put(reply)
@@ -93,7 +93,7 @@ def test_futures_are_read_for_beside_threads_that_read(replies: Replies) -> None
         futures["b"].result(60)
 
 
-def test_a_future_ends_at_its_deadline_and_one_that_was_cancelled_harms_nobody(replies: Replies) -> None:
+def test_a_future_ends_at_its_deadline_and_a_cancelled_one_harms_no_other(replies: Replies) -> None:
     late: Future[Any] = Future()
     cancelled: Future[Any] = Future()
     replies.ask("cancelled", future=cancelled)

@@ -304,7 +304,7 @@ def test_after_the_last_check_it_is_rolled_back(
     set_times(mq, first_ms=1, interval_ms=1000, checks=1)
     try:
         with mq.producer(group=group) as producer:
-            tx = producer.transaction(topic, b"nobody knows")
+            tx = producer.transaction(topic, b"never decided")
             for _ in range(3):
                 broker.advance(CHECKED_AFTER)
             eventually(lambda: open_count(mq) == 0)

@@ -1,4 +1,4 @@
-"""I10: a committed transaction is visible exactly once, another one never, whoever is killed at whatever step."""
+"""I10: a committed transaction is visible exactly once, another one never, whatever is killed at whatever step."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Scene:
 
     def ask_soon(self) -> None:
         """The times live in the bridge's memory: a new one has RocketMQ's."""
-        # Long enough that nobody is asked before the producer could write its decision down.
+        # Long enough for the producer to write its decision down before the broker asks.
         text = b"transactionTimeOut=1500\ntransactionCheckInterval=1500\n"
         self.mq._local().wire.control.request(Request.UPDATE_BROKER_CONFIG, body=text, timeout=60.0)
 
@@ -111,7 +111,7 @@ class Scene:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("victim", "bridges"), [("producer", 1), ("bridge", 1), ("bridge", 2), ("keeper", 1)])
-def test_i10_a_committed_transaction_is_visible_once_whoever_is_killed(
+def test_i10_a_committed_transaction_is_visible_once_whichever_process_is_killed(
     victim: str, bridges: int, tmp_path: Path, eventually: Eventually
 ) -> None:
     with Broker(tcp=True, bridges=bridges) as broker:

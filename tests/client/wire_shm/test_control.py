@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.client.wire import NOBODY, Watcher
+from shmq.client.wire import UNWATCHED, Watcher
 from shmq.client.wire_shm import control_channel
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_link import ControlLink
@@ -60,7 +60,7 @@ def consume(group: str, topic: str = "orders", tags: str = "*") -> list[Consumer
 
 
 class Heard:
-    """What a client's callbacks were told."""
+    """Records the calls of a client's callbacks."""
 
     def __init__(self, client: ControlClient) -> None:
         self.groups: list[str] = []
@@ -112,7 +112,7 @@ def test_members_find_each_other(bridge: LiveBridge) -> None:
     assert first.members("billing") == ["c1"]
 
 
-def test_a_killed_client_is_gone_at_once_and_the_others_are_told(bridge: LiveBridge) -> None:
+def test_a_killed_client_is_gone_at_once_and_the_others_are_notified(bridge: LiveBridge) -> None:
     survivor = bridge.connect("survivor")
     survivor.heartbeat([], consume("billing"))
     heard = Heard(survivor)
@@ -120,7 +120,7 @@ def test_a_killed_client_is_gone_at_once_and_the_others_are_told(bridge: LiveBri
     wait_until(lambda: len(heard.groups) == 1)
     assert survivor.members("billing") == ["survivor", "victim"] and slot in bridge.slots()
     child.send_signal(signal.SIGKILL)
-    wait_until(lambda: len(heard.groups) == 2, "the survivor is told")
+    wait_until(lambda: len(heard.groups) == 2, "the survivor is notified")
     assert survivor.members("billing") == ["survivor"]
     assert slot not in bridge.slots()
 
@@ -227,7 +227,7 @@ def test_many_threads_share_one_client(bridge: LiveBridge) -> None:
 def test_callbacks_may_ask_the_broker(bridge: LiveBridge) -> None:
     first, second = bridge.connect("c1"), bridge.connect("c2")
     seen: list[list[str]] = []
-    first.watcher = NOBODY._replace(members_changed=lambda group: seen.append(first.members(group)))
+    first.watcher = UNWATCHED._replace(members_changed=lambda group: seen.append(first.members(group)))
     first.heartbeat([], consume("billing"))
     second.heartbeat([], consume("billing"))
     wait_until(lambda: seen == [["c1", "c2"]])
@@ -241,7 +241,7 @@ def test_a_callback_that_fails_does_not_stop_the_others(bridge: LiveBridge, capl
         calls.append(group)
         raise RuntimeError("broken on purpose")
 
-    first.watcher = NOBODY._replace(members_changed=fail)
+    first.watcher = UNWATCHED._replace(members_changed=fail)
     first.heartbeat([], consume("billing"))
     second.heartbeat([], consume("billing"))
     wait_until(lambda: len(calls) == 1)
@@ -324,7 +324,7 @@ class LeapingClock:
         self._ahead += DEADLINE
 
 
-def test_a_request_waits_as_long_as_connect_was_told(bridge: LiveBridge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_waits_for_the_timeout_of_connect(bridge: LiveBridge, monkeypatch: pytest.MonkeyPatch) -> None:
     client = bridge.connect("c1", timeout=DEADLINE)
 
     def leaps() -> Iterator[float]:
@@ -429,11 +429,11 @@ def test_without_a_broker_the_error_says_where_and_what_to_type() -> None:
         assert caught.value.hint == "start it: shmq serve --name test"
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(f"{directory}/control.sock")
-        with pytest.raises(BrokerNotRunning, match="nobody listens"):
+        with pytest.raises(BrokerNotRunning, match="no process listens"):
             connect(place_in(directory))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_socket_for_others_is_a_permission_error_with_its_numbers(bridge: LiveBridge) -> None:
     bridge.directory.chmod(0o755)
     code = (

@@ -122,7 +122,7 @@ def test_leaving_does_not_wait_for_ever(world: World) -> None:
     assert share.step(5.0 + options.REVOKE_TIMEOUT - 0.01)
     assert not share.step(5.0 + options.REVOKE_TIMEOUT)
     message.ack()
-    assert world.committed()[0] == 0  # it is delivered again, to whoever reads next
+    assert world.committed()[0] == 0  # it is delivered again, to the next reader
 
 
 def test_a_queue_wanted_again_while_it_is_left_goes_on_where_it_was(world: World) -> None:

@@ -92,11 +92,11 @@ class _Half:
     group, topic, broker, message_id, offset, log_position = "g", "orders", "default", "M1", 0, 0
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_transaction_that_is_settled_at_the_second_try_may_be_what_was_asked_for(is_told: bool) -> None:
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_transaction_that_is_settled_at_the_second_try_may_be_what_was_asked_for(is_marked: bool) -> None:
     """Whether the answer to the first try was lost by a link, or came too late for its caller."""
     answers: list[ShmqError] = [RemoteError(Response.SYSTEM_ERROR, "it was settled before")]
-    if is_told:
+    if is_marked:
         answers[0].maybe_stored = True
     else:
         late = RequestTimeout("no answer in time")
@@ -116,7 +116,7 @@ def test_a_transaction_that_is_settled_at_the_second_try_may_be_what_was_asked_f
         return transactions._end_at_broker(half, state, timeout)
 
     transaction = Transaction(_Half(), 1.0, end)
-    if not is_told:
+    if not is_marked:
         with pytest.raises(RequestTimeout):
             transaction._end(COMMIT)
     with pytest.raises(TransactionError) as caught:

@@ -98,7 +98,7 @@ def test_what_one_account_sends_another_receives_gives_back_and_acknowledges(
     eventually(lambda: group.lag.total == 0)
 
 
-def test_a_group_of_an_account_without_more_rights_begins_at_the_end_where_it_is_told_to(
+def test_a_group_of_an_account_without_more_rights_can_begin_at_the_end(
     connect: Connect, eventually: Callable[..., Any]
 ) -> None:
     producer = connect(**PRODUCER)
@@ -146,7 +146,7 @@ def test_what_an_account_may_not_do_is_refused_with_the_brokers_words(connect: C
     ("keys", "said"),
     [
         ({"access_key": "order-service", "secret_key": "guessed-secret"}, "Check signature failed"),
-        ({"access_key": "nobody-known", "secret_key": "secret-of-orders"}, "No acl config"),
+        ({"access_key": "unknown-key", "secret_key": "secret-of-orders"}, "No acl config"),
         ({"access_key": "", "secret_key": ""}, "No accessKey is configured"),
         ({}, "No accessKey is configured"),
     ],
@@ -171,7 +171,7 @@ def test_the_environment_names_the_account_where_the_url_does_not(
     assert connect().send("orders", b"x").topic == "orders"
 
 
-def test_a_plain_connection_and_an_unknown_certificate_are_told_so(connect: Connect) -> None:
+def test_a_plain_connection_and_an_unknown_certificate_are_errors_that_say_so(connect: Connect) -> None:
     with pytest.raises(shmq.PermissionDenied, match="do not agree on TLS"):
         connect(tls_ca="", **PRODUCER).send("orders", b"x")
     with pytest.raises(shmq.ShmqError, match="without TLS"):

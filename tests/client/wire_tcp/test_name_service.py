@@ -13,7 +13,7 @@ from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 
 
-def test_a_broker_in_place_of_a_name_server_is_told_with_the_cure() -> None:
+def test_a_broker_in_place_of_a_name_server_is_an_error_with_the_cure() -> None:
     async def ask() -> None:
         async def request(address: Address, command: Command, seconds: float) -> Command:
             return Command(

@@ -65,8 +65,8 @@ def network() -> Iterator[Callable[..., Network]]:
     made: list[Network] = []
 
     def make(*, connect_timeout: float = 5.0, **options: Any) -> Network:
-        nobody: dict[str, Any] = {"on_request": lambda *_: None, "on_reconnect": lambda _: None}
-        made.append(Network(RemoteOptions(**options), connect_timeout=connect_timeout, **nobody))
+        ignored: dict[str, Any] = {"on_request": lambda *_: None, "on_reconnect": lambda _: None}
+        made.append(Network(RemoteOptions(**options), connect_timeout=connect_timeout, **ignored))
         return made[-1]
 
     yield make
@@ -131,7 +131,7 @@ def test_a_request_whose_connection_is_closed_meanwhile_fails_and_may_have_been_
     assert isinstance(error, BrokerNotRunning) and error.maybe_stored and error.hint
 
 
-def test_a_connection_that_fails_after_everybody_gave_up_is_reported_by_nobody(
+def test_a_connection_that_fails_after_every_caller_gave_up_is_not_reported(
     network: Callable[..., Network],
 ) -> None:
     reported: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ def test_a_peer_that_hangs_up_is_dialled_again(serve: Serve, network: Callable[.
     assert ask(net, address).body == b"body"
 
 
-def test_nobody_there_is_said_at_once(network: Callable[..., Network]) -> None:
+def test_an_address_without_a_server_is_an_error_at_once(network: Callable[..., Network]) -> None:
     with pytest.raises(BrokerNotRunning, match=r"127\.0\.0\.1:1"):
         ask(network(), Address("127.0.0.1", 1))
 
@@ -227,7 +227,7 @@ def server_context(certificate: Path) -> ssl.SSLContext:
     return context
 
 
-def test_tls_is_verified_unless_it_is_told_not_to(
+def test_tls_is_verified_unless_an_option_forbids_it(
     serve: Serve, network: Callable[..., Network], certificate: Path
 ) -> None:
     address = serve(echo, server_context(certificate))
@@ -261,7 +261,7 @@ def test_what_is_wrong_with_a_certificate_is_said(
     assert hint in caught.value.hint
 
 
-def test_who_speaks_tls_alone_is_told_which_side_that_is(
+def test_the_error_says_which_side_alone_speaks_tls(
     serve: Serve, network: Callable[..., Network], certificate: Path
 ) -> None:
     with pytest.raises(PermissionDenied, match="takes no connection without TLS") as caught:

@@ -1,4 +1,4 @@
-"""Nobody sends by name to a topic that the broker keeps for itself; what the client lets wait there still goes."""
+"""No client may send by name to a topic that the broker keeps for itself; its own delayed messages still go."""
 
 from collections.abc import Callable
 from typing import Any

@@ -209,7 +209,7 @@ def test_a_number_of_a_read_is_taken_or_refused_with_its_cure(connections: Pair,
     _check(connections, READS[name])
 
 
-# ---- what a message in hand is told ----------------------------------------------------------------------------------
+# ---- calls on a message in hand --------------------------------------------------------------------------------------
 
 
 def _taken(mq: shmq.Connection, kind: str) -> Any:

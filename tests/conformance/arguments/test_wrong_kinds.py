@@ -85,7 +85,7 @@ def test_consumers_say_what_they_cannot_wait_for(connections: Any, way: str) -> 
 
 
 @pytest.mark.parametrize("way", ["local", "tcp"])
-def test_a_body_that_is_none_is_refused_before_anybody_waits(connections: Any, way: str) -> None:
+def test_a_body_that_is_none_is_refused_before_a_wait(connections: Any, way: str) -> None:
     with connections[way].producer() as producer:
         for bad in (None, 1, [], {}, 1.5, object()):
             with pytest.raises(TypeError, match="a body is bytes"):

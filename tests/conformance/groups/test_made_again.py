@@ -30,7 +30,7 @@ class Reader:
         self._take = consumer.poll if way.startswith("pull") else consumer.receive
 
     def look(self) -> None:
-        """Do what a member does that is told of changes, and that waits."""
+        """Do what a member does on a change, and while it waits."""
         with contextlib.suppress(TopicNotFound, ConnectError):
             if isinstance(self._consumer, Consumer):
                 self._consumer._rebalance()

@@ -1,6 +1,6 @@
 """Members of one group that read different topics, in different ways, over both transports.
 
-Rule: a retry goes to who reads its topic, wherever that is, and waits for nobody else.
+Rule: a retry goes to who reads its topic, wherever that is, and waits for no other member.
 """
 
 from collections.abc import Callable, Iterator

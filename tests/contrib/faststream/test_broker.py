@@ -121,7 +121,7 @@ def test_a_reply_is_json_text_or_bytes(shared: SharedBroker, body: Any) -> None:
     run(main())
 
 
-def test_a_request_that_nobody_answers_ends_with_an_error(shared: SharedBroker) -> None:
+def test_a_request_without_an_answer_ends_with_an_error(shared: SharedBroker) -> None:
     async def main() -> None:
         async with ShmqBroker(shared.url) as broker:
             with pytest.raises(RequestTimeout, match="no reply"):
@@ -222,7 +222,7 @@ def test_these_policies_consume_a_message_whose_handler_failed(shared: SharedBro
 
 
 @pytest.mark.parametrize("decided", ["nothing", "nack"])
-def test_what_nobody_settled_is_given_back(decided: str) -> None:
+def test_what_was_not_settled_is_given_back(decided: str) -> None:
     async def main() -> None:
         delivery = Delivery(None)  # type: ignore[arg-type]
         if decided == "nack":
@@ -417,7 +417,7 @@ def test_an_application_starts_and_stops_the_broker(shared: SharedBroker) -> Non
     run(main())
 
 
-def test_a_broker_that_is_not_there_is_told_at_the_start() -> None:
+def test_a_broker_that_is_not_there_is_an_error_of_the_start() -> None:
     async def main() -> None:
         broker = ShmqBroker("shmq:///nonexistent/none")
         assert await broker.ping(1.0) is False

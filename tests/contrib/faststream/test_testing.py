@@ -64,7 +64,7 @@ def test_tags_select(broker: ShmqBroker) -> None:
     asyncio.run(main())
 
 
-def test_a_request_returns_the_reply_or_says_that_nobody_listens(broker: ShmqBroker) -> None:
+def test_a_request_returns_the_reply_or_says_that_there_is_no_replier(broker: ShmqBroker) -> None:
     @broker.subscriber("ask", group="g")
     async def answer(text: str) -> str:
         return text.upper()

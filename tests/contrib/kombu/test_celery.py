@@ -146,7 +146,7 @@ def test_a_task_that_waits_longer_than_its_visibility_runs_once_and_at_its_time(
     assert all(float(line.split("@")[1]) >= begun + 10 for line in lines(path))
 
 
-def test_a_task_that_no_worker_knows_or_can_read_stops_nobody(
+def test_a_task_that_no_worker_knows_or_can_read_stops_no_worker(
     jobs: Any, worker: Worker, shmq_broker: Broker, tmp_path: Path
 ) -> None:
     with shmq.connect(shmq_broker.url) as mq:
@@ -154,7 +154,7 @@ def test_a_task_that_no_worker_knows_or_can_read_stops_nobody(
         for topic in ("kombu-celery", "kombu-x-celery.pidbox", "kombu-x-celeryev"):
             if topic in mq.admin.topics:
                 mq.send(topic, b"not kombu's")
-        jobs.app.send_task("nobody.knows")
+        jobs.app.send_task("unknown.task")
         assert jobs.add.delay(1, 2).get(timeout=SECONDS) == 3
         assert jobs.app.control.ping(timeout=SECONDS, limit=1)
         eventually(lambda: len(mq.admin.dlq("kombu-celery")) == 1, timeout=SECONDS)

@@ -1,4 +1,4 @@
-"""Queues and exchanges of kombu over shmq: what is published comes once, and what is in hand is nobody else's."""
+"""Queues and exchanges of kombu over shmq: what is published comes once, and what is in hand is hidden from others."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_what_was_fetched_and_not_delivered_yet_stays_hidden_too(broker: Broker,
             other.drain_events(timeout=4.0)
 
 
-def test_what_nobody_consumes_any_more_is_another_ones_and_is_given_back_once(
+def test_what_is_not_consumed_any_more_is_another_ones_and_is_given_back_once(
     connection: Any, another: Any, work: str
 ) -> None:
     queue = Queue(work, Exchange(work), work)

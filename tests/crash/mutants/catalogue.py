@@ -299,7 +299,7 @@ NEVER: dict[str, Mutant] = {
         "shmq/store/lineage/loss.py",
         "    if missing != accepted:\n",
         "    if False:\n",
-        "tests/store/lineage/test_loss.py::test_what_is_missing_is_told_and_only_that_is_accepted_and_only_once",
+        "tests/store/lineage/test_loss.py::test_what_is_missing_is_reported_and_only_that_is_accepted_and_only_once",
     ),
     "the mark is raised before the flush": _one(
         "daemon/keeper/marks.py",

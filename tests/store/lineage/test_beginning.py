@@ -46,7 +46,7 @@ def test_without_a_wish_nothing_is_changed(layout: StoreLayout) -> None:
 
 
 @pytest.mark.parametrize("positions", [(), (0,), (0, FILE_BYTES), (7 * FILE_BYTES,)], ids=str)
-def test_an_empty_log_begins_where_it_is_told_to(layout: StoreLayout, positions: tuple[int, ...]) -> None:
+def test_an_empty_log_begins_at_a_given_position(layout: StoreLayout, positions: tuple[int, ...]) -> None:
     files = files_of(layout, *positions)
     wish_beginning(layout, 7 * FILE_BYTES)
     assert begin_as_wished(layout, files, DurableMark(layout)) == files.begin == 7 * FILE_BYTES

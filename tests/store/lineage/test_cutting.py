@@ -1,4 +1,4 @@
-"""Cutting a log: what is below stays, what is above is kept, and whoever mapped the old file changes nothing."""
+"""Cutting a log: what is below stays, what is above is kept, and a process that mapped the old file changes nothing."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_nothing_is_cut_without_a_wish(open_session: OpenSession, root: Path) ->
 
 
 @pytest.mark.parametrize("cuts", [False, True])
-def test_who_has_mapped_the_old_file_writes_into_nobodys_log(open_session: OpenSession, root: Path, cuts: bool) -> None:
+def test_a_mapping_of_the_old_file_belongs_to_no_log(open_session: OpenSession, root: Path, cuts: bool) -> None:
     _, positions = filled(open_session, 30)
     path = root / "commitlog" / file_name(0)
     with path.open("r+b") as file, mmap.mmap(file.fileno(), FILE_BYTES) as stopped:

@@ -42,7 +42,7 @@ def test_the_text_is_rocketmqs() -> None:
     assert text.splitlines()[2:] == ["0-0", "1-4096", "4-9000"]
     assert parse_epochs(text.encode()) == SWITCHED
     assert parse_epochs(b"2\n0-0\n1-4096\n") == SWITCHED[:2]  # RocketMQ 5.0
-    assert parse_epochs(b"2\n0\n0-0\n1-4096\n") == SWITCHED[:2]  # a later one that was told not to check
+    assert parse_epochs(b"2\n0\n0-0\n1-4096\n") == SWITCHED[:2]  # a later one, set not to check
 
 
 def test_a_damaged_file_is_read_from_its_backup(layout: StoreLayout) -> None:

@@ -73,7 +73,7 @@ MISSING = [
 
 
 @every_row("files, lost", MISSING)
-def test_what_is_missing_is_told_and_only_that_is_accepted_and_only_once(
+def test_what_is_missing_is_reported_and_only_that_is_accepted_and_only_once(
     open_session: OpenSession,
     root: Path,
     again: Callable[[], None],
@@ -194,13 +194,13 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         parse_ranges(text)
 
 
-def test_ranges_are_read_as_they_are_told() -> None:
+def test_ranges_are_read_as_they_are_reported() -> None:
     assert parse_ranges("") == []
     assert parse_ranges("0-65536, 131072-131073") == [(0, 65536), (131072, 131073)]
 
 
 def state(root: Path) -> dict[Path, tuple[int, ...]]:
-    """What tells whether somebody has changed a name, or what it names."""
+    """Each name's mode, inode, size and time: equal unless it was changed."""
     found = ((path, path.lstat()) for path in root.rglob("*"))
     return {path: (at.st_mode, at.st_ino, at.st_size, at.st_mtime_ns) for path, at in found}
 
@@ -269,7 +269,7 @@ def test_a_log_file_of_a_wrong_size_is_refused_by_name_and_any_other_file_costs_
             assert {session.store.message_at(at, positions[1] - positions[0]).body for at in left} == {bytes(4000)}
 
 
-def test_a_file_that_is_blank_or_of_another_store_is_told_at_the_start_with_the_messages_that_lay_there(
+def test_a_file_that_is_blank_or_of_another_store_is_reported_at_the_start_with_the_messages_that_lay_there(
     open_session: OpenSession, again: Callable[[], None], root: Path, tmp_path: Path, positions: list[int]
 ) -> None:
     other = Session(tmp_path / "other")
