@@ -274,7 +274,7 @@ class Broker:
         is in its topic when this returns, unless there is very much of it.
 
         With `clock="frozen"` nothing else makes these times pass; a restart goes on where the clock stood. Real time
-        goes on for who is alive or connected, waits inside a `receive`, flushes, and what a member keeps to itself:
+        goes on for liveness, connections, waits inside a `receive`, flushes, and what a member keeps to itself:
         ordered messages and those that are given back for a second or less. Limits of TCP connections that are no
         member's, such as that of a silent one, pass with the frozen clock.
         """

@@ -58,7 +58,7 @@ def write_batch(frame: DataFrame, batch_id: int, query_id: str, **options: Any) 
     """Write a batch of `foreachBatch` once, however often it comes: guarantee transactional, if nothing else is said.
 
     Args:
-        query_id: who writes; the same for every batch and every restart of the query.
+        query_id: the writer; the same for every batch and every restart of the query.
         options: those of the sink.
 
     Raises:

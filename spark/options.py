@@ -204,7 +204,7 @@ def way(values: Mapping[str, str]) -> dict[str, Any]:
     store = values.get("store") or os.environ.get("SHMQ_URL") or None
     nameserver = values.get("nameserver") or None
     if "nameserver" in values and "store" not in values:
-        store = None  # who names another broker does not mean that of the environment
+        store = None  # an option that names another broker outweighs the environment
     for name, text in (("store", store or ""), ("nameserver", nameserver or "")):
         if name == "nameserver" and text and not is_remote(text):
             text = REMOTE_SCHEME + text

@@ -149,7 +149,7 @@ def _usage_error(error: click.ClickException) -> UsageError:
 
 
 def _is_of_stdout(error: OSError) -> bool:
-    """Whether those raised it who write to stdout without our terminal: click its help, rich a screen, or our flush."""
+    """Whether a write to stdout without our terminal raised it: click's help, rich's screen, or our flush."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

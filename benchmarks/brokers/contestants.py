@@ -1,6 +1,6 @@
 """The brokers that are compared over TCP: ours, and stock ones from the cache of the tests with real peers.
 
-(1) A broker is started when it is first asked for and runs until all are stopped; who is not measured has no clients.
+(1) A broker is started when it is first asked for and runs until all are stopped; it has clients only while measured.
     One that flushes synchronously is a broker of its own.
 (2) `registered` of ours has its name server in a process of its own, as a stock broker always has.
 """

@@ -34,7 +34,7 @@ class Opening(Generic[SyncT]):
     def __init__(self, call: Call[SyncT], close: Callable[[SyncT], object], what: object = None) -> None:
         self.what = what
         self.ended: Future[SyncT | None] = Future()
-        self.ended.set_running_or_notify_cancel()  # who waits may be cancelled, the call is not
+        self.ended.set_running_or_notify_cancel()  # the wait may be cancelled, the call is not
         self._call = call
         self._close = close
         self._lock = threading.Lock()

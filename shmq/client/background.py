@@ -41,7 +41,7 @@ def begun(call: Callable[[], ResultT], *, name: str) -> Future[ResultT]:
     from concurrent.futures import Future  # a local connection needs none, and opens without loading it
 
     future: Future[ResultT] = Future()
-    future.set_running_or_notify_cancel()  # who waits may be cancelled, the call is not
+    future.set_running_or_notify_cancel()  # the wait may be cancelled, the call is not
     started(threading.Thread(target=carry_out, args=(future, call), name=name, daemon=True))
     return future
 

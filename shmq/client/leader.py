@@ -9,7 +9,7 @@ Messages are always read from shared memory. The leader's address stands in the 
 writes it, and the topics in the tables there, which are copies of the leader's: so no name server is asked. Where the
 leader has accounts, it knows the sender by the keys in $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY.
 
-Invariants: (1) who leads is looked at before each send and each request, so nothing has to be opened anew after a
+Invariants: (1) the leader is looked up before each send and each request, so nothing has to be opened anew after a
 switch; (2) what was sent to a leader that is gone is never sent a second time here: its error says that it may be
 stored; (3) nothing here waits for the leader before a send or a request needs it.
 """
@@ -88,7 +88,7 @@ class Leader:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether this host follows, and knows whom."""
+        """Whether this host follows a leader that it knows."""
         store = self._store()
         return store.standing == READ_ONLY_FOLLOWER and bool(store.leader)
 

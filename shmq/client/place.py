@@ -187,7 +187,7 @@ def find(url: str | None) -> Place | RemotePlace:
     place = locate(url)
     if not isinstance(place, Place):
         return place
-    from shmq.shm.discovery import found  # loads the core, which who only reads a URL does not need
+    from shmq.shm.discovery import found  # loads the core, which reading a URL does not need
 
     return found(place)
 

@@ -141,7 +141,7 @@ class ConsumerSpec(NamedTuple):
     codec: Callable[[bytes], Any] | None = None
     attempts_max: int | None = None  # None: what the group is set to
     ordered: bool = False
-    function: Callable[[Any], Any] | None = None  # the listener, for whom a broker asks to try a message
+    function: Callable[[Any], Any] | None = None  # the listener, to which a broker may send one message to try
     where: str | None = None
     verify: bool | None = None  # whether records' checksums are looked at; None: the broker's setting
     invisible: float | None = None  # seconds; a simple consumer's, whose brokers may hide messages by themselves

@@ -284,7 +284,7 @@ class PushConsumer(_Client):
         self._threads = thread_count
 
     def set_message_model(self, message_model: MessageModel) -> None:
-        """Choose who gets a message."""
+        """Choose the receivers of a message."""
         self._model = MessageModel(message_model)
 
     def subscribe(self, topic: str, callback: Callback, expression: str = "*") -> None:

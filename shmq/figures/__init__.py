@@ -7,6 +7,6 @@
 
 No daemon is asked, so a broker that is stopped, hung or dead is seen like any other; a request to the bridge would show
 least exactly when it matters most. What only a daemon knows lies in the runtime directory: members, subscriptions and
-who ended without leaving in roster.json (the bridge writes it within a second of a change), the marks of the disk and
+departed members in roster.json (the bridge writes it within a second of a change), the marks of the disk and
 what the last recovery found in instance.json.
 """

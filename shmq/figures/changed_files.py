@@ -5,7 +5,7 @@ The keeper counts them (`keeper/live/held_files.py`), in words that stay when it
 
     fate                  what became of the file                                          verdict
     saved, restored       the keeper wrote it again                                        WARNING, all of them together
-    access                it is there, and who opens it anew may not                       WARNING
+    access                it is there, and cannot be opened anew                           WARNING
     lost                  it could not be written again, or what was stored in it is gone  CRITICAL
 """
 

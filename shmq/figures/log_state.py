@@ -87,7 +87,7 @@ def _units_behind(figures: StoreFigures) -> int:
 
 
 class LockWatch:
-    """Remembers who held the lock at the last look, so that the next one can say for how long."""
+    """Remembers the lock's holder at the last look, so that the next one can say for how long."""
 
     def __init__(self) -> None:
         self.seen = (0, -1)  # (TID, lock count)

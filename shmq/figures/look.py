@@ -117,8 +117,8 @@ class Look:
         )
 
     def members(self, store: Store | None, depth: str) -> _Members:
-        """Clients, topics, groups, who is none of a group's members, what protects the ports; of a quick look clients
-        without names."""
+        """Clients, topics, groups, clients in no group, the protection of the ports; of a quick look clients without
+        names."""
         if store is None:
             return _NO_MEMBERS
         if depth == "quick":

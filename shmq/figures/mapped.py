@@ -3,7 +3,7 @@
     topics ─┬─ queues ─┬─ offsets ─── groups        control and readers segments
             │          ├─ lost                      readers segment
             │          └─ popped                    roster.json, up to a second old
-            └─ clients (who owns a queue)           readers segment
+            └─ clients (owners of queues)           readers segment
 
 Nothing here needs a daemon, a socket or a lock: a list of thousands of topics is a loop over mapped memory, and it
 works while the broker is busy, stopped in a debugger or dead.

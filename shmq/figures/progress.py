@@ -1,4 +1,4 @@
-"""Topics, groups and clients: what shared memory counts, beside who the broker last said belongs to which group.
+"""Topics, groups and clients: the counts in shared memory, beside the members of groups as the broker last said.
 
 `shmq.progress` defines lag and in flight. `ready` counts those of the waiting messages that the group's subscription
 selects, by the tag hashes in the units. An expression (SQL92) is not evaluated: all that waits counts as ready then,

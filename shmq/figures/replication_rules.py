@@ -76,7 +76,7 @@ def replication_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator
 
 
 def _role(told: Replication) -> Finding:
-    """Say who leads; what is wrong with that is said of the store, and of the master."""
+    """Name the leader; what is wrong with that is said of the store, and of the master."""
     what = {LEADS: f"a {told.role}: it leads", FOLLOWS: f"a slave of {told.leader or 'no master yet'}"}.get(
         told.standing, f"it leads no more; {told.leader or 'who does is not known here'}" + " leads" * bool(told.leader)
     )

@@ -406,7 +406,7 @@ class Replication(NamedTuple):
     master: Master | None
     epoch: int = 0
     standing: str = "leads"  # or "follows", "fenced"
-    leader: str = ""  # who takes messages, where this broker does not and knows it
+    leader: str = ""  # the broker that takes messages, where this one does not and knows it
     election: Election | None = None
     standing_age: float | None = None  # since standing or epoch changed, or since its process began to look
 

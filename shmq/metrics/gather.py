@@ -189,7 +189,7 @@ class Gatherer:
         samples.put("shmq_queues", len(self._topic_of))
 
     def _read_progress(self, samples: Samples) -> None:
-        """Of groups; the counters were read, so it is known who has members."""
+        """Of groups; the counters were read, so those with members are known."""
         store, attended = self._store, self._attended
         GroupProgress(store, self._figures, self._ends, self._topic_of, self._groups, attended, self._labels_of).read(
             samples

@@ -18,7 +18,7 @@ from shmq.shm.liveness import ProcessMark, is_alive
 
 
 def role_of(writer: int) -> str:
-    """Return the role of who counts in a block, as instance.json names it."""
+    """Return the role of the process that counts in a block, as instance.json names it."""
     return "keeper" if writer == KEEPER else "bridge" if writer == BRIDGE else f"bridge-{writer - BRIDGE}"
 
 

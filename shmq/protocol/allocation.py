@@ -122,6 +122,6 @@ def _room(queue: Any) -> str:
 def allocate_by_config(
     numbers: Sequence[int], members: Iterable[str], member: str, queues: Sequence[QueueT]
 ) -> list[QueueT]:
-    """Return the queues at these places of the list; who else is in the group does not matter."""
+    """Return the queues at these places of the list; the other members do not matter."""
     del members, member
     return [queues[number] for number in numbers if number < len(queues)]

@@ -1,10 +1,10 @@
-"""The requests of RocketMQ 4.9.8 and 5.3.3, one row each: who sends it to whom, its class, its header fields.
+"""The requests of RocketMQ 4.9.8 and 5.3.3, one row each: sender and receiver, class, header fields.
 
 `request_table` reads these rows; names of codes are in `codes`.
 
     code  way  class  field field …          a row goes on in lines that start with a blank
 
-    way      who asks > who answers: client (admin tools too), broker, slave, namesrv, controller, local (our socket)
+    way      sender > receiver: client (admin tools too), broker, slave, namesrv, controller, local (our socket)
     class    client     what any client does        admin    what an administrator does
              internal   servers among themselves    refused  never served: obsolete, or dangerous
     field    name[!][:int|:long|:bool]              "!" must be there; without a type it is text

@@ -1,4 +1,4 @@
-"""roster.json: who is connected to a broker and who belongs to which group.
+"""roster.json: the connections of a broker and the members of its groups.
 
 Health, doctor and metrics read this file instead of asking the bridge, which could not answer when it matters most.
 

@@ -2,7 +2,7 @@
 
 RocketMQ writes them in two ways:
 
-    standard    {"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},...   clients from V4_9_4 on, or who ask for it
+    standard    {"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},...   clients from V4_9_4 on, or that ask for it
     unquoted    {"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},...     all others
 
 Rules: (1) no whitespace anywhere and names in sorted order: the Go client cuts `brokerAddrs` apart by hand, at commas

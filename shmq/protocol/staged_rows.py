@@ -4,7 +4,7 @@
 
 These are the fields of STAGE_ROWS, COMMIT_ROWS, DROP_ROWS and STAGED_STATE.
 
-    writer        who writes: a streaming query, a job; it outlives its processes
+    writer        a streaming query, a job; it outlives its processes
     batch         a number that grows; of one writer
     unit          what becomes visible together: a partition of the batch, or WHOLE of it
     attempt       one try to write a partition; what several tries staged, only one of them counts

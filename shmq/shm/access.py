@@ -44,7 +44,7 @@ def read_mode_beside(mode: int) -> int:
 
 def access_rights() -> Access:
     """Return the rights a broker of this user gives away."""
-    import grp  # only who makes something asks
+    import grp  # needed only to make something
 
     try:
         gid = grp.getgrnam(WRITER_GROUP).gr_gid

@@ -41,6 +41,6 @@ def as_registered(servers: Mapping[str, str]) -> dict[str, str]:
 
 def write_addresses(path: Path, addresses: Mapping[str, str], *, mode: int, gid: int) -> None:
     """Replace tcp.json at once; raises OSError."""
-    from shmq.shm.replacing import replace_text  # who only reads needs none
+    from shmq.shm.replacing import replace_text  # not needed for reading
 
     replace_text(path, json.dumps(dict(addresses)), mode=mode, gid=gid)

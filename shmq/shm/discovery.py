@@ -1,6 +1,6 @@
 """Finds the broker of this host that a program means by a name, whichever user runs it.
 
-A broker is started in its user's own runtime directory (`place.py`). Who connects may be another user, and the broker a
+A broker is started in its user's own runtime directory (`place.py`). A client may be another user's, and the broker a
 service of the system, so a name is looked for in two places, and a broker is called as it calls itself:
 
     shmq://NAME              our own runtime directory, then /run/shmq/NAME; a living broker before what is left of one

@@ -215,6 +215,6 @@ def store_identity(instance: Instance) -> str:
 
 def write_instance(path: Path, instance: Instance, *, mode: int, gid: int) -> None:
     """Replace instance.json at once, so that a reader sees the old text or the new one."""
-    from shmq.shm.replacing import replace_text  # who only reads needs none
+    from shmq.shm.replacing import replace_text  # not needed for reading
 
     replace_text(path, instance.to_json(), mode=mode, gid=gid)

@@ -25,7 +25,7 @@ segment is attached.
 A lease (F_SETLEASE) is refused while any process of the host, of any user or namespace, has the file open or mapped.
 /proc/*/maps alone would miss the processes that this user may not see; it is read as well because it says who they are.
 
-Rule: who maps a file is asked last and only of what would else be dead, because it means reading /proc/*/maps.
+Rule: mappings are looked for last, and only of what would else be dead, because it means reading /proc/*/maps.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from shmq.shm.sysv_table import SysvSegment, sysv_segments
 if TYPE_CHECKING:
     from shmq.shm.sysv_generations import SysvGeneration
 
-_PATIENCE_SECONDS = 0.5  # with those who look at the same moment whose it is
+_PATIENCE_SECONDS = 0.5  # with other processes that judge it at the same moment
 _LOOK_AGAIN_SECONDS = 0.05
 BLOCK_BYTES = 512  # st_blocks, whatever the file system's own block is
 STATES = ("living", "foreign", "unjudged", "waiting", "mapped", "dead")
@@ -134,7 +134,7 @@ def find_leftovers(place: Place) -> list[Leftover]:
 
 
 def find_settled_leftovers(place: Place) -> list[Leftover]:
-    """Return every generation as `find_leftovers` does, once those who look at the same moment have let go of it.
+    """Return every generation as `find_leftovers` does, once other processes that judge it have let go of it.
 
     A broker that starts and another command map what they judge, for some milliseconds. What is still mapped after half
     a second is in use.

@@ -378,7 +378,7 @@ def unlink_segments(instance: Instance) -> None:
 
     Processes that are attached keep their mappings; retire the store first, or they go on writing into nowhere.
     """
-    from shmq.shm.counters import remove_counters  # who only looks removes nothing
+    from shmq.shm.counters import remove_counters  # not needed for looking
 
     remove_counters(instance)
     prefix = "sem." + instance.semaphore_prefix[1:]

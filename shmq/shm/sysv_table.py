@@ -13,7 +13,7 @@ from shmq.shm.descriptors import above_standard
 PRIVATE_KEY = 0  # of what is found by its identifier alone
 
 _TABLE = "/proc/sysvipc/shm"
-_DESTROYED = 0o1000  # SHM_DEST: removed, and kept only for those who are still attached
+_DESTROYED = 0o1000  # SHM_DEST: removed, and kept only for attached processes
 
 
 class SysvSegment(NamedTuple):

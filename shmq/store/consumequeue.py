@@ -105,7 +105,7 @@ class ConsumeQueueFiles:
     """The unit files of one store; one process writes them.
 
     Args:
-        writable: False for who may only `read`, beside the process that writes.
+        writable: False to only `read`, beside the process that writes.
     """
 
     def __init__(self, layout: StoreLayout, *, writable: bool = True) -> None:

@@ -11,7 +11,7 @@
     <root>/shmq.index                                     how far the index goes (index/mark.py); likewise
     <root>/shmq.index.sums/<17 digits>                    checksums of the index files (index/sums.py); likewise
     <root>/shmq.begin                                     where a new slave's log is to begin (lineage/); likewise
-    <root>/epochFileCheckpoint                            who wrote which part of the log; RocketMQ's text
+    <root>/epochFileCheckpoint                            the master that wrote each part of the log; RocketMQ's text
     <root>/shmq.identity  shmq.role                       whose copy it is, and its broker's role (lineage/)
     <root>/shmq.cut  tails/                               where the log is to be cut, and what was (lineage/)
     <root>/quarantine/                                    copies of damaged records (quarantine.py); likewise
@@ -45,7 +45,7 @@ _INDEX_DIGITS = 17
 
 
 class StoreLayout:
-    """Paths of one store, and who may read what is made there."""
+    """Paths of one store, and the modes of what is made there."""
 
     def __init__(self, root: Path, access: Access) -> None:
         self.root = root

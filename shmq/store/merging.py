@@ -1,7 +1,7 @@
 """Brings together what two files of the same name got: records that lie in one of them only.
 
-While a log file lies at its path as a copy, who had it open goes on in the old one, and who opens it then writes into
-the copy. Log positions are given out once, so each record lies in one of them, and the other has zeros there.
+While a log file lies at its path as a copy, a process that had it open goes on in the old one, and one that opens it
+then writes into the copy. Log positions are given out once, so each record lies in one of them, the other has zeros.
 
 Rule: only whole records with their own log position are taken, and only where there is nothing.
 """

@@ -48,7 +48,7 @@ _clients: dict[tuple[int, str, str | None], RangeClient] = {}
 
 
 class RemoteAccess:
-    """One broker over TCP; `shmq.spark.access.way.Access` for who cannot see its segments."""
+    """One broker over TCP; `shmq.spark.access.way.Access` for a process that cannot see its segments."""
 
     def __init__(self, client: RangeClient, where: Where) -> None:
         self._client = client

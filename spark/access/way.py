@@ -151,7 +151,7 @@ def remote_url(store: str | None, nameserver: str | None) -> str | None:
     if address is None:
         return None
     host, _, port = address.rpartition(":")
-    # Who listens everywhere says so; another host needs a name that leads here.
+    # A broker on every address needs a name that leads here from another host.
     return f"{REMOTE_SCHEME}{socket.getfqdn() if host in _EVERYWHERE else host}:{port}"
 
 

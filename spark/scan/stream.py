@@ -154,7 +154,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (*self._options.topics, self._options.topic_pattern or "")
 
     def _queues(self, access: Access, known: Collection[str] = ()) -> dict[Key, Queue]:
-        """The queues that are read, less what is gone of known topics; whether that may be is judged by who counts."""
+        """The queues that are read, less what is gone of known topics; the caller judges whether that may be."""
         chosen = chosen_queues(access, self._options, may_miss=known)
         return {(queue.topic, queue.queue_id): queue for queue in chosen}
 

@@ -4,7 +4,7 @@
     what    topic                                      for rows without a column `topic`
     which   keyColumn, orderBy                         columns of any name for what people search for, and for the order
     how     guarantee at_least_once | idempotent | transactional     compression, timeoutMs, batchBytes, sendThreads
-    again   writerId, batchId                          who writes, and which batch it is: what is written once
+    again   writerId, batchId                          the writer and its batch: both are written once
 
 Rules: (1) an unknown option is an error with the nearest name, never ignored;
 (2) what is wrong is said on the driver, with the option, the value and the cure;

@@ -1,6 +1,6 @@
 """`shmq group`: list, show, create, delete.
 
-Figures are read from the broker's memory. The broker is asked who the members are and what they subscribe to, and for
+Figures are read from the broker's memory. The broker is asked for the members and their subscriptions, and for
 every change.
 """
 
@@ -141,7 +141,7 @@ def group_document(memory: BrokerView, name: str) -> dict[str, Any]:
 
 
 def _members(call: Call, name: str) -> tuple[list[dict[str, Any]] | None, Conflict | None]:
-    """Ask the broker who is in the group, and whether its members agree.
+    """Ask the broker for the group's members, and whether they agree.
 
     The members are None when it does not answer, which must not hide what memory shows.
     """
@@ -224,7 +224,7 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     with open_view(call) as memory:
         document = group_document(memory, name)
     members, readers = member_names(call, name), document["readers"]
-    if members or readers:  # after a restart of the broker who reads may not have said so yet
+    if members or readers:  # after a restart of the broker a reader may not have registered yet
         pids = f" (pid {', '.join(map(str, readers))})" if readers else ""
         raise ConsumeError(
             f'group "{name}" is being read by {", ".join(members[:5]) or "a process"}{pids}',

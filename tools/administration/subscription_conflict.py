@@ -34,7 +34,7 @@ class Conflict(NamedTuple):
         group: its name.
         seconds: for how long they have; None when not noticed yet.
         refused: how many local members were turned away for it since the broker started.
-        topics: {topic: {what is wanted of it: client ids}}; "–" is wanted by those who do not read it.
+        topics: {topic: {what is wanted of it: client ids}}; "–" stands for members that do not read it.
     """
 
     group: str

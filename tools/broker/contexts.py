@@ -69,7 +69,7 @@ class Contexts:
             raise UsageError(
                 f"{name!a} cannot name a context", hint="1 to 64 of A-Z a-z 0-9 _ . - beginning with a letter or digit"
             )
-        from shmq.client.place import locate  # much code, which who only looks a name up need not load
+        from shmq.client.place import locate  # much code, which looking a name up need not load
 
         locate(url)
         self.urls[name] = url

@@ -57,7 +57,7 @@ def switch(call: Call, broker: str | None, request: dict[str, Any]) -> tuple[Pla
 
 
 def wait_until_served(place: Place, epoch: int) -> bool:
-    """Wait until the broker serves who attaches anew, and TCP clients, and says that it leads in an epoch.
+    """Wait until the broker serves new attachments and TCP clients, and says that it leads in an epoch.
 
     Its bridges and its replication process start again with the new role.
     """

@@ -1,8 +1,8 @@
 """`shmq console`: a broker of this host in a browser.
 
-    console_command   the command: where it listens, who may come in
+    console_command   the command: its address and its access rules
     application       puts the parts together: guard, pages, sampler
-    access, guard     who may come in, and what is refused before a page sees it
+    access, guard     access rules, and refusals before a page sees a request
     source            the broker: one look that all pages share, and ways to its memory and its control plane
     pages/            one module a subject; each reads, and hands plain values to a template
     rendering, texts  templates, and what they say in English and in Chinese

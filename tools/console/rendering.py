@@ -113,7 +113,7 @@ class Renderer:
 
     Args:
         read_only: whether pages offer no changes.
-        asks_token: whether who is not known is asked for a token.
+        asks_token: whether an unknown visitor is asked for a token.
         look: the broker, for the head of each page.
     """
 

@@ -1,7 +1,7 @@
 """The broker behind the pages: one look that all of them share, and the ways to its memory and its control plane.
 
 Looking reads mappings that cannot be written; nothing in the broker knows of it. A client slot and a control connection
-are taken only while a page needs one: to look a message up by its key, to ask who waits, to change something.
+are taken only while a page needs one: to look a message up by its key, to ask what waits, to change something.
 
 Invariants:
 1. However many pages are open, there is at most one look a second.

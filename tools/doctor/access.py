@@ -1,4 +1,4 @@
-"""Checks of who may do what: modes and owners of segments, directories and the socket, the group, and what logind and
+"""Checks of access: modes and owners of segments, directories and the socket, the group, and what logind and
 logout take away.
 """
 

@@ -1,4 +1,4 @@
-"""Checks of the clock: what it costs to read, who keeps it right, and whether it was set back.
+"""Checks of the clock: the cost of reading it, its time service, and whether it was set back.
 
 Store times, delays, timed messages and retention by age follow it.
 """

@@ -1,5 +1,5 @@
 """Checks of TCP: do the broker's ports answer, are they free while it does not run, where are clients sent; and
-whether those who replicate prove who they are."""
+whether replication peers prove a secret."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _SHOWN_MAX = 4
 
 
 def group_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
-    """Judge every group, and those who would be members of one."""
+    """Judge every group, and clients that were refused as members."""
     yield from map(_refused, snapshot.refused)
     for group in snapshot.groups:
         yield from one_group(snapshot, group, thresholds)

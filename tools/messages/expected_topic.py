@@ -9,7 +9,7 @@ misspelt name would wait for ever, without a word, at a topic that stays behind.
     is new, one slip away from another       refused, unless --create
     is new, but its end was asked for        refused
 
-Two slips are too many for a refusal: `orders-eu` and `orders-us` may well be two topics. Who writes is never refused,
+Two slips are too many for a refusal: `orders-eu` and `orders-us` may well be two topics. A send is never refused,
 as a topic begins with its first message; stderr names the topic that is one slip away.
 """
 

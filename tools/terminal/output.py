@@ -160,7 +160,7 @@ class Terminal:
             self._talk(text)
 
     def note(self, text: str) -> None:
-        """Talk on stderr, but only to those who asked for detail with -v."""
+        """Talk on stderr, but only with -v."""
         if self.style.verbose:
             self.say(text)
 

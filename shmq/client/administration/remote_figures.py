@@ -255,7 +255,7 @@ class RemoteFigures:
         self._ask_all(Request.DELETE_SUBSCRIPTIONGROUP, ext)
 
     def lags(self, group: str) -> list[QueueLag]:
-        """Return the progress of a group on every queue it has an offset for; who reads a queue is not known."""
+        """Return the progress of a group on every queue it has an offset for; the readers of queues are not known."""
         progress = {
             queue: entry
             for reply in self._ask_group(group, Request.GET_CONSUME_STATS)
@@ -294,7 +294,7 @@ class RemoteFigures:
         return sorted(found)
 
     def connections(self, group: str) -> list[dict[str, Any]]:
-        """Return who is in a group: client, language, version, subscription."""
+        """Return the members of a group: client, language, version, subscription."""
         found: dict[str, dict[str, Any]] = {}
         for reply in self._ask_group(group, Request.GET_CONSUMER_CONNECTION_LIST):
             body = loads(reply.body)

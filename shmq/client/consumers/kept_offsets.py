@@ -4,7 +4,7 @@
       <hash of the broker's URL>/<group>/<topic>.<n>.json       {"0@0": 1234, "1@0": 1190}  queue: next offset
                                          <topic>.<n>.lock       flock of the member that uses it
 
-RocketMQ keeps one such file for all members of a group on a host, who write over each other. Here every living member
+RocketMQ keeps one such file for all members of a group on a host; they write over each other. Here every living member
 has a file of its own, the lowest n that is free; one that starts again goes on where the one with this n stopped.
 
 What is written is the oldest message not settled, every 5 s and when the consumer is closed.

@@ -1,4 +1,4 @@
-"""The consumers of one connection: who has joined, their registration, and the sharing of queues.
+"""The consumers of one connection: joining, registration, and the sharing of queues.
 
     join ──▶ registered with the brokers ──▶ reading ──left──▶ registered without it, or the group left
 

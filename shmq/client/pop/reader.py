@@ -279,7 +279,7 @@ class PopReader(WaitingReader):
             )
 
     def dead_letter(self, message: Message, reason: str) -> None:
-        """Let the broker put a message among the dead letters; one that is not in hand is left to who has it now."""
+        """Let the broker put a message among the dead letters; one that is not in hand is left to its present owner."""
         lease = self._take(message)
         if lease is not None:
             message.ack()  # it is not in hand any more: only the object counts as settled

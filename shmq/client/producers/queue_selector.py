@@ -5,7 +5,7 @@
     "least_latency"    the queues of the broker that answered fastest; shared memory has but one, so they take turns
     a function         selector(queue_ids, candidate) -> one of queue_ids
 
-`queue_id=` and `message_group=` of a send outweigh the selector: who names a queue, or an order, means it.
+`queue_id=` and `message_group=` of a send outweigh the selector.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     invisible time over, not acknowledged ──▶ delivered at once, attempt + 1
     Reject, or the last attempt failed    ──▶ `SendBack`: dead letter, then acknowledged
 
-`Schedule` decides who is due; `Redelivery` adds the lock, the background thread and the counting. What the end of a
-listener's call means is said once, for threads and for the asyncio twin's tasks (`settle`, `settle_failed`):
+`Schedule` decides which messages are due; `Redelivery` adds the lock, the background thread and the counting. A
+listener's result has one meaning, for threads and for the asyncio twin's tasks (`settle`, `settle_failed`):
 
     returned anything else                  consumed
     Retry(after=…)                          again after that time, at once if it is over; what is no time is a failure

@@ -5,7 +5,7 @@
 Invariants:
     1. The queues of the topic and those of the group's retry topics are shared out one by one, as RocketMQ does it; one
        consumer of a connection, the group's first, reads the connection's share of %RETRY%group.
-    2. While no broker can say who is in the group, everything stays as it is.
+    2. While no broker can name the group's members, everything stays as it is.
     3. Offsets are also committed when a queue is left and at close, before the group is left.
 """
 
@@ -54,7 +54,7 @@ class TcpGroups:
         wire.network.soon(self._upkeep.start)
 
     def watch(self, watcher: Watcher) -> None:
-        """Say whom to tell, on the I/O thread; brokers of RocketMQ refuse no heartbeat after a reconnection."""
+        """Set the watcher, called on the I/O thread; brokers of RocketMQ refuse no heartbeat after a reconnection."""
         self._watcher = watcher
 
     def _members_changed(self, group: str) -> None:
@@ -105,7 +105,7 @@ class TcpGroups:
         self._leaving.add(work)
         work.add_done_callback(self._leaving.discard)
 
-    # -- who reads what
+    # -- shares
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
         """Return the queues a consumer is to read, and all of them.
 

@@ -309,7 +309,7 @@ class QueueQuestions:
     async def members(self, group: str, topic: str, timeout: float) -> list[str]:
         """Return the client ids of a group, as some broker of the topic knows them; [] when it knows none.
 
-        Our brokers name those only among whom the topic is divided, RocketMQ's all members.
+        Our brokers name only the members that share the topic, RocketMQ's all members.
         """
         route = await self.names.route(topic, timeout=timeout)
         addresses = _addresses(route.readable if route else (), route.brokers if route else {})

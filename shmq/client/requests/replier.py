@@ -160,7 +160,7 @@ def _header(topic: str, properties: str, queue: MessageQueue) -> dict[str, str]:
 
 
 def report(message: Any, what: str) -> None:
-    """Say what became of a request, to whom it may concern."""
+    """Log what became of a request."""
     import logging
 
     logging.getLogger("shmq").debug('request %s on topic "%s" %s', message.message_id, message.topic, what)

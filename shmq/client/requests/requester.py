@@ -101,7 +101,7 @@ class Requests:
 
     def begin(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Future[Message]:
         """Send a request and return a future of its reply."""
-        from concurrent.futures import Future  # imported only by those who do not wait here
+        from concurrent.futures import Future  # imported only for requests without a wait here
 
         future: Future[Message] = Future()
         self._send(topic, body, timeout, future, arguments)
@@ -273,12 +273,12 @@ class Waiting:
 
 
 class WaitingRequests:
-    """The requests that wait for their replies: who reads, who is woken, who gave up; any thread may use it.
+    """The requests that wait for their replies: reading, waking and giving up; any thread may use it.
 
     Where replies have to be read, `poll(seconds)` brings some. Where they are pushed, `arrived` is called.
 
         a thread in `wait`     reads itself unless another thread does: its reply needs no other thread to get here
-        the others             sleep; who stops reading wakes one of them, which reads on
+        the others             sleep; a reader that stops wakes one of them, which reads on
         futures of `begin`     a thread of ours reads for them, looks at their deadlines, and ends when none has been
                                asked for in a while
 

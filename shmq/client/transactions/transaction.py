@@ -5,7 +5,7 @@
     `with`: leaving normally commits, an exception rolls back; what was said before leaving holds.
 
 A process that dies in between leaves an open transaction. The broker asks a member of the producer group how it ended:
-first after 6 s, every 30 s, at most 15 times; then it is rolled back. Who is asked is `@mq.transaction_checker(group)`.
+first after 6 s, every 30 s, at most 15 times; then it is rolled back. `@mq.transaction_checker(group)` answers.
 
 Rules:
     (1) a transaction ends once: a second end gets TransactionError, the broker's and another thread's too;

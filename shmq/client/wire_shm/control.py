@@ -116,7 +116,7 @@ class ControlClient(ControlChannel):
         """Return the client ids of a consumer group, sorted; [] when it has none.
 
         Args:
-            topic: only those among whom its queues are divided.
+            topic: only those that share its queues.
         """
         ext = {"consumerGroup": group, "topic": topic} if topic else {"consumerGroup": group}
         try:

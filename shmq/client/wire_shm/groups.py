@@ -163,7 +163,7 @@ class ShmGroups:
         self._specs: tuple[ConsumerSpec, ...] = ()
 
     def watch(self, watcher: Watcher) -> None:
-        """Say whom the control plane reports to, on its own thread: a group, a reconnection, a refusal."""
+        """Set the watcher of groups, reconnections and refusals; the control plane's thread calls it."""
         self._wire.control.watcher = watcher
 
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
@@ -177,11 +177,11 @@ class ShmGroups:
         self._wire.control.unregister(group)
 
     def close(self) -> None:
-        """Leave all groups: who ends without that is taken for killed. Never raises."""
+        """Leave all groups; a client that ends without it is taken for killed. Never raises."""
         self._wire.control.leave(sorted({spec.group for spec in self._specs if spec.group}))
         self._specs = ()
 
-    # -- who reads what
+    # -- shares
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
         """Return the queues a consumer is to read, and all of them; a topic that is gone is not made again.
 

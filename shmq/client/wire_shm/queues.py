@@ -87,7 +87,7 @@ class ShmQueues:
         """Return the error for a topic that does not exist, with the nearest names that do.
 
         Args:
-            may_be_made: whether to say how it is created: not to who wants to delete it, nor about a broker's own.
+            may_be_made: whether to say how it is created: not for a deletion, nor about a broker's own.
         """
         names = [str(entry["name"]) for entry in self._wire.store.topics()]
         then = f"create it with: shmq topic create {topic}" if may_be_made else "see: shmq topic list -a"

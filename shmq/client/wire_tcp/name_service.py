@@ -194,7 +194,7 @@ class NameService:
         """Return where a topic is read; one that this connection has just created is waited for.
 
         Args:
-            may_be_made: whether an error says how it is created: not to who wants to delete it, or reset its offsets.
+            may_be_made: whether an error says how it is created: not for a deletion or a reset of offsets.
 
         Raises:
             TopicNotFound: it does not exist.

@@ -20,7 +20,7 @@ import shmq
 import shmq.aio
 
 REPLY_ADDRESS = "REPLY_TO_CLIENT"
-"""RocketMQ's property of a request: who waits for the reply."""
+"""RocketMQ's property of a request: the client that waits for the reply."""
 CORRELATION_ID = "CORRELATION_ID"
 """RocketMQ's property of a request and its reply; FastStream's own id travels as `correlation_id`."""
 

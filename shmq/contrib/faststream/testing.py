@@ -32,7 +32,7 @@ class TestShmqBroker(TestBroker[ShmqBroker, ShmqBroker], broker=ShmqBroker):
     def create_publisher_fake_subscriber(
         self, broker: ShmqBroker, publisher: ShmqPublisher
     ) -> tuple[SubscriberUsecase[Any], bool]:
-        """Return who hears a publisher: a subscriber of its topic, or one made for the test."""
+        """Return the receiver of a publisher: a subscriber of its topic, or one made for the test."""
         for subscriber in _subscribers(self.brokers):
             if subscriber.topic == publisher.topic:
                 return subscriber, True

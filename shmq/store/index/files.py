@@ -261,7 +261,7 @@ class IndexFiles:
             raise StoreError(f"the index file {path} cannot be made: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
-        """Unlink a file; who has it mapped goes on reading. Raises OSError."""
+        """Unlink a file; a process that has it mapped goes on reading. Raises OSError."""
         forget(self.directory / name)
         self.known.discard(name)
         if self.directory.is_dir():

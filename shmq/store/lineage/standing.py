@@ -97,7 +97,7 @@ def own_identity(layout: StoreLayout, *, makes_log: bool, in_sync_min: int | Non
 
 
 def store_identity(layout: StoreLayout, identity: Identity) -> None:
-    """Write who this store is. Raises StoreError."""
+    """Write the store's ids. Raises StoreError."""
     _store(layout, layout.identity, asdict(identity))
 
 

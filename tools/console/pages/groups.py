@@ -1,4 +1,4 @@
-"""The list of consumer groups, and one group: lag, members and what they subscribe to, conflicts, who left."""
+"""The list of consumer groups, and one group: lag, members and their subscriptions, conflicts, departed members."""
 
 from __future__ import annotations
 
