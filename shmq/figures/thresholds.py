@@ -1,4 +1,4 @@
-"""From which number on something is worth a warning, or worse: of every rule that judges a broker, at every door.
+"""The thresholds of every rule that judges a broker, at every door: from which number on it warns, or worse.
 
     Thresholds     what the options of `shmq health` and `check` change
     the others     what only this file changes

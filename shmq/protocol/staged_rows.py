@@ -1,7 +1,5 @@
 """Rows that are staged at a broker and become visible together, once: names and bodies both sides use.
 
-
-
 These are the fields of STAGE_ROWS, COMMIT_ROWS, DROP_ROWS and STAGED_STATE.
 
     writer        a streaming query, a job; it outlives its processes

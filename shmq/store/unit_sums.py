@@ -7,12 +7,12 @@ unit file would cost as many again as the units themselves.
     <root>/shmq.units    batches, one behind the other; the file is written anew when most of it is outdated
 
     batch     magic "SHMQUNIT" 8 · sequence 8 · payload bytes 4 · CRC-32 of all before and the payload 4 · sections
-    section   topic bytes 2 · sums 4 · queue id 4 · birth of the topic 8 · lowest block 8 · first block told 8 · end 8
+    section   topic bytes 2 · sums 4 · queue id 4 · birth of the topic 8 · lowest block 8 · first block given 8 · end 8
               · tail CRC 4 · topic · sums, 4 bytes each
     block     200 units; queue offset n is in block n // 200. A block that is full has a sum, the last one, which is
               not, the tail CRC over its units below `end`; units are only appended, so both stay true
 
-A section replaces what was said of its queue from the first block told on, and below its lowest block; one with `end`
+A section replaces what was said of its queue from the first block given on, and below its lowest block; one with `end`
 0 says that there is no unit any more. All numbers are little-endian.
 
 Rules: (1) a batch is synced before the mark that speaks of it, and the mark has its sequence: what is missing at the

@@ -1,4 +1,4 @@
-"""`shmq doctor`: what could cause trouble on this host: its set-up, the installation, store and broker; and the cure.
+"""`shmq doctor`: checks this host, the installation, the store and the broker, and names a cure for each trouble.
 
 Looks from outside and asks no daemon, so it works while the broker is stopped, hung or dead. Only --fix changes
 anything, and only memory that is proven to be unused.

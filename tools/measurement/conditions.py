@@ -1,4 +1,4 @@
-"""Under which conditions figures of speed were measured, and what makes them worse than they need to be.
+"""The conditions under which figures of speed were measured, and what makes them worse than they need to be.
 
     machine, processor, processors, memory_bytes, kernel, python, version   must be equal for figures to be compared
     load                     mean over the minute before the measurement; what the measurement adds is not in it

@@ -1,4 +1,4 @@
-"""The consumers of one connection that pop: which there are, where a new group begins, and what is their share.
+"""The popping consumers of one connection: their queues, the beginning of a new group, and their share.
 
 `PoppingReaders` makes the readers of every kind of consumer: those of the wire, or those that pop.
 """

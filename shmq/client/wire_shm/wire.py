@@ -5,9 +5,8 @@
     close     the reverse; what is still exported (messages, views) keeps its own mapping alive
     abandon   in a forked child: let go of everything without telling the broker anything, it all belongs to the parent
 
-or file system. Its own error says so at once: after a hint to start the broker, a user would look for the fault where
-it is not.
-not.
+A broker that answers while its segments or its log are not where this process looks has another /dev/shm, IPC namespace
+or file system. An error of its own says so at once: a hint to start the broker would lead the user astray.
 
 Invariant: the segments belong to the owner of the socket that described them. `store` is another object after a
 renewal, so parts ask for it each time and keep none.

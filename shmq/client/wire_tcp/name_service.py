@@ -1,4 +1,4 @@
-"""Asking name servers: which one, what when it is dead, and how long a route counts as new.
+"""Asks name servers: keeps to one while it answers, goes on to the next when it is dead, and refreshes routes.
 
 Everything runs on the I/O thread; `Routes` is the table, without sockets.
 

@@ -12,9 +12,9 @@
     transport.py   connections, and the address in a URL
 
 Invariants:
- 1. A message is hidden while a worker has it in hand, and the hiding is prolonged three times in its length: it is
-       another worker gets it when its own has died, at most `visibility_timeout` seconds later, and never because it
-       takes long or waits for its time.
+ 1. A message is hidden while a worker has it in hand, and the hiding is prolonged three times in its length: another
+    worker gets it when its own has died, at most `visibility_timeout` seconds later, and never because it takes long or
+    waits for its time.
  2. No more messages than the prefetch count are in hand, those in the inbox included.
  3. A transient queue has what was published after its binding, and is gone with its connection.
  4. What a channel has in hand when it closes comes again at once.
