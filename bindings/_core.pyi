@@ -32,7 +32,7 @@ SOURCES: Final[str]
 FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
 NOT_MASTER: Final[int]
-FENCED: Final[int]  # somebody else decides: an older transaction, or a master of an older epoch
+FENCED: Final[int]  # another process decides: an older transaction, or a master of an older epoch
 ABI: Final[int]
 INDEX_DONE: Final[int]
 INDEX_NO_FILE: Final[int]
@@ -441,14 +441,14 @@ class Store:
     def group_find(self, name: str, /) -> int: ...
     def groups(self) -> list[tuple[int, str]]: ...
     def group_settings(self, group: int, /) -> bytes:
-        """What a group is configured with: text of whoever set it, empty until then."""
+        """The settings of a group: the text that was set, empty until then."""
     def offset_get(self, slot: int, /) -> int:
         """Committed queue offset, -1 when never set."""
     def offset_set(self, slot: int, offset: int, /) -> None: ...
     def offset_owner(self, slot: int, /) -> int:
-        """Client slot of the live owner, -1 when nobody owns it or the owner is dead."""
+        """Client slot of the live owner, -1 when there is none or the owner is dead."""
     def offset_take(self, slot: int, /) -> bool:
-        """Become the owner if nobody live is (our client slot) and no lock holds; True when it is ours."""
+        """Become the owner (our client slot) if no live client is and no lock holds; True when it is ours."""
     def offset_leave(self, slot: int, /) -> None:
         """Give the queue up if it is ours."""
     def offsets(self) -> list[OffsetEntry]: ...
@@ -467,7 +467,7 @@ class Store:
         /,
     ) -> Message:
         """The record at a log position; CoreError GONE/CORRUPT. `owner` is asked to settle it: see `records_read`.
-        `verify`: whether its checksum is looked at; None as the broker is told."""
+        `verify`: whether its checksum is looked at; None as the broker was started."""
     def search_time(self, queue: int, time_ms: int, /) -> int:
         """First queue offset whose record was stored at or after time_ms."""
     def wait_durable(self, position: int, timeout: float, /) -> None: ...
@@ -480,7 +480,7 @@ class ReplicaStore:
 
     def __init__(self, store: Store) -> None: ...
     def follow(self, leader: str, /) -> None:
-        """From now on records come by `replicate` only; before anybody else is attached."""
+        """From now on records come by `replicate` only; before another process is attached."""
     def replicate(
         self,
         data: bytes | memoryview,
@@ -502,9 +502,9 @@ class ReplicaStore:
     def lead(self, epoch: int, /) -> None:
         """Take records as the master of an epoch, which is on the disk; a follower is promoted by it."""
     def fence_off(self, leader: str, seconds: float, /) -> bool:
-        """Take no record any more, and name who does, or nobody.
+        """Take no record any more, and name who does, or "".
 
-        False: whoever holds the append lock has not let it go in time, and may end its append."""
+        False: the holder of the append lock has not let it go in time, and may end its append."""
     def lease(self, until_ns: int, /) -> None:
         """Take records until a time on CLOCK_BOOTTIME, 0: without end; then the log is fenced."""
     def confirm(
@@ -525,7 +525,7 @@ class KeeperStore:
         """Let the log's files end at a position; False while a writer is, or may soon be, behind it."""
     def set_log_begin(self, position: int, /) -> None: ...
     def set_log_end(self, position: int, /) -> None:
-        """Recovery only, before anybody else is attached: sets end, durable and confirmed end, all three."""
+        """Recovery only, before another process is attached: sets end, durable and confirmed end, all three."""
     def set_confirmed_end(self, position: int, /) -> None:
         """Recovery only, behind `set_log_end`: of an elected broker no more than this is known to be confirmed."""
     def flush(self) -> int:
@@ -541,10 +541,10 @@ class KeeperStore:
     def keep_flushed(
         self, seconds: float, *, interval: float | None = None, bounds: tuple[int, ...] = ()
     ) -> tuple[bool, int, tuple[int, ...]]:
-        """Beat, and flush what somebody waits for, back to back, without the GIL; sleep while there is nothing to do.
+        """Beat, and flush what a process waits for, back to back, without the GIL; sleep while there is nothing to do.
 
-        Ends after `seconds`, or when an errand is rung for: space runs low, or a reader found damage. What nobody waits
-        for is flushed every `interval` seconds, with None at once.
+        Ends after `seconds`, or when an errand is rung for: space runs low, or a reader found damage. What no process
+        waits for is flushed every `interval` seconds, with None at once.
 
         Returns (rung for an errand, wall clock in ms when the last complete flush began or 0, how many flushes took up
         to each of the `bounds` in nanoseconds, one number for those above and their sum; () without a flush).
@@ -560,14 +560,14 @@ class KeeperStore:
     def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
     def set_persisted(self, queue: int, offset: int, /) -> None: ...
     def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None:
-        """Recovery only, before anybody else is attached."""
+        """Recovery only, before another process is attached."""
     def set_offset_min(self, queue: int, offset: int, /) -> None:
         """Retention: the first queue offset whose record is left; appends may go on meanwhile."""
     def frames_grow(self, count: int, /) -> None: ...
     def frames_release(self, queue: int, ordinal: int, count: int, timeout: float, /) -> int:
         """Give back full, persisted frames of a queue, of a closed one any; returns how many, -1 without the lock."""
     def queues_close(self, timeout: float, /) -> list[tuple[int, int]]:
-        """End the lives of queues that no topic has: nobody writes to them or reads them from here on.
+        """End the lives of queues that no topic has: they are not written to or read from here on.
 
         Returns (queue, offset_max) of these, and of those that were closed before and are not free yet; 4,096 at most.
         """
@@ -588,7 +588,7 @@ class KeeperStore:
         """Walk up to `count` records of one log file from `position`, verifying CRCs, and gather their units.
 
         The stop is as that of `scan`; behind a BLANK the position is that of the next file. Records of the topics
-        `watched`, and those of transactions, are told one by one too; None: nothing is gathered.
+        `watched`, and those of transactions, come one by one too; None: nothing is gathered.
         """
     def index_follow(
         self,
@@ -648,7 +648,7 @@ class BrokerTables:
     def offset_unlock(self, slot: int, holder: int, /) -> None:
         """End the lock of that holder; without one, nothing."""
     def offset_free(self, slot: int, /) -> None:
-        """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
+        """Take the queue away from its owner; its acknowledgements do not move the offset from here on."""
     def offset_show(self, slot: int, taken: int, /) -> None:
         """Show how far a client over TCP was handed messages; a slot that a local member owns stays as it is."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
@@ -694,18 +694,18 @@ class BrokerLog:
         self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, safe_end: int | None = None
     ) -> bool:
         """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the safe end has reached
-        safe_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
+        safe_end (only with sync flush does that wake a waiter), or wake_self(); False after `timeout` seconds. It
         may return True for nothing. Needs a client slot; one thread of a process calls it."""
     def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
         """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
     def wake_self(self) -> None:
-        """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
+        """End wait_queues() from another thread; if no thread is in it, the next one returns at once."""
     def ring_keeper(self) -> None:
-        """Have the keeper look at the log now: somebody waits for what it writes."""
+        """Have the keeper look at the log now, for a caller that waits for what it writes."""
 
 @final
 class StoreFigures:
-    """Counters and states of a store, for whoever watches it."""
+    """Counters and states of a store, for monitoring."""
 
     frames_used: int  # frames that hold units of a queue: 16 bytes a frame are read
 
@@ -921,7 +921,7 @@ class Producer:
         durable: bool = True,
         /,
     ) -> list[tuple[int, int, int, int]] | None:
-        """Store 1 to 4 records of different queues, in this order, back to back: all or none, whoever is killed.
+        """Store 1 to 4 records of different queues, in this order, back to back: all or none after a kill.
 
         A record is (topic, queue_id, body, property text, flag, sys_flag, born_ms, born_host, reconsume_times,
         prepared_position, tag_code), as the arguments of append; born_host b"" is this host without a port. Waits for
@@ -977,8 +977,8 @@ class Sender:
         """Serve frames from data[at:] on, until one is not whole or not plain, or count_max are served (1024 at most).
 
         Returns (where the first frame that was not served begins, frames served, their answers, indexes of the queues
-        that have new messages, what is held). Readers of other client slots are woken; whoever waits in this process is
-        the caller's. `address` is the first half of a message id: host and port in upper-case hexadecimal.
+        that have new messages, what is held). Readers of other client slots are woken; waiting requests of this process
+        are the caller's. `address` is the first half of a message id: host and port in upper-case hexadecimal.
 
         What is held is None, or of messages that count on the disk only: (the log position that has to be durable, the
         answers that wait for it, queues whose messages can be seen from then on, frames that are answered then). The
@@ -1004,7 +1004,7 @@ class Puller:
         """Answer the pulls at the front of data, until one is not whole, has no plan or finds nothing; 64 at most.
 
         Returns (where the first frame that was not served begins, the code of those that were, their answers). The
-        offsets that came along are stored. Whoever goes wrong is left to the caller, as if it had come there first.
+        offsets that came along are stored. A pull that fails is left to the caller, as if it had come there first.
         """
     def unknown_key(self, header: bytes, epoch: int, /) -> bytes | None:
         """Return the key of a header; None when it has none, or there is a plan for it that holds."""
@@ -1091,7 +1091,7 @@ class Message:
     def nack(self, after: float | None = None) -> None:
         """Give back: delivered again after `after` seconds."""
     def extend(self, seconds: float, /) -> None:
-        """Ask for more time before it is given to somebody else."""
+        """Ask for more time before it is given to another member."""
     def verify(self) -> bool:
         """Whether body CRC and record CRC hold."""
     def __enter__(self) -> Self: ...

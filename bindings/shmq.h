@@ -5,16 +5,16 @@
  *
  *   control   head · log state · claim · topic table · queue table · frame table   writers map it RW, readers RO
  *   units     frames of 4096 bytes, 204 ConsumeQueue units of 20 bytes each        writers map it RW, readers RO
- *   readers   damage reports · client slots · waiter bitmaps · group offsets       everybody maps it RW
+ *   readers   damage reports · client slots · waiter bitmaps · group offsets       all map it RW
  *
  * and the records in the CommitLog files `<store>/commitlog/%020d`, which writers map RW and readers RO.
  *
- * Rules that hold at every instruction, whoever is killed:
+ * Rules that hold at every instruction, whichever process is killed:
  *   (1) bytes below log_end are complete records and never change;
  *   (2) log_end is moved by one release store, the commit point; nothing is ever rolled back;
  *   (3) a unit below queue.offset_max is complete, and its record ends at or below log_end;
  *   (4) whatever a dead lock holder left unfinished is finished by the next one from `intent` (redo only);
- *   (5) memory a live process may still write into is never given to anybody else.
+ *   (5) memory a live process may still write into is never given to another process.
  *
  * Every value read from shared memory is input: copied once, then range-checked. A process that may write to the
  * segments may damage them all the same; who may is a matter of file permissions.
@@ -67,7 +67,7 @@
 #define SHMQ_NONE UINT32_MAX
 #define SHMQ_CLIENTS_MAX 65536u
 #define SHMQ_DEATHS_MAX 8u                /* lock holders dead in a row before the section itself is suspected */
-#define SHMQ_SLEEP_NS UINT64_C(200000000) /* a sleeper that nobody told looks for itself after this */
+#define SHMQ_SLEEP_NS UINT64_C(200000000) /* a sleeper that was not woken looks for itself after this */
 #define SHMQ_CLAIM_PATIENCE_NS UINT64_C(20000000) /* a claim of a living process may delay others this long */
 
 /* ---- outcomes: 0 is success, every other value has one meaning -------------------------------- */
@@ -92,7 +92,7 @@ enum shmq_status {
     SHMQ_FOREIGN_NAMESPACE = 17,
     SHMQ_RETIRED = 18,         /* this generation of segments was given up; attach again */
     SHMQ_EVICTED = 19,         /* the claim was taken away; the record must be copied */
-    SHMQ_FENCED = 20,          /* somebody else decides about the record this was done for */
+    SHMQ_FENCED = 20,          /* another process decides about the record this was done for */
     SHMQ_NOT_MASTER = 21,      /* this log follows a master, or is fenced: store->log->leader */
     SHMQ_UNCONFIRMED = 22,     /* the deadline passed: on this disk, but not on those of all replicas in sync */
 };
@@ -144,7 +144,7 @@ struct shmq_head {             /* immutable once magic is set, but for store_hos
     uint64_t readers_bytes;
     struct shmq_sizes sizes;
     uint32_t ack_rule;         /* enum shmq_ack_rule: what is acknowledged and visible, but of topics with another flush */
-    uint32_t trusts_reads;     /* 1: readers that are not told otherwise leave the CRCs of records out */
+    uint32_t trusts_reads;     /* 1: by default readers leave the CRCs of records out */
     uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them; set before any client attaches */
     char libc[32];             /* robust mutex layouts differ between libc families */
     char boot_id[40];
@@ -217,7 +217,7 @@ struct shmq_log {
         _Atomic uint64_t doubts;             /* 0: an append has nothing to ask */
     };
     _Atomic uint64_t lease_until_ns;         /* CLOCK_BOOTTIME until which records are taken; 0: without end. standing.c */
-    alignas(128) _Atomic uint64_t flush_wanted; /* the farthest log position that somebody wants on the disk */
+    alignas(128) _Atomic uint64_t flush_wanted; /* the farthest log position that a waiter wants on the disk */
     _Atomic uint64_t keeper_beat_ns;         /* CLOCK_MONOTONIC of the keeper's last round */
     _Atomic uint32_t keeper_bell;            /* futex word of the keeper's flush thread: state.c */
     _Atomic uint32_t keeper_asleep;
@@ -225,7 +225,7 @@ struct shmq_log {
     _Atomic uint32_t shipper_bell;           /* futex word of the process that ships the log to replicas: state.c */
     _Atomic uint32_t shipper_asleep;
     alignas(128) struct shmq_claim claim;
-    alignas(128) pthread_mutex_t flush_lock; /* robust; whoever holds it may fdatasync and raise durable_end */
+    alignas(128) pthread_mutex_t flush_lock; /* robust; its holder may fdatasync and raise durable_end */
     alignas(128) pthread_mutex_t table_lock; /* robust; topics, groups, offsets, client slots */
     alignas(128) uint32_t deaths_in_a_row;   /* lock holders that died since the last commit */
     uint64_t deaths;                         /* statistics below: written under the lock */
@@ -312,7 +312,7 @@ struct shmq_client {           /* one attached process connection */
     uint32_t role;                 /* 1 reads, 2 writes, 3 both */
     uint64_t start;                /* field 22 of /proc/pid/stat */
     _Atomic uint64_t watched;      /* while ASLEEP: bit (queue mod 64) of each queue it sleeps on */
-    _Atomic uint64_t errand;       /* whom it wakes once it is woken: queue << 32 | first slot << 16 | last slot, 0 nobody */
+    _Atomic uint64_t errand;       /* slots it wakes once it is woken: queue << 32 | first slot << 16 | last slot, 0 none */
     _Atomic uint64_t errand_hands; /* of these slots, those whose bit (slot mod 64) stands here */
     uint64_t padding_waiting[2];
     /* Counted at each message: on a line of its own, away from those who look for sleepers. */
@@ -350,7 +350,7 @@ struct shmq_offset {           /* progress of one group on one queue */
 static_assert(sizeof(struct shmq_offset) == 48, "offset entry");
 
 /* What readers found that cannot be handed out, for the keeper: it rebuilds units from the log, and keeps a copy of
- * damaged records. Anybody may report, lock-free; only the keeper takes; damage.c has the protocol. */
+ * damaged records. Any process may report, lock-free; only the keeper takes; damage.c has the protocol. */
 #define SHMQ_DAMAGE_MAX 128u
 enum shmq_damage_kind { SHMQ_DAMAGE_UNIT = 1, SHMQ_DAMAGE_RECORD = 2 };
 struct shmq_damage {           /* one report; input, as everything a client may write to */
@@ -456,7 +456,7 @@ struct shmq_spec {             /* what to store; pointers are borrowed for the c
     uint8_t born_host[SHMQ_HOST_BYTES_V6]; /* address and port; the sysFlag's bit follows born_host_bytes */
     uint8_t born_host_bytes;   /* SHMQ_HOST_BYTES_V6, anything else: IPv4 */
     uint8_t store_host[8];
-    bool body_changes;         /* somebody may write to `body` meanwhile: shmq_claim_fill takes the CRC of the copy */
+    bool body_changes;         /* `body` may be written to meanwhile: shmq_claim_fill takes the CRC of the copy */
 };
 
 struct shmq_patch {            /* what must be kept to fill the last fields in under the lock */
@@ -619,7 +619,7 @@ static inline bool shmq_queue_is_number(const struct shmq_store *store, uint32_t
 {
     return (queue & store->queue_mask) < store->sizes.queue_max;
 }
-/* For callers that know the queue to live, or judge what they found later: the entry of its number, whoever lives there. */
+/* For callers that know the queue to live, or judge what they found later: the entry of its number, whatever lives there. */
 static inline struct shmq_queue *shmq_queue_place(const struct shmq_store *store, uint32_t queue)
 {
     return &store->queues[queue & store->queue_mask];
@@ -701,8 +701,8 @@ SHMQ_API void shmq_mapping_forget(struct shmq_store *store);
 /* Let go of files from `position` on: their names go, and may come again as other files. */
 SHMQ_API void shmq_mapping_drop(struct shmq_store *store, uint64_t position);
 SHMQ_API uint64_t shmq_visible_end(const struct shmq_store *store); /* of what is looked up by log position */
-/* What senders wait for who wait for more than the log: the confirmed end where that is the broker's rule, else the durable
- * end. */
+/* Where senders wait for more than the log, they wait for this: the confirmed end by that rule of a broker, else the
+ * durable end. */
 SHMQ_API uint64_t shmq_safe_end(const struct shmq_store *store);
 SHMQ_API enum shmq_ack_rule shmq_queue_rule(const struct shmq_store *store, uint32_t queue);
 SHMQ_API bool shmq_queue_is_sync(const struct shmq_store *store, uint32_t queue); /* what is not safe is hidden */
@@ -756,14 +756,14 @@ struct shmq_replicated {
     uint32_t topic_bytes, queue_id;
 };
 /* Take whole records; a part of one at the end waits for the rest. SHMQ_NO_TOPIC, SHMQ_NO_QUEUE: make it first, then come
- * again. SHMQ_LOG_FULL: the keeper was told to make a file. SHMQ_READ_ONLY: this log follows nobody, or the disk is full.
+ * again. SHMQ_LOG_FULL: the keeper makes a file. SHMQ_READ_ONLY: this log follows no master, or the disk is full.
  * SHMQ_FENCED: the master is one of an older epoch. */
 SHMQ_API enum shmq_status shmq_replicate(struct shmq_store *store, const struct shmq_shipped *shipped,
                                          uint64_t deadline_ns, struct shmq_replicated *out);
-/* standing.c: who is the master. Follow one: from now on records come by shmq_replicate only. Before anybody else is
+/* standing.c: who is the master. Follow one: from now on records come by shmq_replicate only. Before another process is
  * attached. */
 SHMQ_API enum shmq_status shmq_follow(struct shmq_store *store, const char *leader, uint64_t deadline_ns);
-/* Take records as the master of an epoch, which is on the disk already. Transactions of before are nobody else's. */
+/* Take records as the master of an epoch, which is on the disk already. Transactions of before cannot be ended by others. */
 SHMQ_API enum shmq_status shmq_lead(struct shmq_store *store, uint64_t epoch, uint64_t deadline_ns);
 /* Take no record any more; `leader` is who does, or "". SHMQ_BROKER_BUSY: it is done, and an append may be under way. */
 SHMQ_API enum shmq_status shmq_fence_off(struct shmq_store *store, const char *leader, uint64_t deadline_ns);
@@ -784,15 +784,15 @@ struct shmq_in_sync {
  * long, and nothing has changed. */
 SHMQ_API enum shmq_status shmq_confirm(struct shmq_store *store, const struct shmq_in_sync *in_sync,
                                        uint64_t deadline_ns, uint64_t *confirmed_end);
-/* state.c: sleep until the log end has reached a position (SHMQ_OK), or somebody rings, or a time. One thread of one
- * process: who ships the log. */
+/* state.c: sleep until the log end has reached a position (SHMQ_OK), or the bell is rung, or a time. One thread of one
+ * process: the one that ships the log. */
 SHMQ_API enum shmq_status shmq_ship_wait(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 /* state.c: ask the keeper to bring the log to disk up to a position, without waiting for it. */
 SHMQ_API void shmq_want_durable(struct shmq_store *store, uint64_t position);
-/* flusher.c: the keeper's flush thread. Syncs back to back while somebody waits, sleeps while nobody does. */
+/* flusher.c: the keeper's flush thread. Syncs back to back while a process waits, else sleeps. */
 struct shmq_flusher {
     bool always;               /* whatever was appended is wanted: a synchronous broker */
-    uint64_t interval_ns;      /* else what nobody wants is flushed this long after the last flush */
+    uint64_t interval_ns;      /* else what none waits for is flushed this long after the last flush */
     uint64_t due_ns;           /* and so at this time; 0 before the first stretch */
     uint32_t errands_seen;
     uint64_t began_ms;         /* wall clock when the last complete flush began; 0: none in this stretch */
@@ -981,7 +981,7 @@ SHMQ_API void shmq_client_drop(struct shmq_store *store, uint32_t slot);
 /* wake.c */
 /* Writer side: after commit, outside the lock. One is woken, or two, and they wake the others. */
 SHMQ_API void shmq_wake(struct shmq_store *store, uint32_t queue);
-/* As shmq_wake, but the caller's own client slot sleeps on: it is told otherwise. */
+/* As shmq_wake, but the caller's own client slot sleeps on: its process knows already. */
 SHMQ_API void shmq_wake_others(struct shmq_store *store, uint32_t queue);
 SHMQ_API void shmq_wake_all(struct shmq_store *store);
 

@@ -1,4 +1,4 @@
-/* What the files of the core share and nobody else may see: futex calls, deadlines, the pause instruction. */
+/* What the files of the core share and others do not see: futex calls, deadlines, the pause instruction. */
 #ifndef SHMQ_INTERNAL_H
 #define SHMQ_INTERNAL_H
 
@@ -103,7 +103,7 @@ static inline bool shmq_is_flush_over(uint32_t word)
 {
     return word == SHMQ_READ_ONLY_FLUSH_FAILED || word == SHMQ_READ_ONLY_FILES_LOST;
 }
-/* Whether anything of this broker is flushed while somebody waits for it. */
+/* Whether anything of this broker is flushed while a process waits for it. */
 static inline bool shmq_has_sync(const struct shmq_store *store)
 {
     return store->head->ack_rule != SHMQ_ACK_END || atomic_load_explicit(&store->log->has_sync_topics, memory_order_acquire);
@@ -191,7 +191,7 @@ static inline uint64_t shmq_watched_bit(uint32_t queue)
 }
 sem_t *shmq_semaphore(struct shmq_store *store, uint32_t slot); /* NULL: it cannot be opened */
 void shmq_wake_slot(struct shmq_store *store, uint32_t slot);
-/* Wake whom the slot was told to wake; the slot is the caller's, or its process is gone. */
+/* Wake the slots of this slot's errand; the slot is the caller's, or its process is gone. */
 void shmq_errand_run(struct shmq_store *store, uint32_t slot);
 
 /* ---- segments/ ---- */
@@ -220,7 +220,7 @@ static inline uint64_t shmq_offset_place(uint32_t group, uint32_t queue)
 }
 enum shmq_status shmq_table_enter(struct shmq_store *store); /* take the table lock; repairs after a dead holder */
 enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status); /* returns `status` */
-void shmq_table_exit(struct shmq_store *store); /* as shmq_table_leave, nobody has to look again */
+void shmq_table_exit(struct shmq_store *store); /* as shmq_table_leave, no reader has to look again */
 /* crc.c: shmq_tag_hash of a text whose beginning has the hash given */
 uint32_t shmq_java_hash(uint32_t hash, const char *utf8, size_t bytes);
 /* Bytes of a record that may be appended, 0 when it is too large: a record may have a longer topic than a topic table. */

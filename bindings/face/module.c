@@ -1,7 +1,7 @@
 /* The extension module `shmq.bindings._core`: types, constants and functions, nothing else.
  *
  * Multi-phase initialisation, no global state: everything lives in the module's state, so several interpreters may load
- * it. It relies on the GIL (see py_core.h), so a free-threaded interpreter is told to keep it.
+ * it. It relies on the GIL (see py_core.h), so it asks a free-threaded interpreter to keep it.
  */
 #include "core/columns/columns.h"
 #include "core/files/index.h"

@@ -144,7 +144,7 @@ typedef struct {
     uint32_t size;
     double timeout;
     bool open;                 /* neither committed nor aborted */
-    bool parked;               /* over, but somebody still holds a view of its memory */
+    bool parked;               /* over, but a view of its memory is still held */
 } PySlot;
 
 typedef struct {
@@ -302,7 +302,7 @@ static inline void body_close(struct body_buffer *body)
     if (body->held)
         PyBuffer_Release(&body->buffer);
 }
-/* Append one record of any length; FACE_ERROR with an exception set, or SHMQ_OK. Wakes nobody. */
+/* Append one record of any length; FACE_ERROR with an exception set, or SHMQ_OK. Wakes no reader. */
 enum shmq_status producer_append(PyProducer *self, struct call *call, const struct shmq_spec *spec, bool body_constant,
                                  int64_t tag_hash, struct shmq_appended *out);
 /* One claim: the lock tried with the GIL, then waited for on a lane. */

@@ -27,7 +27,7 @@ static const char *const meanings[] = {
     [SHMQ_FOREIGN_NAMESPACE] = "the segments were made in another PID namespace, where the append lock is unsafe",
     [SHMQ_RETIRED] = "this generation of segments was given up; attach again",
     [SHMQ_EVICTED] = "the claim was taken away",
-    [SHMQ_FENCED] = "somebody else decides about the record this was done for",
+    [SHMQ_FENCED] = "another process decides about the record this was done for",
     [SHMQ_NOT_MASTER] = "this broker is not the master",
 };
 
@@ -47,7 +47,7 @@ static const char *const read_only_reasons[] = {
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
-/* What an error measured: how much of what there is was used, and who holds it (0: nobody, or not known). */
+/* What an error measured: how much of what there is was used, and the process that holds it (0: none, or not known). */
 struct measured {
     unsigned long long used, limit;
     uint32_t holder_pid;
@@ -150,7 +150,7 @@ static PyObject *not_master_text(const struct shmq_log *log)
     return log->leader[0] ? PyUnicode_FromFormat("this broker is the master no more, the one that takes messages is %.263s",
                                                  log->leader)
            : follows ? PyUnicode_FromString("no broker of this name has been elected to take messages yet")
-                     : PyUnicode_FromString("this broker is the master no more, and who is was not told here");
+                     : PyUnicode_FromString("this broker is the master no more, and the new one is not known here");
 }
 
 static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t record_bytes, double timeout)

@@ -20,7 +20,7 @@ static PyStructSequence_Desc rows[ROW_COUNT] = {
     [ROW_OFFSET] = {"shmq.bindings._core.OffsetEntry", "Progress of one group on one queue.",
                     FIELDS({"slot", "offset slot"}, {"group", "group index"}, {"queue", "queue index"},
                            {"committed", "next queue offset to deliver, -1 when never set"},
-                           {"owner", "client slot, -1 when nobody reads"}, {"updated_ms", "time of the last commit"}),
+                           {"owner", "client slot, -1 when none reads"}, {"updated_ms", "time of the last commit"}),
                     6},
     [ROW_CLIENT] = {"shmq.bindings._core.ClientEntry", "One attached process.",
                     FIELDS({"slot", "client slot"}, {"state", "1 awake, 2 asleep"}, {"pid", "process"},

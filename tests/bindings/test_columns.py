@@ -179,7 +179,7 @@ def test_a_later_property_replaces_an_earlier_one_and_crcs_are_left_out() -> Non
         assert row["properties"] == [("b", "2"), ("a", "3"), ("empty", "")]
 
 
-def test_times_nobody_has_are_null() -> None:
+def test_times_that_are_missing_are_null() -> None:
     with LiveStore() as live:
         queue, *_ = live.topic()
         live.producer().append("orders", b"x", queue_id=0, born_ms=1 << 62)
@@ -214,7 +214,7 @@ def test_compressed_bodies_are_named_with_how_to_inflate_them(how: int, packed: 
         assert read(live, queue, 0, 2, numbers("flag"))[3] == []
 
 
-def test_inflating_has_a_cap_and_damage_is_told() -> None:
+def test_inflating_has_a_cap_and_damage_is_reported() -> None:
     bomb = zlib.compress(bytes(_core.BODY_BYTES_MAX + 1))
     with raises_status(_core.TOO_LARGE):
         _core.body_inflate(bomb, 1)
@@ -327,7 +327,7 @@ def test_a_file_that_retention_unlinks_is_read_to_its_end_by_who_has_it() -> Non
             _core.ColumnReader(reader).columns(queue, 0, 1, 20, columns, "orders", "b")
 
 
-def test_damage_is_told_where_it_is_and_what_was_before_it_comes() -> None:
+def test_damage_is_reported_where_it_is_and_what_was_before_it_comes() -> None:
     with LiveStore() as live:
         queue, *_ = live.topic()
         ends = [live.producer().append("orders", b"good", queue_id=0)[3] for _ in range(3)]

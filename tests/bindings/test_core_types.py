@@ -261,7 +261,7 @@ def test_close_waits_for_a_call_that_is_inside_without_the_gil() -> None:
         _core.KeeperStore(other).set_allocated_end(0)
 
         def ring() -> bool:
-            _core.KeeperStore(other).keeper_beat()  # nobody rings for a dead keeper
+            _core.KeeperStore(other).keeper_beat()  # no bell is rung for a dead keeper
             with raises_status(_core.LOG_FULL):
                 log_full.send("orders", b"x", timeout=0.001)
             return not thread.is_alive()
@@ -454,7 +454,7 @@ def test_how_far_a_member_was_handed_messages_is_shown_while_it_owns_the_queue()
         reader.assign("orders", queue, 0, 0, slot)
         first, second = reader.poll(2)
         assert taken(live, slot) == (4, True)
-        live.tables.offset_show(slot, 6)  # of an owned queue nobody else says anything
+        live.tables.offset_show(slot, 6)  # an owned queue is shown by its owner alone
         assert taken(live, slot) == (4, True)
         first.ack()
         second.ack()
@@ -468,7 +468,7 @@ def test_how_far_a_member_was_handed_messages_is_shown_while_it_owns_the_queue()
         assert taken(live, slot) == (0, False)
 
 
-def test_a_client_without_a_slot_is_shown_by_somebody_else_once_the_owner_is_gone() -> None:
+def test_a_client_without_a_slot_is_shown_once_the_owner_is_gone() -> None:
     with LiveStore() as live:
         (queue, *_) = live.topic()
         slot = live.tables.offset_put(live.tables.group_put("g"), queue)
@@ -699,7 +699,7 @@ def test_lost_files_are_final_and_say_more_than_the_flush_that_failed_for_them()
         assert live.store.durable_end < end
 
 
-def test_repair_takes_the_lock_of_nobody() -> None:
+def test_repair_leaves_a_free_lock_free() -> None:
     with LiveStore() as live:
         before = live.figures.stats()
         live.keeper.repair(1.0)

@@ -19,7 +19,7 @@ WAYS = [pytest.param(0x01, id="lowest-bit"), pytest.param(0xFF, id="all-bits")]
 
 @pytest.fixture(autouse=True)
 def _plain_errors() -> Iterator[None]:
-    """Errors as the core makes them, whoever has loaded `shmq.shm.core`."""
+    """Errors as the core makes them, whether or not `shmq.shm.core` is loaded."""
     _core.set_error_factory(None)
     _core.set_damage_factory(None)
     yield
@@ -199,7 +199,7 @@ def test_a_record_of_another_writer_is_checked_by_its_body(damaged: Damaged) -> 
     assert by_poll(damaged) == [BODIES[0], BODIES[2]]
 
 
-def test_whoever_trusts_the_log_still_gets_no_other_record(damaged: Damaged) -> None:
+def test_a_reader_that_trusts_the_log_still_gets_no_other_record(damaged: Damaged) -> None:
     damaged.log[damaged.places[1] + 90] ^= 1
     reader = damaged.live.reader(verify=False)
     assert [len(m.body) for m in reader.poll(10)] == [len(body) for body in BODIES]
@@ -250,7 +250,7 @@ def test_each_look_at_damage_is_a_report(damaged: Damaged) -> None:
     assert report is not None and report[:3] == (_core.DAMAGE_UNIT, damaged.queue, 1)
 
 
-def test_reports_that_nobody_takes_are_bounded(damaged: Damaged) -> None:
+def test_reports_that_are_not_taken_are_bounded(damaged: Damaged) -> None:
     damaged.log[damaged.places[1] + 90] ^= 1
     for _ in range(300):
         assert by_poll(damaged) == [BODIES[0], BODIES[2]]
@@ -300,7 +300,7 @@ def test_a_reader_waits_for_the_keeper_and_gets_what_it_rebuilt(damaged: Damaged
             damaged.live.keeper.damage_settle()
 
 
-def test_what_the_keeper_could_not_rebuild_is_told_once(damaged: Damaged) -> None:
+def test_what_the_keeper_could_not_rebuild_is_reported_once(damaged: Damaged) -> None:
     damaged.live.use_client()
     damaged.live.keeper.keeper_beat()
     damaged.log[damaged.places[1] + 5] ^= 0xFF  # the magic: no record begins there

@@ -86,7 +86,7 @@ def test_runs_of_unwanted_units_are_counted_one_by_one_while_something_is_in_fli
     assert live.store.offset_get(slot) == 500
 
 
-def test_many_tags_are_told_apart(live: LiveStore) -> None:
+def test_many_tags_are_distinguished(live: LiveStore) -> None:
     live.topic("orders", queues=1)
     producer = live.producer()
     names = [f"tag-{number}" for number in range(200)]

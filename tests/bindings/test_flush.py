@@ -26,7 +26,7 @@ def test_what_is_wanted_is_flushed_within_one_stretch() -> None:
             end = producer.append("orders", b"x", b"", queue_id=0)[3]
             threads.submit(live.store.wait_durable, end, LONG).result(LONG)
             assert live.store.durable_end >= end
-        producer.append("orders", b"nobody waits for this", b"", queue_id=0)
+        producer.append("orders", b"not waited for", b"", queue_id=0)
         assert live.store.durable_end < live.store.log_end
         live.keeper.set_allocated_end(0)
         with pytest.raises(_core.CoreError):
@@ -60,7 +60,7 @@ def test_an_asynchronous_one_when_it_is_time() -> None:
         assert live.store.durable_end == live.store.log_end
 
 
-def test_a_wish_beyond_the_log_end_keeps_nobody_busy() -> None:
+def test_a_wish_beyond_the_log_end_keeps_no_thread_busy() -> None:
     with LiveStore() as live:
         live.topic()
         live.keeper.keeper_beat()
@@ -69,7 +69,7 @@ def test_a_wish_beyond_the_log_end_keeps_nobody_busy() -> None:
         assert live.keeper.keep_flushed(0.01, interval=LONG, bounds=(1,)) == (False, 0, ())
 
 
-def test_after_a_failed_flush_everybody_who_waits_is_told() -> None:
+def test_a_failed_flush_ends_every_wait() -> None:
     with LiveStore(flush_sync=True) as live, ThreadPoolExecutor(8) as threads:
         live.topic()
         live.keeper.keeper_beat()
@@ -127,7 +127,7 @@ def test_the_descriptor_tells_of_a_wish_once() -> None:
         watch = _core.DurableWatch(live.store, descriptor)
         assert not readable(descriptor, 0.0)
         watch.want(end)
-        assert not readable(descriptor, 0.05)  # not durable: nothing may be told, however long one looks
+        assert not readable(descriptor, 0.05)  # not durable: nothing may come, however long one looks
         live.keeper.flush()
         assert readable(descriptor, LONG)
         os.eventfd_read(descriptor)

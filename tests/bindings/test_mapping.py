@@ -48,7 +48,7 @@ def test_a_young_log_is_left_alone() -> None:
         assert resident_bytes(live.path) == before > 0
 
 
-def test_a_synchronous_flush_finds_nothing_dirty_that_nobody_has_stored() -> None:
+def test_a_synchronous_flush_finds_nothing_dirty_that_was_not_stored() -> None:
     dirty = ("Shared_Dirty:", "Private_Dirty:")
     with LiveStore(file_bytes=FILE_BYTES) as live:
         live.topic()
@@ -85,7 +85,7 @@ def pages_in_large_pieces(memory: mmap.mmap, path: Path) -> tuple[int, int]:
 
 
 def read_ahead_kib(path: Path) -> int:
-    """How far the disk of a path reads ahead; 0 where that is not told."""
+    """How far the disk of a path reads ahead; 0 where that is unknown."""
     device = path.stat().st_dev
     try:
         return int(Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").read_text())
@@ -99,7 +99,7 @@ def test_pages_are_made_of_memory_that_is_in_no_large_pieces(flush_sync: bool) -
         if 2048 <= read_ahead_kib(live.path) < 8192:
             pytest.skip("the pieces become large sooner on a disk that reads 2 to 4 MiB ahead")
         if not os.access("/proc/kpageflags", os.R_OK):
-            pytest.skip("only root is told how memory lies")
+            pytest.skip("only root may see how memory lies")
         for begin in range(0, FILE_BYTES, 16 << 20):
             live.keeper.populate(begin, 16 << 20)
         path = next((live.path / "commitlog").iterdir())

@@ -24,7 +24,7 @@ def test_a_lock_has_one_holder_who_may_renew_and_end_it(holder: int) -> None:
         others = _core.BrokerTables(live.attach(writable=True))
         assert live.tables.offset_lock(slot, holder, 1000, LIFE_MS)
         assert not others.offset_lock(slot, 77, 1000, LIFE_MS)
-        assert others.offset_lock(slot, holder, 30_000, LIFE_MS), "whoever asks for it: the holder renews"
+        assert others.offset_lock(slot, holder, 30_000, LIFE_MS), "the holder renews, over any store"
         assert not live.tables.offset_lock(slot, 77, 30_000 + LIFE_MS, LIFE_MS)
         others.offset_unlock(slot, 77)
         assert not others.offset_lock(slot, 77, 30_000, LIFE_MS)

@@ -513,7 +513,7 @@ def test_a_send_waits_for_anothers_claim_and_then_goes_round_it() -> None:
         assert bodies(live) == [b"x"]
 
 
-def test_a_claim_of_the_dead_stops_nobody() -> None:
+def test_a_claim_of_the_dead_stops_no_writer() -> None:
     with LiveStore() as live:
         live.topic()
         child = holder(live)
@@ -688,7 +688,7 @@ def test_memory_that_is_still_viewed_is_never_given_away(fail: bool) -> None:
             except ZeroDivisionError:
                 assert fail
         producer.send("orders", b"next")
-        kept[:] = b"X" * 1000  # whoever does this harms only the parked place
+        kept[:] = b"X" * 1000  # this harms only the parked place
         del slot
         assert bodies(live) == [b"next"] if fail else [b"good", b"next"]
         kept.release()

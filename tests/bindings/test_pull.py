@@ -216,7 +216,7 @@ def test_a_damaged_record_ends_an_answer_and_is_named_when_it_is_the_first() -> 
         with raises_status(_core.CORRUPT, f"offset 2: the bytes at log position {at[2]}"):
             live.log.pull(queue, 2, *ALL)
         assert live.log.pull(queue, 3, *ALL)[:2] == (5, 2)
-        assert live.log.pull(queue, 2, 1000, 1 << 30, [HASHES["b"]])[:2] == (5, 0)  # nobody asks for it
+        assert live.log.pull(queue, 2, 1000, 1 << 30, [HASHES["b"]])[:2] == (5, 0)  # it is not asked for
         assert live.log.record_bytes_at(at[2]) is None
 
 
@@ -406,7 +406,7 @@ def test_waiting_needs_a_client_slot_and_as_many_offsets_as_queues() -> None:
             live.log.wait_queues(7, [0], 0.1)  # type: ignore[arg-type]
 
 
-def test_closing_the_store_while_somebody_waits_takes_nothing_away_under_its_feet() -> None:
+def test_closing_the_store_during_a_wait_takes_nothing_away_under_its_feet() -> None:
     with LiveStore() as live:
         queues = live.topic()
         other = live.attach(writable=True)

@@ -215,7 +215,7 @@ def test_a_long_filtered_backlog_is_passed_in_one_poll() -> None:
         assert [m.body for m in reader.poll()] == [b"x"]
 
 
-def test_two_tags_of_one_hash_are_told_apart() -> None:
+def test_two_tags_of_one_hash_are_distinguished() -> None:
     assert _core.tag_hash("Aa") == _core.tag_hash("BB")
     with LiveStore() as live:
         live.topic()

@@ -47,7 +47,7 @@ def test_a_part_is_closed_when_its_store_is(kind: type) -> None:
 def test_a_part_keeps_the_segments_mapped(kind: type) -> None:
     with LiveStore() as live:
         live.topic()
-        part = kind(_core.Store(*live.descriptors, writable=True))  # nobody else holds this one
+        part = kind(_core.Store(*live.descriptors, writable=True))  # only the part holds this one
         use(part)
 
 

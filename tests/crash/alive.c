@@ -1,7 +1,7 @@
-/* Claim owners that live though they do not look like it: their memory must never be handed to anybody else.
+/* Claim owners that live though they do not look like it: their memory must never be handed to another process.
  *
  *   first thread ended     /proc calls the process a zombie while its second thread writes the body
- *   no descriptor left     whoever comes second cannot open /proc at all
+ *   no descriptor left     a second owner cannot open /proc at all
  *   hidden by /proc        another user's process under hidepid=2 (needs root)
  *   dead                   the counter-example: it is gone, so its memory is free at once
  *

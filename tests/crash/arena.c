@@ -122,7 +122,7 @@ void arena_attach(struct arena *arena, struct shmq_store *store, bool writable)
         shmq_store_attach(store, arena->control, arena->layout.control_bytes, arena->units, arena->layout.units_bytes,
                           arena->readers, arena->layout.readers_bytes, writable, arena->units_fd, &shmq_io_posix);
     ARENA_MUST(status == SHMQ_OK);
-    store->sleep_ns_max = UINT64_MAX; /* nobody looks for himself: a wake-up that is lost stays lost */
+    store->sleep_ns_max = UINT64_MAX; /* no sleeper looks for itself: a lost wake-up stays lost */
 }
 
 void arena_attach_reader(struct arena *arena, struct shmq_store *store)
@@ -243,6 +243,6 @@ void arena_bury(struct arena *arena, pid_t pid)
     bury_mutex(&log->flush_lock, pid);
     bury_mutex(&log->table_lock, pid);
     if (log->claim.owner_pid == (uint32_t)pid) {
-        log->claim.owner_start += UINT64_C(1) << 40; /* as if the pid had been given to somebody who started later */
+        log->claim.owner_start += UINT64_C(1) << 40; /* as if the pid had been given to a process that started later */
     }
 }

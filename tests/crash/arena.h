@@ -40,7 +40,7 @@ struct arena {
     struct shmq_store store;            /* of the process that built it */
 };
 
-/* Map so that a byte before the first or after the last page belongs to nobody: any step outside ends the process. */
+/* Map so that a byte before the first or after the last page is not mapped: any step outside ends the process. */
 #define ARENA_GUARD_BYTES (UINT64_C(1) << 20)
 void *arena_map(int fd, uint64_t bytes, bool writable);
 void arena_unmap(void *address, uint64_t bytes);

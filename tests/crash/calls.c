@@ -75,7 +75,7 @@ int main(void)
         {"append-256", OPERATION_APPEND, SCENE_PLAIN, 256, 1, NULL, 0},
         {"append-4096", OPERATION_APPEND, SCENE_PLAIN, 4096, 1, NULL, 0},
         {"batch-3", OPERATION_BATCH, SCENE_PLAIN, 100, 3, NULL, 0},
-        {"append-256-wake-nobody", OPERATION_WAKE, SCENE_PLAIN, 256, 1, NULL, 0},
+        {"append-256-wake-none", OPERATION_WAKE, SCENE_PLAIN, 256, 1, NULL, 0},
         {"append-17000", OPERATION_APPEND, SCENE_PLAIN, 17000, 1, NULL, 0},
         {"claim-whole", OPERATION_CLAIM_WHOLE, SCENE_PLAIN, 500, 1, NULL, 0},
     };

@@ -163,7 +163,7 @@ static void check_record(const struct ledger *ledger, struct walk *walk, const s
             return;
         }
     }
-    verdict_add(verdict, 7, "nobody sent the record at %" PRIu64 " (id %u)", at, view->flag);
+    verdict_add(verdict, 7, "the record at %" PRIu64 " (id %u) was never sent", at, view->flag);
 }
 
 /* Where the units of a queue begin that have to be there. */

@@ -1,4 +1,4 @@
-/* What must hold in a store after somebody was killed: the checker of every crash test.
+/* What must hold in a store after a process was killed: the checker of every crash test.
  *
  * Owns the test messages (recognised by their id) and the invariants. It does not know how the killing was done.
  *
@@ -14,7 +14,7 @@
  *   12 the described end lies behind every record with      11 zeros follow the last record
  *      properties
  *
- *   * but for the body of a hole, which nobody reads.
+ *   * but for the body of a hole, which is not read.
  */
 #ifndef SHMQ_TEST_CHECK_H
 #define SHMQ_TEST_CHECK_H
@@ -37,7 +37,7 @@ int64_t message_tag(const struct message *message);
 struct party {                  /* messages that appear together or not at all: `first` and the count - 1 ids after it */
     struct message first;
     uint32_t count;
-    bool acked;                 /* the caller was told that they are stored */
+    bool acked;                 /* the caller knows that they are stored */
     bool across;                /* the messages after the first are for the queues after its own */
     bool one_by_one;            /* separate appends: any number of them may be there, in order */
 };
@@ -69,7 +69,7 @@ void verdict_add(struct verdict *verdict, uint32_t invariant, const char *format
 
 /* No lock is taken; any instant of any operation must pass. */
 void check_reader(struct arena *arena, const struct ledger *ledger, struct verdict *verdict);
-/* Nobody else is inside an operation. */
+/* No other process is inside an operation. */
 void check_quiet(struct arena *arena, const struct ledger *ledger, struct verdict *verdict);
 /* Append twice as another process would, then check_quiet. The ledger gets the two appends as a party. */
 void check_heir(struct arena *arena, struct ledger *ledger, struct verdict *verdict);

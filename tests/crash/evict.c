@@ -121,7 +121,7 @@ static void check_hole(struct arena *arena, const struct variant *variant, uint6
     }
 }
 
-/* This process appends `id`; what must it be told? */
+/* This process appends `id`; which status must it get? */
 static void append_here(struct arena *arena, uint32_t id, uint64_t deadline_ns, enum shmq_status expected,
                         struct verdict *verdict)
 {

@@ -380,7 +380,7 @@ static void check_topic(struct arena *arena, const char *name, uint32_t queues, 
     }
 }
 
-/* What nobody has any more can be had again: all of it. `named` queues have a topic. */
+/* What is given back can be had again: all of it. `named` queues have a topic. */
 static void check_entries(struct arena *arena, uint32_t named, struct verdict *verdict)
 {
     struct shmq_store *store = &arena->store;
@@ -480,7 +480,7 @@ static void check_groups(struct arena *arena, const struct shape *shape, bool ac
     }
 }
 
-/* A slot that was a deleted queue's is the next queue's, whole: at the start, and nobody's. */
+/* A slot that was a deleted queue's is the next queue's, whole: at the start, and without an owner. */
 static void check_moved(struct arena *arena, const struct shape *shape, struct verdict *verdict)
 {
     struct shmq_store *store = &arena->store;
@@ -496,7 +496,7 @@ static void check_moved(struct arena *arena, const struct shape *shape, struct v
     }
 }
 
-/* What the bridge does when a process is gone, and then each process that was woken: nobody may be left asleep. */
+/* What the bridge does when a process is gone, and then each process that was woken: none may be left asleep. */
 static void check_sleepers(struct shmq_store *store, bool was_writer, struct verdict *verdict)
 {
     uint32_t high = atomic_load(&store->readers->client_high);
@@ -579,7 +579,7 @@ static void check_owner(struct shmq_store *store, bool acked, struct verdict *ve
     store->client_slot = SHMQ_NONE;
 }
 
-/* Who sees an end sees the beginning, and what is on disk, that were published with it. */
+/* A reader that sees an end sees the beginning, and what is on disk, that were published with it. */
 static void check_published(struct shmq_store *store, bool acked, struct verdict *verdict)
 {
     const uint32_t queue = scene_restored_queue(store);

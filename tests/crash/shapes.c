@@ -116,7 +116,7 @@ struct shape shape_repairer(const struct shape *shape, bool appends)
                   shape->scene == SCENE_CLAIM_DEAD || shape->scene == SCENE_CLAIM_SLOW ||
                   shape->body_bytes > SHMQ_INLINE_BYTES_MAX;
     if (shape->operation == OPERATION_REPLICATE) {
-        repairer.operation = OPERATION_LOCK; /* nobody appends to a follower's log */
+        repairer.operation = OPERATION_LOCK; /* no writer appends to a follower's log */
         return repairer;
     }
     if ((shape->operation >= OPERATION_TOPIC_PUT && shape->operation <= OPERATION_FLUSH) ||
@@ -151,7 +151,7 @@ static void write_body(struct actor *actor)
     spec->body_crc_raw = shmq_crc32_copy_raw(UINT32_MAX, actor->claim.body, spec->body, spec->body_bytes);
 }
 
-/* Somebody else, played by a second attachment, takes the claim away and appends behind the hole. */
+/* Another process, played by a second attachment, takes the claim away and appends behind the hole. */
 static void let_evict(struct actor *actor)
 {
     uint8_t body[16];
@@ -295,7 +295,7 @@ static enum shmq_status act_claim(struct actor *actor)
     return status;
 }
 
-/* Whoever comes after a victim does the same, and does not mind who is refused: check_tables looks at what is left. */
+/* The process after a victim does the same, and does not mind a refusal: check_tables looks at what is left. */
 static enum shmq_status act_owner(struct actor *actor)
 {
     struct shmq_store *store = &actor->store;

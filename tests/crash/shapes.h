@@ -16,7 +16,7 @@ enum operation {
     OPERATION_CLAIM_COMMIT,   /* the victim opened the claim and wrote the body before it is watched */
     OPERATION_CLAIM_ABORT,
     OPERATION_CLAIM_WHOLE,    /* open, write, commit */
-    OPERATION_CLAIM_EVICTED,  /* commit after somebody else evicted the claim: copy, then settle the hole */
+    OPERATION_CLAIM_EVICTED,  /* commit after another process evicted the claim: copy, then settle the hole */
     OPERATION_REPLICATE,      /* the message comes from a master; a BLANK before it where it does not fit */
     OPERATION_RELEASE,
     OPERATION_TOPIC_PUT,
@@ -34,7 +34,7 @@ enum operation {
     OPERATION_CONFIRM,        /* no replica is needed; one joins; a flush; it has everything */
     OPERATION_FLUSH,
     OPERATION_WAKE,           /* append and wake two sleeping slots */
-    OPERATION_ERRAND,         /* a slot that was woken wakes those it was told to */
+    OPERATION_ERRAND,         /* a slot that was woken wakes those of its errand */
     OPERATION_FENCE,          /* raise the fence */
     OPERATION_LEAD,           /* a follower becomes the master */
     OPERATION_FENCE_OFF,      /* a master takes no records any more */
@@ -83,10 +83,10 @@ extern const uint32_t shape_count;
 
 #define SHAPE_REPAIRER_ID 5000u
 #define SHAPE_EPOCH 2u            /* of the master that OPERATION_LEAD makes */
-/* Who comes after a victim of `shape`: somebody who locks, or appends, or does the same to the same table. */
+/* The process after a victim of `shape`: one that locks, or appends, or does the same to the same table. */
 struct shape shape_repairer(const struct shape *shape, bool appends);
 
-struct notes {                /* one page between the victim and whoever watches it; no part of the store */
+struct notes {                /* one page between the victim and its watcher; no part of the store */
     _Atomic uint32_t phase;   /* enum phase */
     _Atomic uint32_t status;
     _Atomic uint32_t acked;   /* the operation returned success */
@@ -131,7 +131,7 @@ void actor_act(struct actor *actor);
 
 /* After the heir: what the operation's own tables must look like. */
 void check_tables(struct scenery *scenery, const struct shape *shape, bool acked, struct verdict *verdict);
-/* Of a shape that changes who is the master, before anybody else does anything. */
+/* Of a shape that changes who is the master, before another process does anything. */
 void check_role(struct shmq_store *store, const struct shape *shape, bool acked, struct verdict *verdict);
 
 #endif

@@ -90,7 +90,7 @@ def test_the_hot_path_makes_no_system_call(crash_plan: Any) -> None:
     output = run(program("calls", ("crash/calls.c", *BED)))
     calls = {line["operation"]: line for line in map(json.loads, output.splitlines())}
     assert all(line["finished"] for line in calls.values())
-    for operation in ("append-0", "append-256", "append-4096", "batch-3", "append-256-wake-nobody", "read"):
+    for operation in ("append-0", "append-256", "append-4096", "batch-3", "append-256-wake-none", "read"):
         assert calls[operation]["calls"] == 0, calls[operation]
     # A long record wakes those who wait for the end of its claim: one futex call, without knowing whether any do.
     assert calls["append-17000"]["calls"] <= 1, calls["append-17000"]

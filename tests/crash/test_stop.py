@@ -59,7 +59,7 @@ def test_beside_a_stopped_holder_others_get_busy_and_nothing_is_broken_after_it_
     assert sum(shape["stops_inside"] for shape in shapes) >= 100
 
 
-def test_nobody_sleeps_beside_a_free_lock_when_a_woken_waiter_was_killed() -> None:
+def test_no_waiter_sleeps_beside_a_free_lock_when_a_woken_one_was_killed() -> None:
     locks = lines_of(run(program("waiter", ("crash/waiter.c", "crash/check.c", "crash/arena.c")), statuses=(0, 1)))
     assert [lock["lock"] for lock in locks] == ["append", "table", "flush"]
     assert not [lock for lock in locks if not lock["good"]]
@@ -137,7 +137,7 @@ def test_random_kills_lose_nothing_that_was_acknowledged(crash_plan: Any) -> Non
     print(figures)
     assert figures["violations"] == 0, figures
     assert figures["kills"] == kills
-    # A soak in which nobody died inside, rolled over or was evicted has proved nothing.
+    # A soak without a death inside, a rollover or an eviction has proved nothing.
     assert figures["lock_holders_killed"] > kills / 100
     assert figures["evictions"] > 0 and figures["rolled"] > 0 and figures["frames_released"] > 0
     assert figures["table_changes"] > kills / 10
@@ -152,7 +152,7 @@ def test_the_soak_notices_a_core_that_publishes_before_it_commits() -> None:
 
 
 def test_the_core_stays_free_of_python() -> None:
-    """These programs link every file of the core's folder, and so does whoever uses it as a C library."""
+    """These programs link every file of the core's folder, and so does a program that uses it as a C library."""
     files = [*core_sources(), *(BINDINGS / "core").rglob("*.h"), BINDINGS / "shmq.h"]
     assert {"append.c", "claim.c", "frame.c", "lock.c", "segment.c", "table.c", "wake.c", "flush.c"} <= {
         path.name for path in files

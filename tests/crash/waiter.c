@@ -1,13 +1,13 @@
-/* A lock that is free and tells nobody: what is left when a woken waiter is killed before it takes the mutex.
+/* A lock that is free without a wake-up: what is left when a woken waiter is killed before it takes the mutex.
  *
  *   holder           A              word = A | WAITERS, B and C asleep
  *   unlock           wakes B        word = 0
  *   D takes it       at once        word = D              the bit is gone; B would set it again …
  *   B is killed      …but never does                      the kernel sees an owner, and leaves the word alone
- *   D unlocks        nobody is woken: C sleeps beside a free lock
+ *   D unlocks        none is woken: C sleeps beside a free lock
  *
  * The state is made by hand: C waits, the bit is taken out of the word, the lock is given back. C must get it long before
- * its deadline. Prints one JSON line a lock; exit status 1 when somebody slept on.
+ * its deadline. Prints one JSON line a lock; exit status 1 when one slept on.
  */
 #include <sched.h>
 #include <signal.h>

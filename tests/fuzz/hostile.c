@@ -6,8 +6,8 @@
  *
  *   hostile read|write|race ROUNDS SEED
  *
- * All mappings lie between pages that belong to nobody, so a step outside is a SIGSEGV, with or without a sanitizer. The mutexes
- * are left alone: the C library follows pointers in a robust mutex, so whoever may write them is trusted (shmq.h says who).
+ * All mappings lie between guard pages, so a step outside is a SIGSEGV, with or without a sanitizer. The mutexes are left
+ * alone: the C library follows pointers in a robust mutex, so a process that may write them is trusted (shmq.h).
  * After each round the store is put back. Prints one JSON line.
  */
 #include <fcntl.h>
@@ -239,11 +239,11 @@ static void produce(struct shmq_store *store, uint64_t *random)
     struct message message = {.id = 5, .queue = queue, .body_bytes = (uint32_t)(roll(random) % 500)};
     struct shmq_spec spec = message_spec(&message, body), specs[3] = {spec, spec, spec};
     const int64_t tags[3] = {1, 2, 3};
-    if (roll(random) % 4 == 0) { /* somebody died and left us an intent */
+    if (roll(random) % 4 == 0) { /* a process died and left an intent */
         arena.store.log->lock.__data.__lock = (int)FUTEX_OWNER_DIED;
         atomic_store(&arena.store.log->intent.kind, (uint32_t)(roll(random) % 5));
     }
-    if (roll(random) % 8 == 0) { /* a claim of a process that is alive and slow, or of nobody */
+    if (roll(random) % 8 == 0) { /* a claim of a process that is alive and slow, or of none */
         arena.store.log->claim.owner_pid = roll(random) % 2 != 0 ? store->self_pid : 0;
         arena.store.log->claim.owner_start = store->self_start;
         arena.store.log->claim.bytes = nasty(random, 300);

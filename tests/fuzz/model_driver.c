@@ -90,7 +90,7 @@ static void run_death(uint32_t queue, uint32_t bytes, uint32_t id, uint32_t nth)
     }
     ARENA_MUST(waitpid(child, &status, 0) == child);
     death->armed = false;
-    if (shmq_lock(&store, deadline(1000)) == SHMQ_OK) { /* whoever comes next repairs */
+    if (shmq_lock(&store, deadline(1000)) == SHMQ_OK) { /* the next process repairs */
         shmq_unlock(&store);
     }
     printf("%s\n", WIFSIGNALED(status) ? death->name : WEXITSTATUS(status) == 0 ? "alive" : "refused");

@@ -69,7 +69,7 @@ class LogModel:
     def place(self, record_bytes: int, wait: int) -> tuple[int, list[str]]:
         """Find room, roll over if need be; returns the status and the named points passed.
 
-        Nobody beats as the keeper here, so whoever may wait is told at once that the log is full.
+        No keeper beats here, so an append that may wait fails at once: the log is full.
         """
         file_end = (self.end // FILE_BYTES + 1) * FILE_BYTES
         if self.end + record_bytes + BLANK <= file_end:
@@ -122,7 +122,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     # ---- appending -------------------------------------------------------------------------------------
     def admit(self, wait: int) -> int:
-        """What an open claim does to somebody else's append."""
+        """What an open claim does to another process' append."""
         if self.claim is None:
             return OK
         if wait == 0:

@@ -141,7 +141,7 @@ class Line:
         ]
         own = [reply for reply in replies if reply.opaque == command.opaque]
         if command.is_oneway or command.is_reply:
-            assert not own or command.opaque in self.owed, f"an answer nobody waits for: {own}"
+            assert not own or command.opaque in self.owed, f"an answer without a request: {own}"
         elif not own:
             self.owed.add(command.opaque)  # held: a pull, a flush, or a question to a client
         assert all(reply.is_reply for reply in replies)

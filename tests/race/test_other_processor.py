@@ -72,7 +72,7 @@ def test_no_wake_up_is_lost_there() -> None:
     wake = program("wake-elsewhere", ("race/wake.c", "crash/check.c", "crash/arena.c"))
     scenarios = [json.loads(line) for line in printed(wake, ROUNDS).splitlines()]
     assert not [line for line in scenarios if line["lost"]]
-    assert sum(line["wakes"] for line in scenarios) > ROUNDS / 20, "nobody slept, so nothing is proved"
+    assert sum(line["wakes"] for line in scenarios) > ROUNDS / 20, "no process slept, so nothing is proved"
 
 
 def test_threads_of_every_kind_read_what_was_written_there() -> None:

@@ -31,7 +31,7 @@ def test_no_wake_up_is_lost() -> None:
         "ping-pong", "crowd", "shared bit", "wave", "dead errand", "stopped", "dead writer", "nudge", "sync flush",
     }  # fmt: skip
     assert not [line for line in scenarios.values() if line["lost"]]
-    # They did sleep: a test in which everybody is awake has proved nothing.
+    # They did sleep: a test in which all are awake has proved nothing.
     for name in ("ping-pong", "crowd", "shared bit"):
         assert scenarios[name]["wakes"] > rounds / 20, scenarios[name]
 
@@ -67,8 +67,8 @@ def test_no_wake_up_is_lost() -> None:
         "a row of slots is left out",
         "errands are not carried out",
         "the errand of a dead process is lost",
-        "nobody looks again",
-        "the leader tells nobody",
+        "no sleeper looks again",
+        "the leader wakes no thread",
     ],
 )
 def test_the_wake_test_notices(edit: Edit) -> None:

@@ -26,7 +26,7 @@ static uint64_t end_ns;
 static _Atomic uint64_t appended, claimed, units_seen, waits, looked_up, released, owned, wrong;
 static _Atomic uint32_t newest_topic;
 static uint32_t member_slot; /* the offset slot that members hand to each other */
-static uint64_t progress;     /* of whoever owns it: a plain word, so the sanitizer sees a second reader */
+static uint64_t progress;     /* of its owner: a plain word, so the sanitizer sees a second reader */
 static _Atomic uint64_t passed[ARENA_QUEUES];
 
 static uint64_t after(uint64_t ns)

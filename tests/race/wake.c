@@ -4,8 +4,8 @@
  *   crowd         four threads of one process, each on its own queue behind one client slot; four writers
  *   shared bit    two client slots with the same bit of the waiter bitmap, woken by each append
  *   wave          seventy processes asleep on one queue: the writer posts one, they wake each other
- *   dead errand   who was posted is killed before it wakes the others; whoever frees its slot does it
- *   stopped       who was posted is stopped: the others look for themselves after their slice
+ *   dead errand   the posted one is killed before it wakes the others; the process that frees its slot does it
+ *   stopped       the posted one is stopped: the others look for themselves after their slice
  *   dead writer   a writer that died between taking the bits and posting costs the sleeper its slice, no more
  *   nudge         shmq_wake_client ends a wait that has no news
  *   sync flush    a sleeper comes back when the bytes are durable, not before
@@ -103,7 +103,7 @@ static void append_and_wake(struct shmq_store *store, uint32_t queue)
 static bool await(struct shmq_store *store, uint32_t queue, uint64_t offset)
 {
     while (shmq_load_acquire(&store->queues[queue].offset_max) <= offset) {
-        /* Time ran out beside a message: nobody woke us for it. Without one, it is the other side that is slow. */
+        /* Time ran out beside a message: no writer woke us for it. Without one, it is the other side that is slow. */
         if (shmq_wait(store, &queue, &offset, 1, 0, after(watchdog_ns)) == SHMQ_TIMED_OUT &&
             shmq_load_acquire(&store->queues[queue].offset_max) > offset) {
             atomic_fetch_add(&board->lost, 1);
@@ -269,7 +269,7 @@ static void await_asleep(uint32_t slot)
     }
 }
 
-static bool await_everybody(uint32_t from, uint64_t wanted)
+static bool await_all(uint32_t from, uint64_t wanted)
 {
     for (uint32_t slot = from; slot < WAVE; slot++) {
         if (!await_number(&board->reached[slot], wanted)) {
@@ -300,7 +300,7 @@ static uint64_t wave(void)
             await_all_asleep();
         }
         append_and_wake(&arena.store, 0);
-        if (round % 4 == 3 && !await_everybody(0, round + 1)) {
+        if (round % 4 == 3 && !await_all(0, round + 1)) {
             break;
         }
     }
@@ -333,7 +333,7 @@ static uint64_t broken_wave(const char *scenario, int signal, uint64_t look_agai
     if (signal == SIGKILL) {
         shmq_client_drop(&arena.store, 0);
     }
-    (void)await_everybody(1, 1);
+    (void)await_all(1, 1);
     if (signal != SIGKILL) {
         kill(followers[0], SIGCONT);
         join(followers[0]);

@@ -2,8 +2,8 @@
  *
  *   struct of the batch ── child a column ── map: entries struct ── names, values
  *
- * Each node frees its own buffers, and its children that are still there: whoever imports may take a child out, which
- * then lives on (its `release` is moved away). What is handed over is freed by whoever got it, on any thread.
+ * Each node frees its own buffers, and its children that are still there: an importer may take a child out, which then
+ * lives on (its `release` is moved away). What is handed over is freed by its new owner, on any thread.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -60,7 +60,7 @@ static bool nulls_grow(struct shmq_array *array)
     return true;
 }
 
-/* The row that was just added: with a bitmap it needs its bit, which is 1 until somebody clears it. */
+/* The row that was just added: with a bitmap it needs its bit, which is 1 until it is cleared. */
 static bool row_done(struct shmq_array *array)
 {
     bool ok = array->null_count == 0 || nulls_grow(array);

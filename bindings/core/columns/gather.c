@@ -113,7 +113,7 @@ static inline void record_prefetch(const struct shmq_mapping *mapping, const str
     }
 }
 
-/* A job that was told of damage may be run again, so it does not wait for the keeper here. */
+/* A job that gets damage may be run again, so it does not wait for the keeper here. */
 static enum shmq_status damaged(const struct walk *walk, const struct shmq_unit *unit, enum shmq_match match)
 {
     const struct shmq_gather *gather = walk->gather;
@@ -145,7 +145,7 @@ static enum shmq_status record_read(struct walk *walk, const struct shmq_unit *u
     return tag_wanted(gather, view) && time_wanted(gather, view->store_ms) ? SHMQ_OK : SHMQ_EMPTY;
 }
 
-/* The first record of a batch is like the rest of it, as far as anybody knows. */
+/* The first record of a batch is like the rest of it, as far as is known. */
 static void batch_expect(const struct walk *walk, const struct shmq_unit *unit)
 {
     const struct shmq_gather *gather = walk->gather;
@@ -276,13 +276,13 @@ enum shmq_status shmq_gather(struct shmq_store *store, struct shmq_gather *gathe
     if (walk.mapping) {
         shmq_mapping_release(walk.mapping);
     }
-    /* What stopped a batch that has something is told when the next one begins there. No memory leaves half a row. */
+    /* The next batch, which begins there, reports what stopped this one. No memory leaves half a row. */
     bool half = status == SHMQ_SYSTEM && errno == ENOMEM;
     return gather->next > first && !half ? SHMQ_OK : status;
 }
 
 /* ---- records in memory --------------------------------------------------------------------------------------- */
-/* Records that somebody sent are of the queue, the topic and the offsets that were asked for, in order. */
+/* Records that came over TCP are of the queue, the topic and the offsets that were asked for, in order. */
 static bool in_range(const struct shmq_gather *gather, const struct shmq_columns *columns, const struct shmq_view *view)
 {
     const struct shmq_slice *topic = &columns->topic;

@@ -1,4 +1,4 @@
-/* The key index: RocketMQ's index files, filled behind the log by the keeper and searched by whoever answers queries.
+/* The key index: RocketMQ's index files, filled behind the log by the keeper and searched by the bridge and the tools.
  *
  *   0    begin_ms 8 | end_ms 8 | begin position 8 | end position 8 | slots in use 4 | next entry 4       big-endian
  *   40   slots: number of the newest entry of each chain 4                                            0 is none

@@ -29,7 +29,7 @@ static int posix_populate(void *address, size_t bytes, enum shmq_populate how)
     if (how == SHMQ_POPULATE_READ) {
         return madvise(address, bytes, MADV_POPULATE_READ);
     }
-    /* Who reads at random wants no read-ahead, which is what makes the large pieces. */
+    /* Random reads want no read-ahead, which is what makes the large pieces. */
     const bool small = how == SHMQ_POPULATE_WRITE_SMALL && madvise(address, bytes, MADV_RANDOM) == 0;
     const int rc = madvise(address, bytes, MADV_POPULATE_WRITE);
     if (small) {

@@ -99,7 +99,7 @@ struct shmq_mapping *shmq_mapping_cached_writable(const struct shmq_store *store
 /* Takes the place of what the cache has for that file number. */
 static struct shmq_mapping *cache(struct shmq_store *store, struct shmq_mapping *mapping)
 {
-    /* Files that retention has deleted give their blocks back only when nobody maps them. */
+    /* Files that retention has deleted give their blocks back only when no process maps them. */
     uint64_t begin = shmq_load_acquire(&store->log->begin);
     for (size_t i = 0; i < SHMQ_MAPPING_CACHE; i++) {
         if (store->mappings[i] != NULL && store->mappings[i]->base + store->mappings[i]->bytes <= begin) {

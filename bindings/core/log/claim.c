@@ -1,18 +1,18 @@
-/* The claim: room behind the log end that one process fills without the lock. What everybody else does with it.
+/* The claim: room behind the log end that one process fills without the lock. What every other process does with it.
  *
  *   FREE --open--> OPEN --commit · abort--> FREE          by its owner: reserve.c
  *                  OPEN --evict--> FREE                   by a waiter, the owner is slow
  *                  OPEN --free---> FREE                   by a waiter, the owner is dead, or its record is committed
  *
- * There is one claim, not a table of them: the log end cannot pass an open claim, so whoever comes second waits for the
+ * There is one claim, not a table of them: the log end cannot pass an open claim, so a second owner would wait for the
  * first whatever the table holds; one word keeps repair and proof small. What a table would have bought, parallel copies
  * of long records, two processors do not pay back.
  *
- * Nobody waits for long, though user code runs while a claim is open. A waiter that finds the owner dead (pid and start
+ * The wait is short, though user code runs while a claim is open. A waiter that finds the owner dead (pid and start
  * time) frees the claim: a dead process stores nothing. An owner that lives but needs more than SHMQ_CLAIM_PATIENCE_NS is
  * evicted: the region becomes a hole, a complete record that belongs to no queue (sysFlag rollback, topic
  * SHMQ_HOLE_TOPIC), so stock RocketMQ steps over it and the log goes on behind it. The owner may still write into the
- * hole's body, which nobody reads; its commit answers SHMQ_EVICTED and the body is copied to a new place. Memory a living
+ * hole's body, which is never read; its commit answers SHMQ_EVICTED and the body is copied to a new place. Memory a living
  * process may write into is never handed out again.
  *
  * Until the evicted owner settles the hole, the hole's body CRC may be wrong. Our recovery accepts that for holes; a stock
@@ -60,7 +60,7 @@ static enum shmq_status evict(struct shmq_store *store)
                              .sys_flag = SHMQ_SYS_FLAG_ROLLBACK, .born_ms = shmq_store_time(store, 0)};
     if (position != atomic_load_explicit(&store->log->end, memory_order_relaxed) || bytes < SHMQ_HOLE_OVERHEAD ||
         bytes > SHMQ_RECORD_BYTES_MAX || bytes + SHMQ_RECORD_BLANK_BYTES > room) {
-        return SHMQ_CORRUPT; /* somebody scribbled on the claim; the keeper reports it */
+        return SHMQ_CORRUPT; /* the claim was overwritten; the keeper reports it */
     }
     hole.body_bytes = (uint32_t)bytes - SHMQ_HOLE_OVERHEAD;
     /* A body as long as the owner's may become is enough; what the owner never writes to can be used again. */

@@ -42,7 +42,7 @@ uint64_t shmq_now_ms_cached(struct shmq_store *store)
 #endif
 }
 
-/* seq_cst: what is told of the move afterwards, over a socket or a bell, finds the clock moved. */
+/* seq_cst: a process that hears of the move afterwards, over a socket or a bell, finds the clock moved. */
 void shmq_clock_advance(struct shmq_store *store, uint64_t milliseconds)
 {
     atomic_fetch_add_explicit(&store->head->clock, milliseconds, memory_order_seq_cst);

@@ -130,8 +130,8 @@ shmq_commit_inline(struct shmq_store *store, const struct shmq_commit commit, co
         out[q].end = position + at;
     }
     if (described) {
-        /* Whoever sees a record with properties published sees this. A writer killed before the commit has promised too
-         * little, which only costs the index a look. */
+        /* A reader that sees a record with properties published sees this. A writer killed before the commit has promised
+         * too little, which only costs the index a look. */
         atomic_store_explicit(&log->described_end, position + at, memory_order_relaxed);
     }
     if (!complete || at != commit.bytes || !shmq_end_move_inline(log, mapping, position + at)) {

@@ -6,14 +6,14 @@
  *     confirmed_end = min(durable_end, in_sync_end)   confirmed_end = min(durable_end, in_sync_end)
  *
  * Each side stores its word, fences and loads the other's, so whichever is second raises confirmed_end. It only rises, by
- * compare-and-swap. Who is killed before it leaves the raise to the next flush, the next report of a replica, or the next
- * look of somebody who waits (flush.c).
+ * compare-and-swap. A process killed before it leaves the raise to the next flush, the next report of a replica, or the
+ * next look of a waiter (flush.c).
  *
  * in_sync_end falls when a replica joins. A flush that had read it before may still confirm more than that replica has,
- * once. So the join waits until whoever held flush_lock then has let it go: either the lock is free, or another flush has
- * begun. Taking the lock would not do: a keeper that syncs back to back gets it again before anybody else is awake. Then
- * what is confirmed is known, and in_sync_end is raised to it: from here on no more is confirmed than every replica in sync
- * says that it has.
+ * once. So the join waits until the holder of flush_lock at that time has let it go: either the lock is free, or another
+ * flush has begun. Taking the lock would not do: a keeper that syncs back to back gets it again before the join is awake.
+ * Then what is confirmed is known, and in_sync_end is raised to it: from here on no more is confirmed than every replica
+ * in sync says that it has.
  *
  * The number of replicas is stored so that who finds its message confirmed and one replica there can tell that it was
  * counted: before the end when replicas go, behind it when they come.
@@ -52,7 +52,7 @@ void shmq_confirm_flushed(struct shmq_store *store)
     confirm(store);
 }
 
-/* Whether nobody holds the flush lock any more who held it when `round` was the number of the flush. */
+/* Whether the process that held the flush lock in flush number `round` has let it go. */
 static bool is_passed(struct shmq_log *log, uint32_t round)
 {
     if (atomic_load_explicit(&log->flush_round, memory_order_acquire) != round) {
@@ -128,7 +128,7 @@ enum shmq_status shmq_confirm(struct shmq_store *store, const struct shmq_in_syn
     }
     if (status == SHMQ_OK) {
         atomic_store_explicit(&log->in_sync_count, in_sync->count, memory_order_seq_cst);
-        confirm(store); /* without the lock: nobody else writes in_sync_end, so it does not fall meanwhile */
+        confirm(store); /* without the lock: no other process writes in_sync_end, so it does not fall meanwhile */
     }
     if (!in_sync->lacks_replicas) {
         say_whether_replicas_lack(store, false);

@@ -4,12 +4,12 @@
  * sleeps on descriptors, the end of what is safe is a word in shared memory: this thread sleeps on the one and writes to the
  * other, once a flush and not once a message. It runs no Python and needs no lock of an interpreter.
  *
- *   wanted = NOT_WANTED   sleeps on `turn`, until somebody wants a position
+ *   wanted = NOT_WANTED   sleeps on `turn`, until a position is wanted
  *   wanted = position     sleeps on the safe end (flush.c); there, or once a flush has failed: NOT_WANTED, descriptor
  *
- * The same for who ships the log to replicas: its thread sleeps on the shipper's bell (state.c), for the log end.
+ * The same for shipping the log to replicas: the thread then sleeps on the shipper's bell (state.c), for the log end.
  *
- * A wish that has come true is not told again; who still waits for more wants the next position.
+ * One wake-up per request; ask again for the next position.
  */
 #include <signal.h>
 
@@ -34,7 +34,7 @@ static void tell(struct shmq_durable_watch *watch, uint64_t position)
     const uint64_t one = 1;
     if (atomic_compare_exchange_strong_explicit(&watch->wanted, &position, SHMQ_NOT_WANTED, memory_order_acq_rel,
                                                 memory_order_relaxed)) {
-        ssize_t written = write(watch->descriptor, &one, sizeof one); /* full means that it was told already */
+        ssize_t written = write(watch->descriptor, &one, sizeof one); /* full means that a wake-up is pending already */
         (void)written;
     }
 }

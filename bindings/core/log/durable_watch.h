@@ -1,5 +1,5 @@
-/* Tells a file descriptor when the log is safe up to a position, or, to who ships it, long enough: for who waits for
- * descriptors, not for words. */
+/* Tells a file descriptor when the log is safe up to a position, or, for shipping, when it is that long: for processes
+ * that wait for descriptors, not for words. */
 #ifndef SHMQ_DURABLE_WATCH_H
 #define SHMQ_DURABLE_WATCH_H
 
@@ -11,8 +11,8 @@ struct shmq_durable_watch {
     struct shmq_store *store;  /* mapped writable, and longer than the watch lives */
     int descriptor;            /* an eventfd of the caller's */
     bool ships;                /* it waits for the log end, not for the safe end */
-    _Atomic uint64_t wanted;   /* SHMQ_NOT_WANTED: nobody waits */
-    _Atomic uint32_t turn;     /* futex word of the thread that waits for somebody to wait */
+    _Atomic uint64_t wanted;   /* SHMQ_NOT_WANTED: no request */
+    _Atomic uint32_t turn;     /* futex word of the thread, which waits for a request */
     _Atomic bool stopping;
     pthread_t thread;
 };

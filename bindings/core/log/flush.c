@@ -1,6 +1,6 @@
 /* Durability: fdatasync, the durable end, and those who wait for it.
  *
- * Whoever holds flush_lock may flush: the keeper (flusher.c), or a waiting client when the keeper's beat is stale. All
+ * The holder of flush_lock may flush: the keeper (flusher.c), or a waiting client when the keeper's beat is stale. All
  * appends that arrived before the log end was read ride on one fdatasync (group commit). The first failure is final:
  * the kernel marks failed pages clean, so a second fdatasync would report success for bytes that are not on the disk. Nor
  * is a file flushed that has lost its name: it would be reported for bytes that no restart finds.
@@ -12,12 +12,12 @@
  *     durable_end = target, durable_sequence += 1       sleeps on durable_sequence, with bit (number mod 32)
  *     wakes every bit but that of the next round
  *
- * So one system call wakes those whom this flush serves, and who came while it ran sleeps on until the next. The bit is a
+ * So one system call wakes those that this flush serves; those that came while it ran sleep on until the next. The bit is a
  * guess that costs a look, not an answer: a waiter looks at durable_end after every wake-up, a round that was begun by
- * somebody who died is among those that are woken, and whoever picked the bit of a round too late is woken by the one
- * after. Nobody sleeps while durable_sequence has moved on.
+ * a process that died is among those that are woken, and a waiter that picked the bit of a round too late is woken by the
+ * one after. No waiter sleeps while durable_sequence has moved on.
  *
- * Where the rule is SHMQ_ACK_CONFIRMED, everybody but the keeper waits for confirmed_end instead, and sleeps on
+ * Where the rule is SHMQ_ACK_CONFIRMED, all but the keeper wait for confirmed_end instead, and sleeps on
  * confirmed_sequence: confirm.c.
  */
 #include "core/internal.h"
@@ -137,7 +137,7 @@ static enum shmq_status flush_as_leader(struct shmq_store *store)
     return status;
 }
 
-/* Nothing came for long, and the disk is not why: whoever flushed or shipped may have been killed before it confirmed. */
+/* Nothing came for long, and the disk is not why: the flushing or shipping process may have died before it confirmed. */
 static void confirm_as_leader(struct shmq_store *store, uint64_t position)
 {
     struct shmq_log *log = store->log;

@@ -1,13 +1,13 @@
 /* The keeper's flush thread: when it flushes, and when it sleeps.
  *
  *   synchronous broker     whatever was appended is flushed at once
- *   asynchronous broker    what somebody wants is flushed at once, everything else every interval_ns
+ *   asynchronous broker    what a process waits for is flushed at once, all else every interval_ns
  *
- * While anybody waits, flushes follow each other without a pause: appends that come during one ride on the next. Between
+ * While a process waits, flushes follow each other without a pause: appends that come during one ride on the next. Between
  * them lies nothing but a look at a few words; no Python runs and no lock of the interpreter is waited for, which would
  * take milliseconds beside a keeper that writes units. What the keeper counts of flushes is counted here.
  *
- * A flush of a slow disk takes seconds; the beat stands still meanwhile, and whoever waits sees that flush_lock is held.
+ * A flush of a slow disk takes seconds; the beat stands still meanwhile, and waiters see that flush_lock is held.
  */
 #include "core/internal.h"
 
@@ -51,7 +51,7 @@ static enum shmq_status flush_counted(struct shmq_store *store, struct shmq_flus
     return status;
 }
 
-/* Sleep until somebody rings, or a time; false: a signal came. */
+/* Sleep until the bell is rung, or a time; false: a signal came. */
 static bool sleep_until(struct shmq_store *store, const struct shmq_flusher *flusher, uint64_t until_ns)
 {
     struct shmq_log *log = store->log;

@@ -294,7 +294,7 @@ uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t firs
         }
         copied += take;
     }
-    return copied; /* the tags say that they were units of this queue, whoever lives in its entry by now */
+    return copied; /* the tags say that they were units of this queue, whichever queue lives in its entry by now */
 }
 
 enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count,

@@ -6,7 +6,7 @@
  *   FRAME_TAKE   frame · bucket · from_free_list · frame_next        a frame enters the directory
  *   FRAME_FREE   frame · bucket                                      a frame leaves it
  *
- * The kind is taken away before a field changes and set behind the last one, so whoever reads a kind reads its fields. A
+ * The kind is taken away before a field changes and set behind the last one, so a kind is read with its own fields. A
  * variant that left the first half out corrupted the log at 3 of 953 kill points.
  */
 #include "core/internal.h"

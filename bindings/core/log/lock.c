@@ -11,7 +11,7 @@
  * The append lock, the flush lock and the table lock are never held together. A caller from Python may hold the GIL while
  * it tries the lock, never while it sleeps on it.
  *
- * How long the lock is held is not written down: whoever watches sees the same thread and the same `lock_count` in two
+ * How long the lock is held is not written down: the watchdog sees the same thread and the same `lock_count` in two
  * looks. A time stamp would have cost every append.
  */
 #include <stdio.h>
@@ -19,9 +19,9 @@
 
 #include "core/internal.h"
 
-/* Nobody sleeps on a mutex for longer than this. A waiter that is killed after it was woken, while somebody else has
- * taken the mutex already, takes the wake-up of the others with it: the word no longer says that anybody waits, and
- * neither the C library nor the kernel tells them that it is free. */
+/* No waiter sleeps on a mutex for longer than this. One that is killed after it was woken, while another has taken the
+ * mutex already, takes the wake-up of the others with it: the word no longer says that there are waiters, and neither
+ * the C library nor the kernel tells them that it is free. */
 #define LOCK_SLICE_NS UINT64_C(10000000)
 
 static int lock_in_slices(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns)
@@ -48,7 +48,7 @@ static void after_owner_death(struct shmq_store *store)
     struct shmq_log *log = store->log;
     log->deaths++;
     if (++log->deaths_in_a_row >= SHMQ_DEATHS_MAX) {
-        /* Whoever enters dies: a bad page or a bug. Stop feeding it processes. */
+        /* Every process that enters dies: a bad page or a bug. Stop feeding it processes. */
         shmq_set_read_only(store, SHMQ_READ_ONLY_POISONED);
     }
     store->repair(store);
@@ -91,7 +91,7 @@ enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns)
 void shmq_unlock(struct shmq_store *store)
 {
     if (pthread_mutex_unlock(&store->log->lock) != 0) {
-        /* Somebody took the lock from a living owner: only a foreign PID namespace or a stray store can do that.
+        /* Another process took the lock from a living owner: only a foreign PID namespace or a stray store can do that.
          * Going on would put two writers into one log. */
         fprintf(stderr, "shmq: the append lock of broker \"%.127s\" was not ours at unlock; stopping this process\n",
                 store->head->broker_name);

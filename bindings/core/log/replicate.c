@@ -9,13 +9,13 @@
  * are queue offset and store time. A BLANK rolls this log over as it did the master's; the padding behind it is not looked
  * at.
  *
- * Only a follower's log takes records this way (state.c), and no other way: so nobody else moves its end, a place is judged
+ * Only a follower's log takes records this way (state.c), and no other way: so its end stands still, a place is judged
  * before the lock is taken, and there is no claim.
  *
  * The first record of a queue may be one of a topic that was deleted and made again on the master, whose queues here are
  * those of the deleted one. The bytes do not say so: the caller is asked (SHMQ_NO_QUEUE), unless it has judged that.
  *
- * A hole (claim.c) may have been shipped while its evicted owner still wrote into the body, which nobody reads. Where its
+ * A hole (claim.c) may have been shipped while its evicted owner still wrote into the body, which is never read. Where its
  * CRCs do not hold it is laid out again as it was before, with a body of zeros.
  */
 #include <string.h>
@@ -65,7 +65,7 @@ static enum shmq_status follower_check(struct shmq_store *store, uint64_t positi
     return SHMQ_OK;
 }
 
-/* Not a byte may be stored before the file is there; the keeper makes the next one, and it is told. */
+/* Not a byte may be stored before the file is there; the keeper is asked to make the next one. */
 static enum shmq_status place_get(struct shmq_store *store, uint64_t position, uint64_t until,
                                   struct shmq_mapping **mapping)
 {

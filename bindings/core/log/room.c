@@ -3,7 +3,7 @@
  *   lock · no open claim in the way · still writable · a place in a mapped file, or the next file · frames
  *
  * What is missing is made without the lock, and everything is looked at again: a file that is not mapped here, unit
- * memory, the next file of the log (the keeper makes it), the end of somebody's claim.
+ * memory, the next file of the log (the keeper makes it), the end of another's claim.
  *
  * Page faults belong outside the lock: the pages behind the log end are made present before it is taken. The keeper has
  * usually done so already, 16 to 128 MiB ahead; a writer that has to make pages itself pays ten times what finding them
@@ -57,7 +57,7 @@ static enum shmq_status place_find(struct shmq_store *store, struct shmq_commit 
             return SHMQ_LOG_FULL;
         }
         if (file_end - end < SHMQ_RECORD_BLANK_BYTES) {
-            return SHMQ_CORRUPT; /* every record leaves room for a BLANK: somebody scribbled on the log end */
+            return SHMQ_CORRUPT; /* every record leaves room for a BLANK: the log end was overwritten */
         }
         shmq_roll(store, mapping, end);
         end = file_end;
@@ -83,8 +83,8 @@ enum shmq_status shmq_room_frames(struct shmq_store *store, const struct shmq_co
     return room_frames(store, commit);
 }
 
-/* The next file is not there yet. A living keeper makes one within milliseconds, so wait for it as one waits for the
- * lock; without a keeper nobody will. */
+/* The next file is not there yet. A living keeper makes one within milliseconds, so wait for it as for the lock; without
+ * a keeper it is never made. */
 static enum shmq_status space_wait(struct shmq_store *store, uint64_t log_position, uint64_t deadline_ns)
 {
     if (deadline_ns == 0) {
@@ -112,8 +112,8 @@ enum shmq_status shmq_room_give_back(struct shmq_store *store, uint64_t position
     if (status != SHMQ_OK) {
         return status;
     }
-    /* A writer maps a file only after the log end has come to it, and a claim lies in the file of the log end: nobody
-     * else has mapped what lies behind the file after that one, so its name may be used for another file later. */
+    /* A writer maps a file only after the log end has come to it, and a claim lies in the file of the log end: no other
+     * process has mapped what lies behind the file after that one, so its name may be used for another file later. */
     uint64_t end = atomic_load_explicit(&log->end, memory_order_relaxed);
     if (end + store->sizes.file_bytes >= position) {
         shmq_unlock(store);
@@ -137,9 +137,9 @@ static enum shmq_status room_make(struct shmq_store *store, enum shmq_status mis
     return shmq_frames_grow_once(store, missing, grown);
 }
 
-/* A flush makes the pages at the log end read-only for everybody, and the next store of each process faults. Many who were
+/* A flush makes the pages at the log end read-only for every process, and the next store of each faults. Many that were
  * served by one flush would take that fault one after the other, inside the lock; so it is taken before it, for the pages
- * where the record begins and ends. An OR of nothing changes no byte that somebody else is writing just now. */
+ * where the record begins and ends. An OR of nothing changes no byte that another process is writing just now. */
 static void touch_for_store(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t position,
                             uint64_t bytes)
 {

@@ -3,7 +3,7 @@
  *   look · spin · state = ASLEEP · hands up · look again · sleep on the semaphore · carry out the errand · AWAKE
  *
  * Before it sleeps, a reader spins as long as news may come sooner than a sleep takes, if a processor is idle. 50 us are
- * the limit the library sets: with 20 us a request and its answer just missed each other. Whoever is to send the news may
+ * the limit the library sets: with 20 us a request and its answer just missed each other. The sender of the news may
  * wait for this very processor, and the kernel leaves two that take turns where they are for seconds. So a spin yields
  * every few microseconds, or at once if that is what brought news the last time; and once in a while a reader whose news
  * come in turns sleeps, to be put somewhere else. Without this, one run in five of a ping-pong took a whole spin for each
@@ -12,8 +12,8 @@
  * Threads of one process share its slot: one of them, the leader, waits on the semaphore, the others on a private
  * condition; a leader that comes back lets them all look again.
  *
- * Whoever should have woken a sleeper may have been killed or stopped on its way. So a sleeper puts its hands up and looks
- * again after `sleep_ns_max`, 200 ms: that is the longest that anybody else's death or standstill can cost it.
+ * A process that should have woken a sleeper may have been killed or stopped on its way. So a sleeper puts its hands up
+ * and looks again after `sleep_ns_max`, 200 ms: that is the longest that another's death or standstill can cost it.
  */
 #include <sched.h>
 #include <semaphore.h>
@@ -21,7 +21,7 @@
 #include "core/internal.h"
 
 #define YIELD_NS UINT64_C(4000) /* a peer that is awake, on another processor, has answered long before */
-#define TURN_NS 1000u      /* a yield that somebody else has used takes longer, one that nobody has a fifth of it */
+#define TURN_NS 1000u      /* a yield that another process has used takes longer, an unused one a fifth of it */
 #define TURNS_MAX 64u
 #define POST_PATIENCE_NS UINT64_C(100000000) /* from a changed state to the post that follows it */
 
@@ -86,7 +86,7 @@ static bool spin_for_news(struct shmq_store *store, const struct shmq_watch *wat
     if (turns != 0) {
         if (turns % TURNS_MAX == 0) {
             atomic_fetch_add_explicit(&store->turns, 1, memory_order_relaxed);
-            return false; /* go to sleep: the kernel looks for a processor for everybody it wakes */
+            return false; /* go to sleep: the kernel looks for a processor for every process it wakes */
         }
         if (take_turns(store, watch)) {
             return true;
@@ -142,7 +142,7 @@ static uint64_t slice_end(const struct shmq_store *store, uint64_t deadline_ns)
     return deadline_ns > now && deadline_ns - now > store->sleep_ns_max ? now + store->sleep_ns_max : deadline_ns;
 }
 
-/* Somebody has woken us. Before anything else, wake those that we were told to. */
+/* We were woken. Before anything else, wake those of our errand. */
 static enum shmq_status woken(struct shmq_store *store)
 {
     SHMQ_POINT("wait.woken");
@@ -150,7 +150,7 @@ static enum shmq_status woken(struct shmq_store *store)
     return SHMQ_OK;
 }
 
-/* Not asleep any more, by our own decision. SHMQ_OK instead of `status` where somebody woke us at the same moment. */
+/* Not asleep any more, by our own decision. SHMQ_OK instead of `status` where a wake-up came at the same moment. */
 static enum shmq_status rise(struct shmq_store *store, sem_t *semaphore, enum shmq_status status)
 {
     uint32_t asleep = SHMQ_CLIENT_ASLEEP;
@@ -164,7 +164,7 @@ static enum shmq_status rise(struct shmq_store *store, sem_t *semaphore, enum sh
     return woken(store);
 }
 
-/* The leader's sleep; its state is ASLEEP already. SHMQ_TIMED_OUT only when nobody claimed our wake-up. */
+/* The leader's sleep; its state is ASLEEP already. SHMQ_TIMED_OUT only when no wake-up was claimed. */
 static enum shmq_status sleep_as_leader(struct shmq_store *store, sem_t *semaphore, const struct shmq_watch *watch,
                                         uint64_t deadline_ns)
 {
@@ -185,7 +185,7 @@ static enum shmq_status sleep_as_leader(struct shmq_store *store, sem_t *semapho
             return rise(store, semaphore, SHMQ_TIMED_OUT);
         }
         if (atomic_load_explicit(&store->clients[store->client_slot].state, memory_order_acquire) != SHMQ_CLIENT_ASLEEP) {
-            return rise(store, semaphore, SHMQ_OK); /* whoever said so has not posted: perhaps it died */
+            return rise(store, semaphore, SHMQ_OK); /* its waker has not posted: perhaps it died */
         }
     }
 }
@@ -230,7 +230,7 @@ void shmq_wake_client(struct shmq_store *store, uint32_t slot)
 
 void shmq_interrupt(struct shmq_store *store)
 {
-    /* Counted before anybody is woken: a leader that becomes ASLEEP too late for that post sees the count. */
+    /* Counted before the wake-up: a leader that becomes ASLEEP too late for that post sees the count. */
     atomic_fetch_add_explicit(&store->interrupts, 1, memory_order_seq_cst);
     shmq_wake_client(store, store->client_slot);
 }

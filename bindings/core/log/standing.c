@@ -1,13 +1,13 @@
 /* Who is the master: whether this log takes records of its own, and until when.
  *
- *   standing    WRITABLE ──follow──▶ FOLLOWER       records come by shmq_replicate only; "": nobody is elected yet
+ *   standing    WRITABLE ──follow──▶ FOLLOWER       records come by shmq_replicate only; "": none is elected yet
  *               FOLLOWER ──lead────▶ WRITABLE       promoted, in the living segments: who is attached sends from now on
  *               WRITABLE ──fence───▶ FENCED         another broker may be the master; only shmq_lead undoes it
  *               WRITABLE ──lease over──▶ FENCED
  *
  * state.c says with it what an append is answered. A fenced log is given up: its records from some place on may not be
- * the new master's. So demotion makes a new generation of segments over a log file with another inode, and whoever was
- * stopped in the middle of an append wakes up over memory that nobody reads any more. Promotion changes one word: what
+ * the new master's. So demotion makes a new generation of segments over a log file with another inode, and a process that
+ * was stopped in an append wakes up over memory that is not read any more. Promotion changes one word: what
  * follows a master has no writer but the one who asks for it.
  *
  * The order of a promotion: fence of transactions, epoch, standing, read_only. Killed anywhere before the last one the
@@ -136,7 +136,7 @@ enum shmq_status shmq_lead(struct shmq_store *store, uint64_t epoch, uint64_t de
     } else if (epoch < atomic_load_explicit(&log->epoch, memory_order_relaxed)) {
         status = SHMQ_FENCED;
     } else {
-        /* Halves of before: their producers were the old master's. Whoever asks them now is alone with that. */
+        /* Halves of before: their producers were the old master's. The broker that asks them now is alone with that. */
         const uint64_t end = atomic_load_explicit(&log->end, memory_order_relaxed);
         if (standing != SHMQ_WRITABLE && atomic_load_explicit(&log->fence, memory_order_relaxed) < end) {
             atomic_store_explicit(&log->fence, end, memory_order_release);
@@ -165,7 +165,7 @@ enum shmq_status shmq_fence_off(struct shmq_store *store, const char *leader, ui
         return SHMQ_NOT_MASTER; /* it takes no records, and names its master already */
     }
     if (atomic_load_explicit(&log->standing, memory_order_acquire) == SHMQ_WRITABLE) {
-        memcpy(log->leader, leader, strlen(leader) + 1); /* nobody reads it yet */
+        memcpy(log->leader, leader, strlen(leader) + 1); /* not read yet */
     }
     fence(store); /* without the lock: its holder may be stopped */
     const enum shmq_status status = shmq_lock(store, deadline_ns);

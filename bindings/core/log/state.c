@@ -1,27 +1,27 @@
-/* The state of the log as everybody sees it: whether it takes records, how far it may be read, and the keeper's bell.
+/* The state of the log for all processes: whether it takes records, how far it may be read, and the keeper's bell.
  *
  *   retired      this generation of segments was given up: attach again
  *   read_only    why no record is taken; a failed flush, lost files and a poisoned section are final, other
  *                reasons may pass
  *   leased       records are taken until a time only (standing.c)
  *   standing     once no other reason is left, this one is: FOLLOWER or FENCED (standing.c)
- *   rule         what a message has to be before anybody sees it: in the log; with synchronous flush on the disk, for
+ *   rule         what a message has to be before it is visible: in the log; with synchronous flush on the disk, for
  *                nothing is shown that a power cut could take; with synchronous replication confirmed (confirm.c), for
  *                nothing is shown that the loss of this host could take. A topic may have another flush than its broker:
  *                asynchronous is the log end, synchronous whatever the broker calls safe. is_sync and
  *                shmq_safe_word are the only places that say so
  *   keeper_bell  a futex word the keeper's flush thread sleeps on, with two things it is rung for:
  *                keeper_errands  grows when files or frames run low, or a reader found damage
- *                flush_wanted    rises to the position somebody wants on the disk
+ *                flush_wanted    rises to the position that a waiter wants on the disk
  *
- * shipper_bell is a bell of the same kind, for who ships the log to replicas that somebody waits for.
+ * shipper_bell is a bell of the same kind, for the process that ships the log to replicas that senders wait for.
  *
  * The bell is Dekker's handshake with the keeper: it sets `keeper_asleep` and looks at both, a writer changes one of them
  * and looks at `keeper_asleep`. So a keeper that is syncing costs a writer no system call, and no waiter is forgotten. A
  * writer that is killed in between leaves a keeper asleep for as long as its sleep takes, until the next one rings.
  *
  * A keeper that has not beaten for longer than the caller's patience is taken for dead or stopped; the caller then does
- * the work itself, or says that nobody will.
+ * the work itself, or says that it is not done.
  */
 #include "core/internal.h"
 
@@ -39,7 +39,7 @@ static __attribute__((noinline)) enum shmq_status doubted(struct shmq_store *sto
         return SHMQ_NOT_MASTER;
     }
     const uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
-    /* Who is no master says so whatever else is wrong: a slave whose disk is full does not ask for patience. */
+    /* A log that is no master's says so whatever else is wrong: a slave whose disk is full does not ask for patience. */
     if (atomic_load_explicit(&log->standing, memory_order_relaxed) != SHMQ_WRITABLE || word == SHMQ_READ_ONLY_FOLLOWER ||
         word == SHMQ_READ_ONLY_FENCED) {
         return SHMQ_NOT_MASTER;
@@ -119,7 +119,7 @@ void shmq_set_confirmed_end(struct shmq_store *store, uint64_t position)
     atomic_store_explicit(&log->confirmed_end, confirmed, memory_order_release);
 }
 
-/* The one place that says what a message of a queue has to be before anybody sees it: in the log, or safe. */
+/* The one place that says what a message of a queue has to be before it is visible: in the log, or safe. */
 static inline bool is_sync(const struct shmq_store *store, uint32_t queue)
 {
     const uint32_t mode = atomic_load_explicit(&shmq_queue_place(store, queue)->flush, memory_order_relaxed);

@@ -3,11 +3,11 @@
  *   encode all, back to back, into a private buffer                                     no lock
  *   lock, with room and a frame for every queue (room.c) · fence · commit (commit.c) · unlock
  *
- * (1) The intent names every queue, so whoever comes after a death raises what the victim did not.
+ * (1) The intent names every queue, so the next writer after a death raises what the victim did not.
  * (2) The records lie back to back in one file. A power cut that keeps a part of them keeps the first ones.
  * (3) The fence is a log position. What a caller does on account of an older record, it does only while that lies at or
  *     above the fence; both are looked at under the lock. So one who raises the fence knows afterwards that nothing
- *     more is done for the records below it, without asking whoever was going to.
+ *     more is done for the records below it, without asking its other writers.
  *
  * A transaction ends by one such append: the real message and the op record that settles its half, so a kill leaves both
  * or neither. RocketMQ writes one after the other. Who may still end a transaction is decided by the fence: the broker

@@ -13,20 +13,20 @@
  * ASLEEP -> AWAKE change, so the semaphore never runs ahead.
  *
  * A post takes 5 to 25 us, so a writer that posted five hundred would be away for milliseconds. It posts one, and says in
- * that one's slot who else is to be woken: a range of slots. Who is woken cuts its range in two and does the same in each
- * half before it looks at its messages. So everybody is awake after nine steps for five hundred, each slot is looked at
- * once, and ranges only get smaller, so it ends.
+ * that one's slot which others are to be woken: a range of slots. A woken process cuts its range in two and does the same
+ * in each half before it looks at its messages. So all are awake after nine steps for five hundred, each slot is looked
+ * at once, and ranges only get smaller, so it ends.
  *
  *   slots        0   1   2   3   4   5   6   7            0 is posted with the errand 1–7,
  *                └──▶┬───────┐   └──▶ …                    it posts 1 with 2–4 and 5 with 6–7, …
  *
- * An errand is taken back when both halves have been posted. Killed before, its process leaves it in the slot, and whoever
- * frees the slot carries it out (shmq_client_drop); carried out twice, it wakes somebody in vain. A process that is stopped
+ * An errand is taken back when both halves have been posted. Killed before, its process leaves it in the slot, and the one
+ * that frees the slot carries it out (shmq_client_drop); carried out twice, it wakes a process in vain. One that is stopped
  * with an errand, and a writer that dies between taking the hands and posting, hold the others up no longer than
  * `sleep_ns_max`: then each looks for itself (sleep.c).
  *
- * `watched` is a hint that keeps those asleep who sleep on other queues; with it and the hands, who is woken in vain is
- * one that shares both its own bit and a queue's bit with somebody else.
+ * `watched` is a hint that keeps those asleep who sleep on other queues; with it and the hands, only a slot that shares
+ * both its own bit and a queue's bit with another is woken in vain.
  *
  * A broker that appends for its clients wakes the others only (shmq_wake_others): it serves its own waiting pulls itself,
  * and being woken by its own append would make its two threads compete for the GIL. It posts two, one on each side of
@@ -86,7 +86,7 @@ static void post(struct shmq_store *store, uint32_t slot)
     atomic_fetch_add_explicit(&store->readers->wakes, 1, memory_order_relaxed);
 }
 
-/* False: somebody who was late has left another errand here, which stays. */
+/* False: a late writer has left another errand here, which stays. */
 static bool errand_give(struct shmq_client *client, const struct range *rest)
 {
     uint64_t none = 0;
@@ -165,7 +165,7 @@ static bool range_open(const struct shmq_store *store, struct range *range)
     return high != 0;
 }
 
-/* `bits_kept` stay up: those of the slot that is told otherwise, and of who shares its bit. */
+/* `bits_kept` stay up: those of the slot that needs no wake-up, and of others with its bit. */
 static __attribute__((noinline)) void wake_hands(struct shmq_store *store, uint32_t queue, uint64_t bits_kept,
                                                  uint32_t slot_kept)
 {

@@ -124,7 +124,7 @@ void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
         return;
     }
     atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
-    /* Whoever takes the queue over and sees the offset also sees what we did before acknowledging. */
+    /* The next owner of the queue, which sees the offset, also sees what we did before acknowledging. */
     (void)shmq_offset_commit(entry, cursor->queue, cursor->committed + 1);
     atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(reader->store), memory_order_relaxed);
 }
@@ -225,7 +225,7 @@ void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
         }
     }
     if (cursor->next < offset) {
-        /* Without a slot it is somebody who looks around, and sees by the offsets what is not there. */
+        /* A reader without a slot only looks around, and sees by the offsets what is not there. */
         cursor->missed += cursor->slot != SHMQ_NONE && !cursor->sought ? offset - cursor->next : 0;
         cursor->next = offset;
     }

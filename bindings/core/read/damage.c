@@ -9,9 +9,9 @@
  *   keeper   ──▶ each[judged mod SHMQ_DAMAGE_MAX] as long as its turn is judged + 1; then judged + 1 (release)
  *
  * (1) A report is lost only where SHMQ_DAMAGE_MAX of them wait already; a doubt tries again at each look.
- * (2) A writer that dies between ticket and turn blocks nobody: the keeper passes such a report over.
+ * (2) A writer that dies between ticket and turn blocks nothing: the keeper passes such a report over.
  * (3) Every doubt ends: by a record that matches, by the keeper's judgement, or after SHMQ_REBUILD_PATIENCE_NS. Where no
- *     keeper ever was, and where nothing can be reported, there is nobody to wait for.
+ *     keeper ever was, and where nothing can be reported, there is no wait.
  */
 #include "core/internal.h"
 #include "core/read/reader.h"
@@ -53,7 +53,7 @@ uint64_t shmq_damage_report(struct shmq_store *store, enum shmq_damage_kind kind
     atomic_store_explicit(&entry->queue_offset, queue_offset, memory_order_relaxed);
     atomic_store_explicit(&entry->log_position, unit ? unit->log_position : UINT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&entry->record_bytes, unit ? unit->record_bytes : 0, memory_order_relaxed);
-    /* Release: whoever sees the turn sees the fields. */
+    /* Release: a reader that sees the turn sees the fields. */
     atomic_store_explicit(&entry->turn, before + 1, memory_order_release);
     shmq_ring_keeper(store);
     return before + 1;
@@ -64,7 +64,7 @@ enum shmq_status shmq_damage_take(struct shmq_store *store, struct shmq_damage_r
 {
     struct shmq_damages *damages = store->damages;
     uint64_t judged = shmq_load_acquire(&damages->judged), reported = shmq_load_acquire(&damages->reported);
-    if (judged > reported || reported - judged > SHMQ_DAMAGE_MAX) { /* scribbled on: begin anew, or nobody could report any more */
+    if (judged > reported || reported - judged > SHMQ_DAMAGE_MAX) { /* overwritten: begin anew, else no report fits */
         atomic_store_explicit(&damages->judged, reported, memory_order_release);
         return SHMQ_EMPTY;
     }
@@ -104,7 +104,7 @@ static struct shmq_doubt *doubt_about(struct shmq_store *store, uint32_t queue, 
     for (uint32_t i = 0; i < SHMQ_DOUBTS_MAX; i++) {
         struct shmq_doubt *doubt = &store->doubts[i];
         if (doubt->since_ns != 0 && now_ns - doubt->since_ns > 2 * SHMQ_REBUILD_PATIENCE_NS) {
-            doubt->since_ns = 0; /* whoever had it went elsewhere, or the unit is good again */
+            doubt->since_ns = 0; /* its reader went elsewhere, or the unit is good again */
         }
         if (doubt->since_ns == 0) {
             free = free ? free : doubt;

@@ -1,10 +1,10 @@
-/* Match: whether the bytes at some place of the log are the record they should be. Whoever hands out records asks here.
+/* Match: whether the bytes at some place of the log are the record they should be. All that hand out records ask here.
  *
  *   the record decodes; its size and position are those of the unit           else the unit, or the record's head, is bad
  *   its queue offset, queue id and topic are those of the queue it is read in
  *   its CRC holds                                                             else the record is bad, the unit is right
  *
- * Everything is judged on the mapped bytes themselves, and nobody copies them in between: a program that writes to the
+ * Everything is judged on the mapped bytes themselves, without a copy in between: a program that writes to the
  * log file afterwards changes what its readers already see.
  */
 #include <errno.h>

@@ -24,7 +24,7 @@ static bool wanted(const struct shmq_pull *pull, int64_t tag_hash)
             return true;
         }
     }
-    /* A hash that no tag has hides nothing: whoever asked compares the tag itself. */
+    /* A hash that no tag has hides nothing: the client compares the tag itself. */
     return pull->tags == NULL || (pull->tag_count > 0 && !shmq_tag_hash_is_possible(tag_hash));
 }
 
@@ -190,7 +190,7 @@ enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull
         first = shmq_queue_lives(store, pull->queue) ? first : 0;
         pull->next_offset = pull->count == 0 && first > pull->next_offset ? first : pull->next_offset;
     }
-    /* What comes behind others is told when it is the first. */
+    /* A fault behind others is reported when it is the first. */
     return pull->next_offset > pull->offset || status == SHMQ_EMPTY || status == SHMQ_GONE ? SHMQ_OK : status;
 }
 

@@ -76,12 +76,12 @@ static enum shmq_status cursor_doubt(struct shmq_reader *reader, struct shmq_cur
     *out = (struct shmq_delivery){.queue = cursor->queue, .cursor = reader->turn, .queue_offset = offset,
                                   .log_position = found.log_position, .record_bytes = found.record_bytes};
     if (!unit && atomic_load_explicit(&reader->store->log->keeper_beat_ns, memory_order_relaxed) == 0) {
-        return status; /* nobody could rebuild it, and the log may well have the record */
+        return status; /* no keeper can rebuild it, and the log may well have the record */
     }
     cursor->unit_at += cursor->unit_at < cursor->unit_count;
     cursor->next++;
     shmq_cursor_skip(cursor, offset, 1);
-    shmq_cursor_save(reader, cursor); /* whoever reads on after us must not be told again */
+    shmq_cursor_save(reader, cursor); /* the next owner must not report it again */
     return status;
 }
 
@@ -298,7 +298,7 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     return SHMQ_OK;
 }
 
-/* One buffer's worth from each cursor, then the next: nobody starves behind a busy queue, or behind a broken one. True
+/* One buffer's worth from each cursor, then the next: none starves behind a busy queue, or behind a broken one. True
  * when the buffer was used up, so that this cursor may have more. */
 static bool turn_end(struct shmq_reader *reader, struct shmq_cursor *cursor)
 {
@@ -336,7 +336,7 @@ static enum shmq_status cursor_step(struct shmq_reader *reader, struct shmq_curs
     return status == SHMQ_OK ? SHMQ_GONE : status;
 }
 
-/* A file that retention has deleted keeps its blocks on the disk for as long as somebody maps it. */
+/* A file that retention has deleted keeps its blocks on the disk for as long as a process maps it. */
 static void mapping_drop(struct shmq_reader *reader)
 {
     struct shmq_mapping *mapping = reader->mapping;

@@ -24,7 +24,7 @@
 /* Queue ids from here on are those of a group's retry topic: nothing is filtered out there, and a message shows the topic
  * it was sent to, and this id, so that it is not taken for one of that topic's own queue. */
 #define SHMQ_RETRY_QUEUE_BASE (UINT32_C(1) << 30)
-#define SHMQ_WINDOW_BITS_MAX (UINT64_C(1) << 26) /* 8 MiB: 67 million messages behind one nobody acknowledges */
+#define SHMQ_WINDOW_BITS_MAX (UINT64_C(1) << 26) /* 8 MiB: 67 million messages behind an unacknowledged one */
 
 /* ---- match.c ---- */
 struct shmq_queue_name { const char *topic; uint32_t topic_bytes; uint32_t queue_id; }; /* what its records say of it */
@@ -154,7 +154,7 @@ uint64_t shmq_reader_lag(const struct shmq_reader *reader);
 /* First queue offset whose record was stored at or after store_ms, as far as whole records say. */
 enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset);
 
-/* ---- pull.c: many records of one queue at once, for somebody else ---- */
+/* ---- pull.c: many records of one queue at once, for the clients of a broker ---- */
 #define SHMQ_PULL_MAX 1024u
 struct shmq_span { const uint8_t *data; uint64_t bytes; struct shmq_mapping *mapping; bool holds; };
 struct shmq_pull {
@@ -183,7 +183,7 @@ enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull
 uint64_t shmq_pull_copy(const struct shmq_pull *pull, uint8_t *out);
 void shmq_pull_release(struct shmq_pull *pull);
 
-/* Of whoever lives in the entry: whoever acts on it asks shmq_queue_lives behind it. */
+/* The entry may be reused at any time: call shmq_queue_lives after reading. */
 static inline uint64_t shmq_queue_first(const struct shmq_store *store, uint32_t queue)
 {
     return atomic_load_explicit(&shmq_queue_place(store, queue)->offset_min, memory_order_acquire);

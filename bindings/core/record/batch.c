@@ -7,7 +7,7 @@
  *    8 bodyCRC 4
  *
  * (1) Every length is judged against what is left before it is used; totalSize must be what the parts add up to.
- * (2) magic and bodyCRC are nobody's: clients write zeros there.
+ * (2) magic and bodyCRC are not used: clients write zeros there.
  * (3) A later pair of a property text replaces an earlier one, as in RocketMQ's map.
  */
 #include "core/bytes.h"

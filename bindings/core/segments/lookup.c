@@ -7,7 +7,7 @@
  * table (member.c), so only there a name that is not linked has to be looked for entry by entry. (3) Without memory for
  * buckets everything is found entry by entry.
  *
- * In shared memory the hash would have to survive every kill; a private one costs nothing where nobody asks.
+ * In shared memory the hash would have to survive every kill; a private one costs nothing where it is not used.
  */
 #include <stdlib.h>
 #include <string.h>

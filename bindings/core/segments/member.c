@@ -4,7 +4,7 @@
  *   client  FREE -> AWAKE <-> ASLEEP -> FREE       each life of a slot has its own generation
  *
  * (1) An entry is given to another name only when the table has no unused one left. (2) A deleted group's offset slots
- * are owned by nobody and hold nothing; a member that comes too late finds that its queue is not its own any more.
+ * have no owner and hold nothing; a member that comes too late finds that its queue is not its own any more.
  * (3) The settings of a group are text to this file. The one of two places that `settings_turn` names is complete;
  * the other may be half written by a process that was killed. Reading needs no lock that way, and every bridge and
  * local member sees a change at once. Any local process may write there, so what cannot be is read as the default.
@@ -179,9 +179,9 @@ void shmq_client_drop(struct shmq_store *store, uint32_t slot)
     if (slot >= store->sizes.client_max) {
         return;
     }
-    /* The generation first: from here on the slot owns no queue, whoever looks. */
+    /* The generation first: from here on the slot owns no queue for any process. */
     atomic_fetch_add_explicit(&store->clients[slot].generation, 1, memory_order_acq_rel);
-    /* Nobody gives it an errand once it is not asleep; one that it did not get round to is ours now. */
+    /* It gets no errand once it is not asleep; one that it did not get round to is ours now. */
     atomic_store_explicit(&store->clients[slot].state, SHMQ_CLIENT_AWAKE, memory_order_seq_cst);
     shmq_errand_run(store, slot);
     atomic_store_explicit(&store->clients[slot].state, SHMQ_CLIENT_FREE, memory_order_release);

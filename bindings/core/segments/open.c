@@ -25,7 +25,7 @@ struct shmq_store *shmq_store_open(const char *const paths[3], bool writable, en
     int units_fd = -1, reason = 0;
     *status = store != NULL ? SHMQ_OK : SHMQ_SYSTEM;
     for (int i = 0; i < 3 && *status == SHMQ_OK; i++) {
-        const bool write = writable || i == 2; /* waiter bits and offsets are everybody's */
+        const bool write = writable || i == 2; /* all may write waiter bits and offsets */
         int fd = io->open(paths[i], write ? O_RDWR : O_RDONLY);
         if (fd < 0 || io->file_bytes(fd, &bytes[i]) != 0 || (maps[i] = io->map(fd, 0, bytes[i], write)) == NULL) {
             *status = SHMQ_SYSTEM;

@@ -8,8 +8,8 @@
  *
  *   free ──table lock──▶ lives ──append lock──▶ leaving ──frames given back, table lock──▶ free
  *
- * A number is given once, so whoever kept one, be it a cursor, a route, a frame's tag, an offset slot or a process that
- * was stopped for an hour, finds that it is not what lives there now. (1) Writers look under the append lock, under which
+ * A number is given once, so all that kept one, be it a cursor, a route, a frame's tag, an offset slot or a process that
+ * was stopped for an hour, find that it is not what lives there now. (1) Writers look under the append lock, under which
  * lives end: none of them writes for a queue that has left. (2) Readers look behind what they have read, and their units
  * come from frames whose tags have the whole number. (3) The queues of one extent have consecutive numbers: entries side by
  * side, and as many lives as the one of them that had most. (4) An entry whose last number is given stays free of queues.

@@ -4,8 +4,8 @@
  *   readers:  head 64   | damages | clients | waiters | groups | offsets                     each part 64-byte aligned
  *   units:    frame 0 | frame 1 | …
  *
- * The creator fills everything and stores the magic last; whoever sees the magic sees a finished head. An attaching
- * process believes no size it has not recomputed from the head.
+ * The creator fills everything and stores the magic last; a process that sees the magic sees a finished head. An
+ * attaching process believes no size it has not recomputed from the head.
  */
 #include <fcntl.h>
 #include <gnu/libc-version.h>
@@ -141,7 +141,7 @@ enum shmq_status shmq_store_format(void *control, void *readers, const struct sh
     }
     atomic_store_explicit(&log->frame_ready, options->frame_ready, memory_order_relaxed);
     readers_head->generation = options->generation;
-    /* release: whoever loads a magic with acquire sees the finished head and log. */
+    /* release: a process that loads a magic with acquire sees the finished head and log. */
     atomic_store_explicit(&readers_head->magic, SHMQ_MAGIC, memory_order_release);
     atomic_store_explicit(&head->magic, SHMQ_MAGIC, memory_order_release);
     return SHMQ_OK;
@@ -235,7 +235,7 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     store->self_pid = (uint32_t)getpid();
     store->self_start = shmq_process_start(store->self_pid);
     if (writable && store->self_start == 0) {
-        return SHMQ_SYSTEM; /* /proc cannot be read now: nobody could tell our claims from those of the dead */
+        return SHMQ_SYSTEM; /* /proc cannot be read now: our claims would look like those of the dead */
     }
     store->io = io;
     store->sleep_ns_max = SHMQ_SLEEP_NS;

@@ -9,9 +9,9 @@
  *   topic   EMPTY ──put──▶ LIVE ──delete──▶ DELETED ──keeper: nothing of it is left──▶ EMPTY ──put──▶ LIVE, another number
  *                            ◀──put, the same name──┘         a new life gets new queues, and keeps the number
  *
- * A number is one name's for ever. (1) Who kept one and was stopped meanwhile looks behind what it has read whether the
+ * A number is one name's for ever. (1) A process that kept one and was stopped looks behind what it has read whether the
  * number still holds; names, extents and what else an entry says change only after the number. (2) An entry has the
- * name of its queues as long as one of them lives or is leaving, so who reads a queue may ask for its name. (3) An entry
+ * name of its queues as long as one of them lives or is leaving, so a reader of a queue may ask for its name. (3) An entry
  * whose last number is given is not used again.
  */
 #include <string.h>

@@ -210,7 +210,7 @@ static int field_of(const struct value *name)
     return -1;
 }
 
-/* Note a field; false when it is unknown or there already. The two sets of names are told apart by who reads them. */
+/* Note a field; false when it is unknown or there already. The two sets of names differ by who reads them. */
 static struct value *field_place(struct fields fields[2], const struct value *name)
 {
     const int field = field_of(name);

@@ -1,4 +1,4 @@
-/* Filter: a loaded filter program as a Python object, for readers, pulls and whoever looks at single messages. */
+/* Filter: a loaded filter program as a Python object, for readers, pulls and single messages. */
 #include <string.h>
 
 #include "face/py_core.h"

@@ -246,7 +246,7 @@ static bool ask_owner(PyMessage *self, PyObject *method, PyObject *argument)
     PyObject *owner = Py_XNewRef(self->reader ? self->reader->owner : self->owner);
     if (!owner) {
         core_raise(self->state, SHMQ_BAD_ARGUMENT,
-                   "this message was read without a group; there is nobody to give it back to");
+                   "this message was read without a group; there is no group to give it back to");
         return false;
     }
     PyObject *result = PyObject_CallMethodObjArgs(owner, method, self, argument, NULL);
@@ -386,7 +386,7 @@ static PyMethodDef message_methods[] = {
      "Give back: delivered again after `after` seconds.\n\n>>> message.nack(after=30)"},
     {"extend", (PyCFunction)message_extend, METH_O,
      "extend($self, seconds, /)\n--\n\n"
-     "Ask for more time before it is given to somebody else.\n\n>>> message.extend(60)"},
+     "Ask for more time before it is given to another member.\n\n>>> message.extend(60)"},
     {"verify", (PyCFunction)message_verify, METH_NOARGS,
      "verify($self)\n--\n\nWhether body CRC and record CRC hold.\n\n>>> assert message.verify()"},
     {"__enter__", (PyCFunction)message_enter, METH_NOARGS, NULL},

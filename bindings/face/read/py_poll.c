@@ -82,7 +82,7 @@ static PyObject *take_requeued(PyReader *self)
             message->settled = false;
             return (PyObject *)message;
         }
-        Py_DECREF(message); /* its queue is read by somebody else now, who gets it from there */
+        Py_DECREF(message); /* its queue is read by another member now, which gets it from there */
     }
     return NULL;
 }
@@ -118,7 +118,7 @@ static bool is_stray(PyReader *self, const struct shmq_delivery *delivery)
     return (size_t)bytes != delivery->view.topic_bytes || memcmp(topic, delivery->view.topic, (size_t)bytes) != 0;
 }
 
-/* Let the owner find somebody for it. */
+/* Let the owner find a reader for it. */
 static bool give_stray(PyReader *self, PyObject *message)
 {
     PyObject *owner = Py_NewRef(self->owner);

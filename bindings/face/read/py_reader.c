@@ -17,7 +17,7 @@ bool reader_check(PyReader *self)
 bool reader_acknowledge(PyReader *self, const PyMessage *message)
 {
     if (!self->open || !self->store->open) {
-        return true; /* nobody counts any more; the message is delivered again after a restart */
+        return true; /* the reader is closed; the message is delivered again after a restart */
     }
     enum shmq_status status =
         shmq_reader_ack(&self->core, message->cursor, message->serial, message->view.queue_offset);

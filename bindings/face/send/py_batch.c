@@ -8,7 +8,7 @@
 
 struct batch_item { /* what one record of the part holds on to */
     struct body_buffer body;
-    void *copy;                 /* of a body that somebody may write to while we wait without the GIL */
+    void *copy;                 /* of a body that may be written to while we wait without the GIL */
     struct property_text *text; /* with a key of its own */
 };
 

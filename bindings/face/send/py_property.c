@@ -12,7 +12,7 @@
 #define CRC_NAME "__CRC32#"
 #define TEXT_BYTES_MAX (SHMQ_PROPERTIES_BYTES_MAX - SHMQ_RECORD_CRC_BYTES - 1)
 
-/* None starts with a small letter, see name_check. A hint of NULL: nobody but the broker. */
+/* None starts with a small letter, see name_check. A hint of NULL: the broker alone sets it. */
 static const struct {
     const char *name;
     const char *hint;
@@ -210,7 +210,7 @@ static bool put_key(struct core_state *state, PyObject *key, struct property_tex
     return ok && text_put(state, text, piece.data, piece.bytes);
 }
 
-/* Nobody can ask an iterator again, so the error carries what it gave: whoever explains it looks there. */
+/* An iterator is read once, so the error carries what it gave, for the code that explains it. */
 static void error_name_given(PyObject *given)
 {
     PyObject *type, *value, *trace;

@@ -1,7 +1,7 @@
 /* Producer.send and send_oneway: one record, short under the lock or long under a claim.
  *
  * The lock is tried without waiting first, the GIL held: that is the whole story of nearly every call. Only
- * SHMQ_WOULD_BLOCK lets the GIL go and waits on a lane. A body that somebody may write to meanwhile (bytearray, array)
+ * SHMQ_WOULD_BLOCK lets the GIL go and waits on a lane. A body that may be written to meanwhile (bytearray, array)
  * is copied before that, for a record whose CRC does not fit its body could never be delivered.
  */
 #include <errno.h>

@@ -2,11 +2,11 @@
  *
  *   open --commit--> over          record published where it was written
  *     |  --abort---> over          room given back
- *     '- over while somebody still holds a view --> parked --last view gone--> over
+ *     '- over while a view is still held --> parked --last view gone--> over
  *
- * Memory somebody may still write to is never given away (rule 5 of shmq.h). So a slot that ends while a view of it
+ * Memory that may still be written to is never given away (rule 5 of shmq.h). So a slot that ends while a view of it
  * lives keeps its claim until that view is gone; if it ends by commit, the body is copied to a new place, which is
- * published instead. The same copy is made when the claim was taken away because others waited too long for it.
+ * published instead. The same copy is made when a writer that waited too long took the claim away.
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@ static PyObject *view_alive(PySlot *self)
     return view;
 }
 
-/* Release the view that was handed out; what is still exported afterwards is a view of a view, or somebody's own. */
+/* Release the view that was handed out; what is still exported afterwards is a view of a view, or the program's own. */
 static void views_release(PySlot *self)
 {
     PyObject *view = view_alive(self);

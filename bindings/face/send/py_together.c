@@ -1,7 +1,7 @@
 /* Producer.append_together, and what a transaction service needs of BrokerLog beside it: the fence, and which offsets op records name.
  *
  * (1) All records are looked at before one is stored. (2) With a store that waits for the disk, so does this; without,
- * nobody waits. (3) An op record that is damaged or says something else names no offset.
+ * it does not wait. (3) An op record that is damaged or says something else names no offset.
  */
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 #define FIELDS "a record is (topic, queue_id, body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, " \
                "prepared_position, tag_code)"
-#define DIGITS_MAX 19u /* a queue offset is a signed 64-bit number for everybody else */
+#define DIGITS_MAX 19u /* a queue offset is a signed 64-bit number everywhere else */
 
 struct together_call {
     struct shmq_entry entries[SHMQ_TOGETHER_MAX];

@@ -1,7 +1,7 @@
 /* Columns for Python: batches of records as the two capsules of the Arrow PyCapsule interface.
  *
  * The capsules own what they hold until an importer moves it out. Reading goes on without the GIL, on a lane of the
- * store. pyarrow is not needed here: whoever has it makes an object with `__arrow_c_array__` of them.
+ * store. pyarrow is not needed here: a program that has it makes an object with `__arrow_c_array__` of them.
  */
 #include <errno.h>
 #include <string.h>

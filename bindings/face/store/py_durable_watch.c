@@ -82,7 +82,7 @@ static void watch_dealloc(PyDurableWatch *self)
 
 static PyMethodDef watch_methods[] = {
     {"want", (PyCFunction)watch_want, METH_O, "Tell the descriptor when the log is that far."},
-    {"close", (PyCFunction)watch_close, METH_NOARGS, "End the thread; nothing is told after it."},
+    {"close", (PyCFunction)watch_close, METH_NOARGS, "End the thread; it writes nothing afterwards."},
     {NULL},
 };
 

@@ -1,4 +1,4 @@
-/* StoreFigures: counters and states of the segments, for whoever watches a broker; and the sizes that units tell.
+/* StoreFigures: counters and states of the segments, for monitoring; and the sizes that units tell.
  *
  * Everything is read word by word while others go on: two figures of one answer may differ by what happened in between.
  */

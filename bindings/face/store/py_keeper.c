@@ -398,7 +398,7 @@ PyMethodDef keeper_methods[] = {
     {NULL},
 };
 
-/* What everybody asks who looks a queue up. */
+/* What every reader of a unit calls. */
 PyMethodDef unit_methods[] = {
     {"units_stored", (PyCFunction)store_units_stored, METH_VARARGS,
      "Units in memory, else in their file, 20 bytes each; may be shorter."},

@@ -236,9 +236,9 @@ PyMethodDef offset_methods[] = {
     {"offset_get", (PyCFunction)members_offset_get, METH_O, "Committed queue offset, -1 when never set."},
     {"offset_set", (PyCFunction)members_offset_set, METH_VARARGS, "Set the next queue offset to deliver."},
     {"offset_owner", (PyCFunction)members_offset_owner, METH_O,
-     "Client slot of the live owner, -1 when nobody owns it or the owner is dead."},
+     "Client slot of the live owner, -1 when there is none or the owner is dead."},
     {"offset_take", (PyCFunction)members_offset_take, METH_O,
-     "Become the owner if nobody live is; True when it is ours."},
+     "Become the owner if no live client is; True when it is ours."},
     {"offset_leave", (PyCFunction)members_offset_leave, METH_O, "Give the queue up if it is ours."},
     {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
@@ -254,9 +254,9 @@ PyMethodDef broker_offset_methods[] = {
     {"offset_lock", (PyCFunction)members_offset_lock, METH_VARARGS,
      "(slot, holder, now ms, life ms): lock the queue for a client over TCP, or renew that; False while it is another's."},
     {"offset_unlock", (PyCFunction)members_offset_unlock, METH_VARARGS, "(slot, holder): end that lock."},
-    {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
+    {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from its owner."},
     {"offset_show", (PyCFunction)members_offset_show, METH_VARARGS,
-     "Show how far somebody without a client slot was handed messages."},
+     "Show how far a client without a slot was handed messages."},
     {NULL},
 };
 

@@ -7,7 +7,7 @@
  *   BrokerLog       the bridge's log                         py_pull.c, py_scan.c, py_together.c
  *   StoreFigures    metrics, tools, the bridge's tables      py_figures.c
  *   ReplicaStore    a slave's stream from its master         py_replica.c
- *   ColumnReader    whoever reads records as Arrow columns   py_columns.c
+ *   ColumnReader    readers of records as Arrow columns      py_columns.c
  *
  * Invariants: (1) A part holds its Store and nothing else, so it works exactly as long as the Store is open. (2) A part
  * that changes what is shared is made only of a Store that is mapped writable, and a Store never stops being that;
@@ -30,7 +30,7 @@ static const struct part_kind {
      {broker_topic_methods, broker_member_methods, broker_offset_methods}, NULL},
     {"shmq.bindings._core.BrokerLog", "What the broker reads of the log for its clients.", true,
      {pull_methods, scan_methods, together_methods}, NULL},
-    {"shmq.bindings._core.StoreFigures", "Counters and states of a store, for whoever watches it.", false,
+    {"shmq.bindings._core.StoreFigures", "Counters and states of a store, for monitoring.", false,
      {figure_methods, state_methods}, figure_getset},
     {"shmq.bindings._core.ReplicaStore", "A log that follows a master's on another host, or waits for its replicas.", true, {replica_methods}, NULL},
     {"shmq.bindings._core.ColumnReader", "Records of a store as Arrow columns.", false, {column_methods}, NULL},

@@ -1,4 +1,4 @@
-"""What is confirmed: on the disks of this host and of every replica in sync, and until then nobody's message."""
+"""What is confirmed: on the disks of this host and of every replica in sync, and not visible until then."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Master(LiveStore):
         self.replica.confirm(0, 0, LONG)
 
     def append(self, body: bytes = b"x") -> int:
-        """Store a message that nobody waits for; return the log position behind it."""
+        """Store a message without waiting; return the log position behind it."""
         return self.producer().append("orders", body, b"", queue_id=0)[3]
 
 
@@ -82,7 +82,7 @@ def test_a_flush_after_the_last_replica_went_confirms_by_itself(master: Master) 
         assert master.store.confirmed_end == end
 
 
-def test_who_waits_is_told_by_the_report_and_not_by_the_flush(master: Master) -> None:
+def test_a_waiter_is_woken_by_the_report_and_not_by_the_flush(master: Master) -> None:
     with ThreadPoolExecutor(1) as threads:
         end = master.append()
         master.keeper.keeper_beat()
@@ -93,7 +93,7 @@ def test_who_waits_is_told_by_the_report_and_not_by_the_flush(master: Master) ->
         waiting.result(LONG)
 
 
-def test_who_waits_too_long_is_told_what_for(master: Master) -> None:
+def test_a_wait_that_is_too_long_says_what_for(master: Master) -> None:
     end = master.append()
     master.keeper.keeper_beat()
     with pytest.raises(_core.CoreError, match="the disk has it only up to 0"):
@@ -103,7 +103,7 @@ def test_who_waits_too_long_is_told_what_for(master: Master) -> None:
         master.store.wait_durable(end, 0.0)
 
 
-def test_nobody_sees_what_is_not_confirmed(master: Master) -> None:
+def test_what_is_not_confirmed_is_not_visible(master: Master) -> None:
     master.use_client()
     reader = master.reader()
     end = master.append(b"hidden")
@@ -129,7 +129,7 @@ def test_a_topic_of_its_own_flush_waits_for_all_or_for_nothing(master: Master, m
     assert master.store.queue_visible(queue) == 1
 
 
-def test_a_descriptor_is_told_when_it_is_confirmed_and_who_ships_when_it_is_written(master: Master) -> None:
+def test_a_watch_of_answers_wakes_when_it_is_confirmed_and_one_of_shipping_when_it_is_written(master: Master) -> None:
     safe, shipped = os.eventfd(0), os.eventfd(0)
     watch = _core.DurableWatch(master.store, safe)
     shipping = _core.DurableWatch(master.store, shipped, ships=True)
@@ -161,7 +161,7 @@ def test_too_few_replicas_refuse_before_anything_is_stored(master: Master) -> No
     assert master.store.read_only == 0 and master.append() > before
 
 
-def test_a_full_disk_and_too_few_replicas_are_told_one_after_the_other(master: Master) -> None:
+def test_a_full_disk_and_too_few_replicas_are_reported_one_after_the_other(master: Master) -> None:
     master.keeper.set_read_only(READ_ONLY_DISK_FULL)
     master.replica.confirm(0, 0, LONG, lacks_replicas=True)
     assert master.store.read_only == READ_ONLY_DISK_FULL
@@ -180,7 +180,7 @@ def test_who_was_killed_before_it_confirmed_is_made_good_by_who_waits(master: Ma
     master.store.wait_durable(end, LONG)
 
 
-def test_only_a_log_that_waits_for_replicas_is_told_of_them() -> None:
+def test_only_a_log_that_waits_for_replicas_takes_their_reports() -> None:
     with LiveStore(flush_sync=True) as live, pytest.raises(_core.CoreError, match="confirming"):
         _core.ReplicaStore(live.store).confirm(0, 1, LONG)
 

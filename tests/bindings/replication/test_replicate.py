@@ -182,7 +182,7 @@ def test_a_full_disk_that_has_room_again_leaves_a_follower() -> None:
         assert pair.replicate(data)[:3] == (len(data), 1, _core.OK)
 
 
-def test_a_log_that_follows_nobody_takes_no_record_of_a_master() -> None:
+def test_a_log_that_follows_no_master_takes_no_record_of_one() -> None:
     with LiveStore() as live, Pair() as pair:
         live.topic()
         pair.send()

@@ -1,4 +1,4 @@
-"""Who is the master of a log: following, leading, being fenced, and a lease that ends."""
+"""The standing of a log: following, leading, being fenced, and a lease that ends."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_no_record_of_an_older_epoch_is_taken() -> None:
         assert first == 0
 
 
-def test_nobody_leads_an_older_epoch() -> None:
+def test_an_older_epoch_cannot_lead() -> None:
     with Pair() as pair:
         pair.replica.lead(5)
         with raises_status(_core.FENCED):
@@ -91,7 +91,7 @@ def test_a_lease_that_is_over_fences() -> None:
         producer.append("orders", b"x", queue_id=0)
         end = live.store.log_end
         replica.lease(1)  # as if an hour had passed
-        with raises_status(_core.NOT_MASTER, "who is was not told"):
+        with raises_status(_core.NOT_MASTER, "the new one is not known"):
             for _ in range(100_000):  # the clock is looked at four times a millisecond
                 producer.append("orders", b"x", queue_id=0)
         assert live.store.read_only == FENCED

@@ -55,7 +55,7 @@ class SoakCounts:
 
 
 class _Clock:
-    """The wall clock of everybody on the disk."""
+    """The wall clock of all processes on the disk."""
 
     def __init__(self, disk: FaultyDisk, chance: random.Random, jumps: Counter[str], *, does_jump: bool) -> None:
         self._disk = disk
@@ -140,7 +140,7 @@ def soak(*, seed: int, episodes: int, flush: str, clock_jumps: bool = True, **se
 def _episode(
     broker: Broker, clock: _Clock, writers: _Writers, chance: random.Random, history: History, counts: SoakCounts
 ) -> list[str]:
-    """Kill somebody once some messages were acknowledged; returns what is wrong."""
+    """Kill a process once some messages were acknowledged; returns what is wrong."""
     history.wait_acks(chance.randrange(1, 40), 10.0)
     roles = chance.choice(_WHO)
     if "writers" in roles:

@@ -1,7 +1,7 @@
 """Writers and readers that are stopped while their topic is deleted and its entries are used again.
 
 They are stopped anywhere: in front of a look at a table, behind it, between a message and its acknowledgement. What
-they have in mind when they wake is a topic, queues, an offset slot and a group that are somebody else's now.
+they have in mind when they wake is a topic, queues, an offset slot and a group that are another's now.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def entries(connection: shmq.Connection, topic: str) -> list[int]:
 
 
 def stop_all(connection: shmq.Connection, processes: list[Stoppable]) -> None:
-    """Stop them; who holds the append lock of everybody goes on until it has none."""
+    """Stop them; a process that holds the append lock goes on until it has none."""
     for _ in attempts():
         for each in processes:
             each.process.send_signal(signal.SIGSTOP)
@@ -94,7 +94,7 @@ def stop_all(connection: shmq.Connection, processes: list[Stoppable]) -> None:
         except (shmq.BrokerBusy, shmq.SendTimeout):
             for each in processes:
                 each.process.send_signal(signal.SIGCONT)
-    raise AssertionError("somebody always held the lock")
+    raise AssertionError("one of them always held the lock")
 
 
 def fill_groups(connection: shmq.Connection) -> None:
@@ -111,16 +111,16 @@ def bodies(process: Stoppable, word: str) -> list[str]:
 
 
 def one_round(broker: Broker, mq: shmq.Connection, turn: int) -> None:
-    """Stop everybody, give what they use to others, let them go on, and see whose messages came where."""
+    """Stop all, give what they use to others, let them go on, and see whose messages came where."""
     mq.admin.create_topic(OLD, queues=QUEUES)
     had, before = entries(mq, OLD), used(mq)
     writers = [Stoppable(broker, OLD, "send", f"w{turn}{number}") for number in range(2)]
     readers = [Stoppable(broker, OLD, "receive", GROUP) for _ in range(2)]
-    everybody = [*writers, *readers]
+    stopped = [*writers, *readers]
     eventually(lambda: all(bodies(writer, "sent") for writer in writers), "both write")
     eventually(lambda: sum(len(bodies(reader, "got")) for reader in readers) > 20, "the group reads")
     try:
-        stop_all(mq, everybody)
+        stop_all(mq, stopped)
         mq.admin.delete_topic(OLD)
         group = tables(mq).group_put(GROUP)
         fill_groups(mq)
@@ -135,16 +135,16 @@ def one_round(broker: Broker, mq: shmq.Connection, turn: int) -> None:
         assert tables(mq).group_put("heir") == group, "it has the entry of the deleted group"
         with mq.pull_consumer(NEW, group="heir") as heir:
             committed = heir.commit(offsets=dict.fromkeys(range(QUEUES), 1))
-            told = [len(each.said) for each in everybody]
-            for each in everybody:
+            told = [len(each.said) for each in stopped]
+            for each in stopped:
                 each.process.send_signal(signal.SIGCONT)
             eventually(
                 lambda: all("refused" in each.said[count:] for each, count in zip(writers, told, strict=False)),
-                "the writers are told that their topic is gone",
+                "the writers see that their topic is gone",
             )
             tables(mq).group_delete("filler-0")  # room for the readers' group
             mq.admin.create_topic(OLD, queues=QUEUES)
-            told = [len(each.said) for each in everybody]
+            told = [len(each.said) for each in stopped]
             eventually(
                 lambda: all(len(each.said) > count + 20 for each, count in zip(writers, told, strict=False)),
                 "the writers write to the topic's next life",
@@ -153,7 +153,7 @@ def one_round(broker: Broker, mq: shmq.Connection, turn: int) -> None:
             found = [message.body.decode() for message in mq.browse(NEW, limit=1000)]
             assert sorted(found) == sorted(sent)
     finally:
-        for each in everybody:
+        for each in stopped:
             each.end()
     assert not [body for reader in readers for body in bodies(reader, "got") if body.startswith("new")]
     assert {line.split()[1] for reader in readers for line in reader.said if line.startswith("got")} == {OLD}

@@ -94,5 +94,5 @@ def test_each_batch_is_stored_as_a_whole(kills: tuple[str, ...]) -> None:
     for number, sender in enumerate(senders):
         order = [batch for n, batch in (whole[0][:2] for whole in wholes) if n == number]
         assert order == sorted(order)
-        # Who was told nothing may send again; who was answered is stored once.
+        # A sender without an answer may send again; an answered batch is stored once.
         assert kills or all(often[number, batch] == 1 for batch in sender.acknowledged)

@@ -55,7 +55,7 @@ class Case:
         return whole.changed(self.name, self.at, data)
 
     def makes_older(self, stores: Stores) -> bool:
-        """Whether the whole file is then as an older store had it, which nobody can see; a table may be one page."""
+        """Whether the whole file is then as an older store had it, which cannot be seen; a table may be one page."""
         if self.how != "older" or self.name in _WHOLE_WHEN_OLDER:
             return self.how in ("older", "file")
         damaged = self.damaged(stores)

@@ -70,7 +70,7 @@ class Image:
         return Image({**self.files, name: (whole[:at] + data + whole[at + len(data) :], max(size, at + len(data)))})
 
     def live(self) -> Iterator[tuple[str, int]]:
-        """Every byte that somebody reads: file and place."""
+        """Every byte that is read: file and place."""
         for name, (content, _) in self.files.items():
             for begin, end in _live_ranges(name, len(content)):
                 for at in range(begin, end):

@@ -8,7 +8,7 @@
         ...
 
 The file system goes on after a cut: nothing is frozen, synced or unmounted for it. Of a cut the drive decides which
-blocks of its cache reached the medium: none, all, the first ones, or each by itself; everything that it was told to
+blocks of its cache reached the medium: none, all, the first ones, or each by itself; everything that it was asked to
 flush before is there.
 """
 

@@ -5,7 +5,7 @@ copied, without the cache or with some of it. Each copy is mounted, so that ext4
 read. What must hold of each is what `power_cuts.py` says of an image.
 
 A run with `full` has another program fill the file system up to its last blocks again and again: then sends are
-refused, nobody dies of SIGBUS, and when there is room again the broker goes on. A recovery that refuses for want of
+refused, no process dies of SIGBUS, and when there is room again the broker goes on. A recovery that refuses for want of
 room goes on when there is some.
 """
 
@@ -118,7 +118,7 @@ def _filled(root: Path, chance: random.Random) -> Iterator[None]:
             try:
                 os.posix_fallocate(file.fileno(), 0, max(1, space.f_bavail * space.f_frsize - left))
                 break
-            except OSError as error:  # somebody was quicker, or the file system needs some for itself
+            except OSError as error:  # a writer was quicker, or the file system needs some for itself
                 if error.errno != errno.ENOSPC:
                     raise
                 left += _LEFT_BYTES_MAX

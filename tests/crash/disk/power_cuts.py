@@ -131,7 +131,7 @@ def power_cuts(
 
 
 def deaths_by_signal(log: str) -> list[str]:
-    """What a broker's log says of processes that a signal ended which nobody sent, as SIGBUS does on a full disk."""
+    """What a broker's log says of processes that an unsent signal ended, as SIGBUS does on a full disk."""
     ended = re.findall(r"child\.ended role=(\w+) pid=\d+ status=-(\d+)", log)
     return [f"the {role} died of signal {number}" for role, number in ended if int(number) != signal.SIGKILL]
 

@@ -1,4 +1,4 @@
-"""Power cuts on a real ext4: what was acknowledged is there after the journal was replayed; nobody dies of SIGBUS.
+"""Power cuts on a real ext4: what was acknowledged is there after a replay of the journal; no process dies of SIGBUS.
 
 Needs root and loop devices. SHMQ_CRASH_CUTS asks for more cuts a mode; SHMQ_TEST_SEED repeats a run.
 """

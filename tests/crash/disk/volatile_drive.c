@@ -268,7 +268,7 @@ int main(int argc, char **argv)
     MUST(device >= 0 && drive_bytes % CHUNK == 0);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
     MUST(mount(NAME, argv[1], "fuse", MS_NOSUID | MS_NODEV, options) == 0);
-    signal(SIGTERM, SIG_IGN); /* whoever ends us unmounts first what lies on us */
+    signal(SIGTERM, SIG_IGN); /* before our end the caller unmounts what lies on us */
     signal(SIGINT, SIG_IGN);
     puts("ready");
     fflush(stdout);

@@ -1,4 +1,4 @@
-"""What clients did and what they were told, and which of it cannot be true.
+"""What clients did and which answers they got, and which of it cannot be true.
 
     body      KIND-WRITER-NUMBER|filler       the filler follows from the name, so a changed byte is seen
     attempt   a send began: the message may be stored
@@ -57,7 +57,7 @@ class Anomaly:
 
 @dataclass
 class History:
-    """Of all clients of a run; any thread may write it."""
+    """The history of all clients of a run; any thread may write it."""
 
     attempts: set[str] = field(default_factory=set)
     acks: dict[str, Place | None] = field(default_factory=dict)  # None: acknowledged, the place is not known

@@ -58,7 +58,7 @@ def test_two_messages_that_changed_places_are_inconsistent() -> None:
     assert kinds(stored("a-0-1", "a-0-0"), history("a-0-0", "a-0-1")) == ["inconsistent-offset"] * 2
 
 
-def test_what_nobody_sent_is_unexpected() -> None:
+def test_what_was_not_sent_is_unexpected() -> None:
     assert kinds(stored("a-0-0", "a-0-9"), history("a-0-0")) == ["unexpected"]
 
 

@@ -1,11 +1,11 @@
-"""A process of clients that send to one broker, and the history of what they were told.
+"""A process of clients that send to one broker, and the history of the answers they got.
 
     with Workload(broker.url, history, seed=1) as workload:
         history.wait_acks(100)
 
 What they send stands in `writers.py`. They are a process of their own because a local writer works on the broker's
 files: with `around=disk.around` it syncs the log on that disk when it takes over a flush that is late, and it can be
-killed like everybody else.
+killed like all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The writers of one process: they send every kind of message a broker can be given, and say what they were told.
+"""The writers of one process: they send every kind of message a broker can be given, and report the answers.
 
     plain     send()                     batch   send_batch()
     slot      reserve()                  group   send(message_group=…), ordered
@@ -9,7 +9,7 @@ Each writer is a thread with a connection of its own and sends in turn what `kin
 that say "not stored" are losses; after all others the message may be stored. A writer that nothing holds up fills a
 disk in memory; `pause_seconds` after each send bounds that.
 
-`workload.py` runs this as a program: settings in the first argument, one line on stdout for each thing that was told,
+`workload.py` runs this as a program: settings in the first argument, one line on stdout for each answer that came,
 before anything follows from it; the end of stdin ends it.
 
     attempt NAME | ack NAME [TOPIC QUEUE OFFSET] | loss NAME | fault TEXT
@@ -37,7 +37,7 @@ _SIZES = (0, 40, 200, 1000, 3000, 9000)
 
 
 class Told(Protocol):
-    """Takes what writers were told; a `History` does."""
+    """Takes the answers that writers got; a `History` does."""
 
     def attempt(self, name: str) -> None:
         """Say that a send begins."""
@@ -50,7 +50,7 @@ class Told(Protocol):
 
 
 class Lines:
-    """Tells by lines on a descriptor: each is there as a whole when the call returns, whoever is killed then."""
+    """Tells by lines on a descriptor: each is there as a whole when the call returns, whatever is killed then."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

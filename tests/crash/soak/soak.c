@@ -3,7 +3,7 @@
  *   soak [--kills N] [--seed N] [--file-mib N] [--pause-us N]
  *
  * Between two kills lies a random time below the pause. Prints one JSON line; exit status 1 after a violation. A round
- * lasts until the log is nearly full; then everybody is killed, the log is checked, and a new store is made.
+ * lasts until the log is nearly full; then all are killed, the log is checked, and a new store is made.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -23,7 +23,7 @@
 
 struct totals {
     uint64_t kills, rounds, messages, deaths, rolled, evictions, released, changes;
-    uint64_t *waits_ns;         /* kill -> next commit of anybody */
+    uint64_t *waits_ns;         /* kill -> next commit of any */
     uint64_t wait_count;
 };
 
@@ -60,7 +60,7 @@ static void spawn(struct round *round, uint32_t actor)
     _exit(0);
 }
 
-/* Every other victim is somebody who holds the append lock at this moment, so that deaths inside are not rare. */
+/* Every other victim holds the append lock at this moment, so that deaths inside are not rare. */
 static uint32_t choose_victim(struct round *round)
 {
     uint64_t dice = soak_random(&round->random);
@@ -92,7 +92,7 @@ static bool nearly_full(const struct round *round)
     return shmq_load_acquire(&round->arena.store.log->end) > all - round->arena.options.file_bytes / 4;
 }
 
-/* Who holds what and who sleeps where, for whoever has to find out why nobody goes on. */
+/* Which process holds what and which sleeps where, to find out why none goes on. */
 static void describe(const struct round *round, uint64_t now_ns)
 {
     const struct shmq_log *log = round->arena.store.log;
@@ -129,8 +129,8 @@ static char state_of(pid_t pid)
     return end == NULL ? '?' : end[2];
 }
 
-/* A busy machine lets nobody run, which is not what is tested: only sleep counts against the store. */
-static bool anybody_wants_to_run(const struct round *round)
+/* A busy machine lets none run, which is not what is tested: only sleep counts against the store. */
+static bool any_wants_to_run(const struct round *round)
 {
     for (uint32_t i = 0; i < SOAK_PRODUCERS; i++) {
         char state = state_of(round->pids[i]);
@@ -154,10 +154,10 @@ static void await_progress(struct round *round, struct totals *totals, uint64_t 
     while (shmq_load_acquire(&round->arena.store.log->end) == end && !nearly_full(round)) {
         uint64_t before = now;
         now = shmq_io_posix.monotonic_ns();
-        asleep_ns += anybody_wants_to_run(round) ? 0 : patient_step(now - before);
+        asleep_ns += any_wants_to_run(round) ? 0 : patient_step(now - before);
         if (asleep_ns > STUCK_NS) {
             describe(round, now);
-            soak_violation(round->page, "nobody went on within a second of a kill");
+            soak_violation(round->page, "no process went on within a second of a kill");
             return;
         }
         sched_yield();

@@ -3,7 +3,7 @@
  *   supervisor   forks producers, readers and a keeper, kills one of them at a random moment, measures how long the
  *                others need to go on, forks a successor; checks the whole log when it is full
  *   producer     append, batch, joint append, claim, long append, waits for the disk; says before each operation how
- *                far it goes, and after it how far it was told it got. A page of the supervisor's survives the producer,
+ *                far it goes, and after it how far it got. A page of the supervisor's survives the producer,
  *                the store does not vouch for it
  *   reader       follows every queue, verifies each record
  *   keeper       gives back frames that every reader has passed; flushes; makes and removes groups, offset and client
@@ -63,7 +63,7 @@ bool soak_body_is_whole(const uint8_t *body, uint32_t body_bytes, struct soak_st
 void soak_produce(const struct soak_role *role);
 void soak_read(const struct soak_role *role);
 void soak_keep(const struct soak_role *role);
-/* Nobody else is there any more. Returns the number of messages in the log. */
+/* No other process is there any more. Returns the number of messages in the log. */
 uint64_t soak_check(struct arena *arena, struct soak_page *page, const uint32_t lives[SOAK_PRODUCERS]);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "soak.h"
 
-/* Long, so that a busy machine fails nobody; the supervisor says who slept for too long. */
+/* Long, so that a busy machine fails none; the supervisor says which slept for too long. */
 #define DEADLINE_NS UINT64_C(60000000000)
 #define BATCH_MAX 24u
 #define PRODUCER_PAUSE_US 100u /* the log lasts for more kills: without a pause there is a kill for every 7,000 messages */

@@ -106,7 +106,7 @@ uint64_t soak_check(struct arena *arena, struct soak_page *page, const uint32_t 
     ARENA_MUST(census != NULL);
     census->arena = arena;
     census->page = page;
-    /* As any next process would: whoever died last with the lock is repaired here. */
+    /* As any next process would: the last death with the lock is repaired here. */
     ARENA_MUST(shmq_lock(&arena->store, shmq_io_posix.monotonic_ns() + UINT64_C(1000000000)) == SHMQ_OK);
     shmq_unlock(&arena->store);
     walk(census);

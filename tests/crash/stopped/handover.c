@@ -14,7 +14,7 @@
  *   unlock      its own lock           ends it, while the broker frees
  *   free        a living member        is the broker, and takes the queue away
  *
- * Of the victim and the three others at most one may be given the queue, and what it got nobody else takes away but the
+ * Of the victim and the three others at most one may be given the queue, and what it got none takes away but the
  * broker. Where the victim was killed, exactly one gets it: a member at once, or the client over TCP when a lock is over.
  *
  * Every instruction is a case: the victim is run again up to the n-th. Prints one JSON line an operation; exit status 1

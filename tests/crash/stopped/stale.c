@@ -244,7 +244,7 @@ static bool is_locked(const pthread_mutex_t *mutex)
 
 struct anew { uint32_t queues[ARENA_QUEUES], slot, messages; uint64_t end, owner; };
 
-/* False: the victim stands in somebody's way, and nothing changed hands. */
+/* False: the victim stands in the way, and nothing changed hands. */
 static bool make_anew(struct bed *bed, struct anew *anew)
 {
     struct shmq_store *store = &bed->arena.store;
@@ -254,7 +254,7 @@ static bool make_anew(struct bed *bed, struct anew *anew)
         ARENA_MUST(is_locked(&store->log->table_lock) || shmq_topic_delete(store, ARENA_TOPIC) == SHMQ_OK);
         if (is_locked(&store->log->lock) && !is_locked(&store->log->table_lock) &&
             (shmq_queues_close(store, 1, ARENA_QUEUES, leaving, &count) == SHMQ_OK || count != 0)) {
-            verdict_add(&bed->verdict, 9, "queues are closed under a lock that somebody has");
+            verdict_add(&bed->verdict, 9, "queues are closed under a lock that is held");
         }
         return false;
     }

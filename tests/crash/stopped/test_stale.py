@@ -29,7 +29,7 @@ def test_a_process_stopped_anywhere_leaves_the_next_queue_alone(crash_plan: Any)
     assert [line for line in figures if line["violations"]] == []
     for line in figures:
         assert line["cases"] - line["held"] >= 5, line
-    assert sum(line["held"] for line in figures) > 0, "nobody was stopped with the lock"
+    assert sum(line["held"] for line in figures) > 0, "no process was stopped with the lock"
 
 
 MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
