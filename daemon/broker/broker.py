@@ -10,7 +10,7 @@ Invariants:
  1. Every request that is not oneway gets exactly one Reply, before anything else that follows from it; a held one gets
     it later, and none once its connection is gone.
  2. After `disconnected`, or a Close in the effects, nothing of that connection is left.
- 3. A request that fails changes nothing that its sender was not told about.
+ 3. A request that fails changes nothing but what its answer says.
  4. A part that fails on its own account costs the others no reply: what they answered is sent all the same.
 """
 
@@ -216,7 +216,7 @@ class Broker(Dispatch):
         if not call.command.is_oneway and not answer.held:
             reply = call.command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
             effects.append(Reply(call.connection.connection_id, reply))
-        # Who comes or leaves shares the queues anew by itself; who changes a topic that it reads has to be told.
+        # A member that comes or leaves shares the queues anew by itself; one that changes its topics gets a notice.
         comes = call.command.code in (Request.HEART_BEAT, Request.UNREGISTER_CLIENT)
         effects += self._notices(answer.changed_groups, but=call.connection if comes else None)
         effects += [self._questions.notice(*notice) for notice in answer.notices]
@@ -243,12 +243,12 @@ class Broker(Dispatch):
 
     @property
     def plans(self) -> Pulls:
-        """Who knows what pulls get."""
+        """The plans of pulls that repeat."""
         return self._pulls
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for somebody here; whoever asks watches it from now on."""
+        """What the parts wait for in the log; the caller watches it from now on."""
         offsets = self._pulls.waits.watch()
         for queue, offset in self._pops.waits.watch().items():
             offsets[queue] = min(offset, offsets.get(queue, offset))
@@ -258,7 +258,7 @@ class Broker(Dispatch):
 
     @property
     def wanted_version(self) -> object:
-        """What differs when `wanted` does; it costs less."""
+        """A value that differs when `wanted` does, and costs less."""
         held = self._pulls.waits.version, self._pops.waits.version
         return held, self._sends.wanted_end, self._timers.wanted_version, self._delays.wanted_version
 
@@ -280,7 +280,7 @@ class Broker(Dispatch):
         return effects
 
     def disconnected(self, connection_id: int, now_ms: int) -> list[Effect]:
-        """Forget a connection: its slot is dropped and its groups are told. Harmless when it is unknown."""
+        """Forget a connection: drop its slot and notify its groups. Harmless when it is unknown."""
         connection = self._connections.pop(connection_id, None)
         if connection is None:
             return []
@@ -292,7 +292,7 @@ class Broker(Dispatch):
         return effects + of_all(self._parts, lambda part: part.disconnected(connection, now_ms))
 
     def roster(self, now_ms: int, security: RosterSecurity = NO_SECURITY) -> Roster | None:
-        """Return who is connected and who belongs to which group, if that has changed since it was asked for last."""
+        """Return connections and members of groups, if they have changed since the last call."""
         return self._roster.news(now_ms, security)
 
     def tick(self, now_ms: int) -> list[Effect]:

@@ -1,4 +1,4 @@
-"""What the broker's logic needs of the CommitLog.
+"""The interface of the CommitLog for the broker's logic.
 
 The bridge implements it over the store (`bridge/store/log.py`), tests over lists.
 
@@ -90,14 +90,14 @@ class Ranged(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What somebody waits for: queue index -> queue offset, and a log position to be durable."""
+    """What requests wait for: queue index -> queue offset, and a log position to be durable."""
 
     queues: Mapping[int, int] = MappingProxyType({})
     durable_end: int | None = None
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nobody waits."""
+        """Whether no request waits."""
         return not self.queues and self.durable_end is None
 
 
@@ -128,11 +128,11 @@ class KeyIndex(Protocol):
         """The log position behind all that a search has to find now."""
 
     def has_reached(self, log_position: int) -> bool:
-        """Whether everything below a log position can be found; if not, whoever fills the index is told to go on."""
+        """Whether everything below a log position can be found; if not, the keeper is asked to fill the index now."""
 
 
 def retry_ms(error: ShmqError) -> int:
-    """Return when to append again what nobody asked for just now: a lock is soon free, room on the disk is not."""
+    """Return when to repeat an append that no request waits for: a lock is soon free, room on the disk is not."""
     return _BUSY_RETRY_MS if isinstance(error, BrokerBusy) else _RETRY_MS
 
 
@@ -210,7 +210,7 @@ class Log(Protocol):
         """
 
     def visible(self, queue: int) -> int:
-        """Return the first offset of a queue (by index) that nobody may read yet."""
+        """Return the first offset of a queue (by index) that is not visible yet."""
 
     def read_range(
         self, queue: int, queue_offset: int, queue_end: int, *, bytes_max: int, tags: Sequence[int] | None = None
@@ -238,7 +238,7 @@ class Log(Protocol):
         """
 
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
-        """Store records of different queues, in this order and back to back: all of them or, whoever dies, none."""
+        """Store records of different queues, in this order and back to back: all or, if a process dies, none."""
 
     def raise_fence(self, log_position: int) -> None:
         """Let no other process store anything any more on account of a record below a log position.

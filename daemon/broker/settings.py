@@ -1,4 +1,4 @@
-"""Defaults and limits of the broker's logic, and who this broker is.
+"""Defaults and limits of the broker's logic, and the broker's identity.
 
 The numbers that bound the logic stand here, with their reasons.
 """
@@ -15,7 +15,7 @@ from shmq.options.broker import Options
 
 @dataclass(slots=True)
 class BrokerSettings:
-    """What the logic is told at its start. Later `administration/config.py` changes what it names, and nothing else."""
+    """Settings of the logic at its start. Later `administration/config.py` changes what it names, and nothing else."""
 
     broker_name: str
     version: str
@@ -26,7 +26,7 @@ class BrokerSettings:
     origins: Mapping[str, str] = field(default_factory=dict)  # where those come from that are no defaults
     instance: Mapping[str, Any] = field(default_factory=dict)  # the JSON object a client maps the segments by
     auto_create: bool = True
-    is_slave: bool = False  # it stores nothing of its own, whether it knows its master or nobody is elected yet
+    is_slave: bool = False  # it stores nothing of its own; its master may not be elected yet
     default_queues: int = Options.default_queues
     wait_durable: bool = False
     confirms: bool = False  # slaves have to have what is acknowledged

@@ -1,4 +1,4 @@
-"""What the broker's logic needs of the state that lives in shared memory.
+"""The interface of the tables in shared memory for the broker's logic.
 
 The bridge implements all of it over the store (`bridge/store/tables.py`), tests over dictionaries. A part takes the
 narrowest of these protocols that has what it uses.
@@ -59,8 +59,8 @@ class DiskRoom(NamedTuple):
 class Clock(Protocol):
     """The broker's clock, by which messages come and go.
 
-    Tests move it, and may let it stand. Who is connected, who waits for an answer and how soon something that failed is
-    tried again go by the time that comes in with each call, which always runs.
+    Tests move it, and may let it stand. Connections, answers that are waited for and pauses after a failure go by the
+    time that comes in with each call, which always runs.
     """
 
     @property
@@ -79,7 +79,7 @@ class Clock(Protocol):
         """What moves with the clock alone: how far it is ahead of the host's, or where it stands."""
 
     def steady_ms(self, now_ms: int) -> int:
-        """Return the moment `now_ms` on a clock that tests move as the broker's and that nobody else sets."""
+        """Return the moment `now_ms` on the steady clock: tests move it with the broker's, nothing else sets it."""
 
     def advance_clock(self, milliseconds: int) -> None:
         """Move the clock ahead, for every process of this broker."""
@@ -182,7 +182,7 @@ class Offsets(Groups, Protocol):
 
 
 class GroupProgress(Queues, Offsets, Protocol):
-    """Queues, how far groups have read them, and who reads them."""
+    """Queues, how far groups have read them, and their local owners."""
 
     def offset_owned(self, slot: int) -> bool:
         """Say whether a living local member owns the queue whose progress is kept there."""
@@ -205,7 +205,7 @@ class Counts(GroupProgress, Protocol):
     """What has been sent and received since the segments were made."""
 
     def offset_owner(self, slot: int, /) -> int:
-        """Return the client slot of the living local member that owns that queue; -1 when nobody does."""
+        """Return the client slot of the living local member that owns that queue; -1 when none does."""
 
     def received(self) -> Mapping[int, int]:
         """Return how many messages each local client has received, by client slot."""

@@ -73,7 +73,7 @@ def make_system_topics(tables: Topics, settings: BrokerSettings) -> list[str]:
             check_topic(wanted.name)
             _put(tables, wanted.name, wanted.queues, wanted.perm, 0)
         except ShmqError as error:
-            # A broker name may hold a dot, and tables may be small; neither keeps anybody from working.
+            # A broker name may hold a dot, and tables may be small; neither keeps clients from working.
             reports.append(f"the topic {wanted.name} was not made: {error}")
     forbidden = tables.topic(AUTO_CREATE_TOPIC)
     if forbidden is not None and not settings.auto_create and forbidden.perm & PERM_INHERIT:

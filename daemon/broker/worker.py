@@ -1,4 +1,4 @@
-"""The logic of a bridge beside the primary one: what needs only the shared log and tables is served here.
+"""The logic of a bridge beside the primary one: it serves what needs only the shared log and tables.
 
 A pull is forwarded when its subscription is not known here yet, so the answer to a heartbeat need not wait until all
 bridges have heard of it.
@@ -64,17 +64,17 @@ class WorkerLogic(Dispatch):
 
     @property
     def plans(self) -> Pulls:
-        """Who knows what pulls get."""
+        """The plans of pulls that repeat."""
         return self._pulls
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for somebody here; whoever asks watches it from now on."""
+        """What the parts wait for in the log; the caller watches it from now on."""
         return Wanted(self._pulls.waits.watch(), self._sends.wanted_end)
 
     @property
     def wanted_version(self) -> object:
-        """What differs when `wanted` does; it costs less."""
+        """A value that differs when `wanted` does, and costs less."""
         return self._pulls.waits.version, self._sends.wanted_end
 
     def _send(self, call: Call) -> Answer | None:

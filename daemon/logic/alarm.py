@@ -1,4 +1,4 @@
-"""When a part of the broker wants to be woken: one time, set, moved and rung.
+"""The time at which a part of the broker wants to be woken: set, moved and rung.
 
 A part returns the `Wake` that `set` makes as an effect. The host calls `woken` of every part when any part's time has
 come, so a part asks its alarm whether it was meant:

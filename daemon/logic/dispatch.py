@@ -1,4 +1,4 @@
-"""From a command to its handler and back to a reply: what the logics of brokers and name servers have in common.
+"""Takes a command to its handler and its answer into a reply, for the logics of brokers and name servers.
 
     no such code, or not offered to this connection     REQUEST_CODE_NOT_SUPPORTED
     the admission or the handler refuses                the error as a reply
@@ -107,7 +107,7 @@ class Dispatch:
     """Serves codes without a handler."""
 
     def _replied(self, connection_id: int, command: Command) -> Sequence[Effect]:
-        """A client answers a request of ours; nobody has asked one."""
+        """Drop an answer: this logic asks clients nothing."""
         return []
 
     def _refused(self, call: Call, error: ShmqError) -> Sequence[Effect]:

@@ -1,4 +1,4 @@
-"""What the broker's logic wants done, as data; whoever owns the sockets does it, in order.
+"""What the broker's logic wants done, as data; the bridge carries it out, in order.
 
 Effects of one call are carried out in the order of the list. An effect for a connection that is gone is dropped.
 """

@@ -1,8 +1,8 @@
 """Requests that found no room in the log, or its lock taken: they wait here as data and are handled again, in order.
 
-A handler never waits, and the process that runs it serves everybody. So a request that stored nothing, only because a
+A handler never waits, and its process serves all connections. So a request that stored nothing, only because a
 writer held the lock or the next log file was not there yet, is kept and handled anew a moment later. To its sender that
-is a slow answer; everybody else is served in the meantime.
+is a slow answer; all others are served in the meantime.
 
     refused, nothing stored ──▶ parked ── handled again, first come, first served ──▶ its answer
                                   │ after `WAIT_MS`  handled a last time; whatever it is answered then is the answer
@@ -34,7 +34,7 @@ _RUN_MAX = 64  # handled in one run; the event loop serves others in between
 _RETRY_MS, _RETRY_MS_MAX = 1, 20
 
 SENDS = frozenset({Request.SEND_MESSAGE, Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE})
-# Replies tell somebody of the message whether it was stored or not; of a pull no more than a note about it is stored.
+# Replies reach the requester whether they are stored or not; of a pull no more than a note about it is stored.
 _NEVER_PARKED = frozenset(
     {
         Request.SEND_REPLY_MESSAGE,
@@ -89,7 +89,7 @@ class Parking(Part):
         return self._sends > 0 and call.command.code in SENDS
 
     def mark(self) -> tuple[int, int]:
-        """What to ask `was_refused` about, before a request is handled."""
+        """Return the mark for `was_refused`, taken before a request is handled."""
         return self._congestion.refused, self._congestion.stored
 
     def was_refused(self, call: Call, mark: tuple[int, int]) -> bool:
@@ -120,7 +120,7 @@ class Parking(Part):
         return self._alarm.ring(now_ms, self._run)
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
-        """The same, in case nobody woke us."""
+        """The same, in case the alarm did not ring."""
         return self._run(now_ms) if self._parked else ()
 
     def _run(self, now_ms: int) -> list[Effect]:
@@ -147,7 +147,7 @@ class Parking(Part):
         return [self._alarm.set(now_ms, after_ms)]
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
-        """Drop what nobody waits for any more."""
+        """Drop what only a connection that is gone waits for."""
         kept = [each for each in self._parked if each.call.connection is not connection or each.call.command.is_oneway]
         if len(kept) != len(self._parked):
             self._parked = deque(kept)

@@ -37,7 +37,7 @@ class Peer(NamedTuple):
 class Connection:
     """One connection and what its client said about itself. `peer` is None for TCP, the addresses for a Unix socket.
 
-    `local` is the address the client reached us at: what it may be told to connect to again.
+    `local` is the address the client reached us at: the one it may be given to connect to again.
     """
 
     connection_id: int
@@ -108,7 +108,7 @@ class Answer:
     body: bytes = b""
     code: int = Response.SUCCESS
     remark: str | None = None
-    changed_groups: Sequence[str] = ()  # their members are told to share the queues anew
+    changed_groups: Sequence[str] = ()  # their members are asked to share the queues anew
     reports: Sequence[str] = ()
     closes: Sequence[Close] = ()
     notices: Sequence[Notice] = ()
@@ -154,7 +154,7 @@ class Part:
     """One subject of a logic: the requests it serves, and what time and the log do to it.
 
     Attributes:
-        hears_arrivals: whether `arrived` does anything; only such parts are told of each message.
+        hears_arrivals: whether `arrived` does anything; only such parts are called for each message.
     """
 
     hears_arrivals: ClassVar[bool] = False

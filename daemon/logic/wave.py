@@ -1,15 +1,13 @@
-"""What is to be served soon, a few in a turn: five hundred held requests whose message has come.
+"""Serves many items a few in a turn: for instance five hundred held requests whose message has come.
 
-Served in one go they would take 15 ms, in which nobody else is: not the sender, whose answer is written at the end of
-the turn, and no other connection. So a wave of more than two is served in turns of the event loop, between which it
-looks at its sockets.
-
+Served in one go they would take 15 ms, in which no other connection is served, and the sender's answer, written at the
+end of the turn, waits. So more than two are served in turns of the event loop, between which it looks at its sockets.
     begin ──▶ waiting ──go_on, sixteen in a turn──▶ served
                  └──drop──▶ forgotten
 
 Invariants:
- 1. Whoever waits here is served once for each time it was begun with since it was last served, first come first served.
- 2. As long as somebody waits here, a Wake(0) is on its way; where serving has raised, the owner's next tick goes on.
+ 1. Each item is served once, however often it was begun with in between, first come first served.
+ 2. As long as an item waits here, a Wake(0) is on its way; where serving has raised, the owner's next tick goes on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +35,7 @@ class Wave(Generic[_Item]):
         self._waiting: dict[_Item, None] = {}
 
     def begin(self, items: Iterable[_Item], now_ms: int) -> Sequence[Effect]:
-        """Serve these too, at once if nobody else waits and they are few."""
+        """Serve these too, at once if no other item waits and they are few."""
         is_going_on = bool(self._waiting)
         self._waiting.update(dict.fromkeys(items))
         return self.go_on(now_ms) if len(self._waiting) <= _AT_ONCE and not is_going_on else (Wake(0),)

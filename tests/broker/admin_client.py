@@ -89,7 +89,7 @@ class RemoteAdmin(Admin):
 
 
 def told(effects: list[Effect], code: int) -> list[tuple[int, Command]]:
-    """(connection, command) of what clients are told or asked."""
+    """(connection, command) of notices and questions to clients."""
     return [
         (effect.connection_id, effect.command)
         for effect in effects

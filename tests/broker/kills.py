@@ -89,7 +89,7 @@ class World:
         return self.kills + self.client_kills > 0
 
     def start(self) -> None:
-        """As a new process would: nothing is known but what the tables and the log say."""
+        """Start as a new process, which knows only what the tables and the log hold."""
         while True:
             try:
                 self.broker = Broker(self.tables, self.settings, now_ms=self.now_ms, log=self.log)

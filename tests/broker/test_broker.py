@@ -101,7 +101,7 @@ def test_a_stray_reply_and_a_gone_connection_are_ignored(broker: Broker) -> None
     assert broker.disconnected(1, 0) == []
 
 
-def test_members_are_told_of_a_newcomer_who_is_not_told_himself(broker: Broker) -> None:
+def test_members_get_a_notice_of_a_newcomer_which_gets_none(broker: Broker) -> None:
     first, second = Client(broker, 1), Client(broker, 2)
     first.attach()
     second.attach()
@@ -112,12 +112,12 @@ def test_members_are_told_of_a_newcomer_who_is_not_told_himself(broker: Broker) 
     assert second.ask(38, {"consumerGroup": "g"}).body == b'{"consumerIdList":["client-1","client-2"]}'
 
 
-def test_a_rocketmq_client_is_told_of_its_own_coming(broker: Broker) -> None:
+def test_a_rocketmq_client_gets_a_notice_of_its_own_coming(broker: Broker) -> None:
     client = Client(broker, 1, tcp=True)
     assert notified(client.beat("g")) == [(1, "g")]
 
 
-def test_a_vanished_client_is_gone_at_once_and_its_groups_are_told(broker: Broker, tables: Any) -> None:
+def test_a_vanished_client_is_gone_at_once_and_its_groups_get_a_notice(broker: Broker, tables: Any) -> None:
     clients = [Client(broker, number) for number in (1, 2, 3)]
     for client in clients:
         client.attach()
@@ -173,7 +173,7 @@ def test_the_list_for_a_topic_names_those_that_divide_it(broker: Broker) -> None
 
 def test_a_heartbeat_needs_an_attached_client_with_its_own_name(broker: Broker) -> None:
     client = Client(broker, 1)
-    body = encode_body(HeartbeatData("somebody"))
+    body = encode_body(HeartbeatData("another"))
     assert isinstance(client.fail(Request.HEART_BEAT, body=body), UsageError)
     client.attach()
     assert "from client" in str(client.fail(Request.HEART_BEAT, body=body))
@@ -181,7 +181,7 @@ def test_a_heartbeat_needs_an_attached_client_with_its_own_name(broker: Broker) 
     assert client.fail(Request.HEART_BEAT, body=encode_body(HeartbeatData(""))).code == Response.SYSTEM_ERROR
 
 
-def test_a_heartbeat_that_finds_no_room_registers_nobody(broker: Broker, tables: Any) -> None:
+def test_a_heartbeat_that_finds_no_room_registers_no_member(broker: Broker, tables: Any) -> None:
     tables.group_max = 0
     client = Client(broker, 1)
     client.attach()
@@ -312,7 +312,7 @@ def test_whatever_is_asked_there_is_one_reply_at_most_and_first(
         assert replies == ([] if flag else [0])
 
 
-def test_roles_and_namespaces_are_told_apart(broker: Broker) -> None:
+def test_roles_and_namespaces_are_distinguished(broker: Broker) -> None:
     client = Client(broker, 1)
     assert error_of(client.attach(pidNamespace="1")) is None  # the kernel's word counts, not the client's
     foreign = Client(broker, 2)

@@ -48,7 +48,7 @@ def every_kill(make: Callable[..., World]) -> Iterator[World]:
                 break
         else:
             raise AssertionError(f"there are more than {POINTS_MAX} places")
-        assert place > (1 if client else 3), "nobody was killed"
+        assert place > (1 if client else 3), "nothing was killed"
     dice = random.Random(SEED)
     for _ in range(ROUNDS):
         yield make(dice.randrange(60), dice.randrange(30), lambda: dice.randrange(60))
@@ -146,7 +146,7 @@ FATES = {b"0": transaction.COMMIT, b"1": transaction.ROLLBACK, b"2": transaction
 
 
 def prepare(world: World, body: bytes) -> dict[str, str]:
-    """Send a half until that is confirmed; whoever is asked about one whose send was not knows its key from nowhere."""
+    """Send a half until that is confirmed; a member that is asked about any other knows no key of it."""
     key = ""
     reply = None
     while reply is None:
@@ -166,7 +166,7 @@ def end(world: World, half: dict[str, str], state: int) -> None:
 
 
 def answer_checks(world: World, known: dict[str, bytes]) -> None:
-    """As a member of the producer group: what is known has its fate, and what is not was never begun."""
+    """Answer as a member of the producer group: a known half has its fate, any other was never begun."""
     beat = HeartbeatData(clientID="client", producerDataSet=[ProducerData(groupName="shop")])
     world.ask(Request.HEART_BEAT, {}, encode_body(beat))
     asked, world.notices = world.notices, []

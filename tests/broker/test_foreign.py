@@ -1,7 +1,7 @@
-"""Every offered request by everybody, about what is his and what is not: nothing foreign is read or changed.
+"""Every offered request by every kind of sender, about its own and what is not: nothing foreign is read or changed.
 
 A broker over a real store holds a topic, a group, a half, a pop, a lock, a timed message and staged rows twice: those
-of an account, and those of somebody else. Each request that is offered is sent with every mixture of the two, by no
+of an account, and those of another account. Each request that is offered is sent with every mixture of the two, by no
 account, by one with a wrong secret, by an account that lists what it may, and by one that may everything but the
 foreign topic and group. A foreign body holds a word that must not appear in any answer.
 """
@@ -63,7 +63,7 @@ SPOKEN_OF = ("topic", "group", "record", "transaction", "pop", "rows")
 
 
 class World:
-    """What there is, of the account and of somebody else; places of things by whose they are."""
+    """What there is, of the account and of another one; places of things by whose they are."""
 
     def __init__(self, logic: LiveLogic) -> None:
         self.logic = logic
@@ -109,7 +109,7 @@ class World:
         return self.ask(Request.SEND_MESSAGE_V2, fields | {"i": encode_properties(properties)}, body)
 
     def foreign_state(self) -> dict[str, Any]:
-        """Everything of somebody else that a request could change."""
+        """Everything of the other account that a request could change."""
         tables, broker = self.logic.tables, self.logic.broker
         names = [FOREIGN, retry_topic("foreign-group"), dead_letter_topic("foreign-group"), f"{FOREIGN}-new"]
         topics = {name: tables.topic(name) for name in names}
@@ -292,7 +292,7 @@ def judge_what_is_foreign(world: World, spec: Any) -> None:
             seen.add(key)
             account, secret = ("listed1", "no-secret") if who == "wrong" else (who, ACCOUNTS.get(who, ""))
             reply = asked(world, ext, body, spec.code, account, secret)
-            what = f"{who or 'nobody'} {place}: {reply}"
+            what = f"{who or 'no account'} {place}: {reply}"
             assert not leaks(world, reply), what
             assert world.foreign_state() == before, what
             if who not in ACCOUNTS or spec.request_class is not RequestClass.CLIENT:
@@ -320,7 +320,7 @@ def test_permissions_by_default_do_not_open_the_topics_where_messages_wait(code:
 
 
 def test_a_record_in_a_message_is_no_record(world: World) -> None:
-    """Who may send can write a record into a message, at the very position that it names."""
+    """A client that may send can write a record into a message, at the very position that it names."""
     _, offset = world.half[FOREIGN]
 
     def forged(position: int) -> bytes:
@@ -358,7 +358,7 @@ def test_a_record_in_a_message_is_no_record(world: World) -> None:
 
 
 def test_who_may_not_send_to_a_topic_is_not_asked_how_its_transactions_ended(world: World) -> None:
-    """A question carries the message, and anybody may say that it is a member of a producer group."""
+    """A question carries the message, and any client may say that it is a member of a producer group."""
     beat = encode_body(
         HeartbeatData("attacker", [], [ProducerData("foreign-producers"), ProducerData("own-producers")])
     )
@@ -370,7 +370,7 @@ def test_who_may_not_send_to_a_topic_is_not_asked_how_its_transactions_ended(wor
     assert {command.ext["topic"] for command in told if command.code == Request.CHECK_TRANSACTION_STATE} <= {OWN}
 
 
-def test_a_writer_of_rows_is_one_of_its_account_and_nobody_else_can_ask_or_end_it(world: World) -> None:
+def test_a_writer_of_rows_is_one_of_its_account_and_no_other_can_ask_or_end_it(world: World) -> None:
     def about(code: int, who: str, **changes: Any) -> Command:
         place = dict.fromkeys(SPOKEN_OF, OWN)
         fields = fields_of(code, world, place) | {"writer": "nightly", "attempt": "a1"} | changes
@@ -396,7 +396,7 @@ def test_a_writer_of_rows_is_one_of_its_account_and_nobody_else_can_ask_or_end_i
 
 
 def is_refusal(reply: Command) -> bool:
-    """Whether the sender is told that it may not."""
+    """Whether the answer says that the sender may not."""
     remark = reply.remark or ""
     marks = ("No permission", "No accessKey", "No acl config", "Check signature", "Need admin", "not supported")
     return reply.code != Response.SUCCESS and any(mark in remark for mark in marks)

@@ -2,7 +2,7 @@
 
 Each scene is run once as it is, then once for every change that its broker makes, which is refused: once so that the
 broker itself handles the request again, once so that its sender does. Then once for every read of the log that fails.
-What is stored, what the tables say and who was told are the same as without.
+What is stored, what the tables say and which notices went out are the same as without.
 """
 
 from collections.abc import Callable
@@ -167,7 +167,7 @@ def transactions_that_their_producer_ended_by_itself(world: Unsteady) -> None:
     world._depth -= 1
     world.begin()
     world.pass_time(9000)
-    assert not world.told, "nobody is asked"
+    assert not world.told, "no member is asked"
 
 
 @scene
@@ -257,7 +257,7 @@ def ordered_pops_acknowledged_together_while_another_waits(world: Unsteady) -> N
     world.insist(Request.BATCH_ACK_MESSAGE, {}, body)
     world.pass_time(3000)
     (reply,) = world.replies[2, 1]
-    if not reply.body:  # it is told, and asks again
+    if not reply.body:  # an empty answer, so it asks again
         pop(world, **fields)
 
 

@@ -81,7 +81,7 @@ def changes(effects: list[Effect]) -> list[tuple[int, Command]]:
     ]
 
 
-def test_sends_and_offsets_need_nobody_else(pair: Pair) -> None:
+def test_sends_and_offsets_need_no_other_bridge(pair: Pair) -> None:
     assert code_of(pair.ask(pair.worker, 1, 310, SEND, b"x")) == Response.SUCCESS
     assert [record.body for _, record, _ in pair.log.records[pair.queue]] == [b"x"]
     (reply,) = pair.ask(pair.worker, 1, Request.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"})
@@ -191,9 +191,7 @@ def test_a_relayed_client_without_an_account_changes_no_settings(pair: Pair) -> 
     assert code_of(reply) == Response.NO_PERMISSION
 
 
-def test_changed_settings_are_told_to_every_bridge_and_to_those_that_come_later(
-    pair: Pair, settings: BrokerSettings
-) -> None:
+def test_changed_settings_reach_every_bridge_and_those_that_come_later(pair: Pair, settings: BrokerSettings) -> None:
     pair.process(7)
     pair.ask(pair.primary, 7, Request.WATCH_GROUPS)
     pair.process(8)
@@ -215,7 +213,7 @@ def test_settings_of_another_bridge_are_taken_as_a_whole_or_not_at_all(settings:
     assert not settings.auto_create and settings.broker_name != "x"
 
 
-def test_groups_are_told_when_they_change_and_when_they_end(pair: Pair) -> None:
+def test_groups_are_reported_when_they_change_and_when_they_end(pair: Pair) -> None:
     pair.process(7)
     pair.primary.connected(8, None, 0, remote=REMOTE, local=LOCAL)
     pair.ask(pair.primary, 7, Request.WATCH_GROUPS)

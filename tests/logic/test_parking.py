@@ -14,7 +14,7 @@ ONEWAY = 2
 
 
 class Parked:
-    """A parking and a log that has no room until somebody says so."""
+    """A parking and a log that has no room until the test says so."""
 
     def __init__(self) -> None:
         self.has_room = False
@@ -78,7 +78,7 @@ def test_bounds_are_kept_in_rocketmqs_words(parked: Parked) -> None:
     assert answers(other.park(other.call(1, bytes_=1))) == [(1, Response.SYSTEM_BUSY)]
 
 
-def test_what_nobody_waits_for_any_more_is_dropped_but_a_oneway_is_not(parked: Parked) -> None:
+def test_what_only_a_gone_connection_waits_for_is_dropped_but_a_oneway_is_not(parked: Parked) -> None:
     parked.park(parked.call(0, bytes_=10), parked.call(1), parked.call(2, flag=ONEWAY))
     parked.parking.disconnected(parked.connections[0], 1000)
     assert len(parked.parking) == 2

@@ -1,4 +1,4 @@
-"""A wave is served a few in a turn, in the order they came, and everybody once."""
+"""A wave is served a few in a turn, in the order they came, and each item once."""
 
 from collections.abc import Sequence
 
@@ -51,7 +51,7 @@ def test_many_are_served_in_turns_and_the_first_comes_after_those_before_it(serv
     assert len(turns) == -(-500 // max(turns))
 
 
-def test_who_comes_meanwhile_waits_behind_the_others_and_nobody_is_served_twice(served: Served) -> None:
+def test_an_item_that_comes_meanwhile_waits_behind_the_others_and_none_is_served_twice(served: Served) -> None:
     served.wave.begin(range(40), 0)
     served.wave.go_on(0)
     assert Wake(0) in served.wave.begin([39, 100], 0)
@@ -67,7 +67,7 @@ def test_who_is_gone_is_not_served(served: Served) -> None:
     assert served.numbers == [number for number in range(40) if number != 3]
 
 
-def test_who_ends_somebody_else_while_it_is_served_has_ended_it() -> None:
+def test_an_item_that_ends_another_while_it_is_served_has_ended_it() -> None:
     numbers: list[int] = []
 
     def serve(number: int, now_ms: int) -> Sequence[Effect]:

@@ -5,9 +5,9 @@ They are the requests 307, 309 and 223.
     307, 309    one member is asked; its whole answer is the administrator's
     223         the members of a group are asked, all or one; the answers are put together
 
-    not there: 1    no answer in time: 207    only this question is held; everybody else goes on
+    not there: 1    no answer in time: 207    only this question is held
 
-A local member is told nothing it does not understand: it counts as one that does not answer.
+A local member is never sent a request it does not understand: it counts as one that does not answer.
 """
 
 from collections.abc import Mapping, Sequence

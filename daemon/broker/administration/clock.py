@@ -24,7 +24,7 @@ class ClockRequests(Part):
     """Serves ADVANCE_CLOCK. Two senders that look at the clock at once move it once.
 
     Args:
-        look: looks at the clock for everybody, so that what has come due is there when the request is answered.
+        look: runs what depends on the clock, so that what has come due is there when the request is answered.
     """
 
     def __init__(self, tables: Clock, settings: BrokerSettings, look: Callable[[int], Sequence[Effect]]) -> None:

@@ -12,8 +12,8 @@ They are the requests 25 and 26.
     transactionCheckMax       1 to 1000           how often; then it is rolled back
 
 RocketMQ refuses a few names and takes the rest, and one of the rest reached a shell (CVE-2023-33246). Here only these
-have a name; they live in memory and end with the process. Whoever has no account changes nothing over TCP.
-Other bridges of the broker are told what the settings are by `tunables_of`, and take it with `take_tunables`.
+have a name; they live in memory and end with the process. A client without an account changes nothing over TCP.
+Other bridges of the broker get the settings from `tunables_of`, and take them with `take_tunables`.
 
 Invariant: a change is taken as a whole or not at all.
 """

@@ -1,4 +1,4 @@
-"""Who is connected and who reads what: members and producers, groups of a topic, topics of a group.
+"""Lists connected clients: members and producers, groups of a topic, topics of a group.
 
 They are the requests 203, 204, 328, 300, 343, 345 and 321 (the units of a queue).
 

@@ -1,13 +1,13 @@
-"""How full queues are, how far groups have read them, and where an administrator has them go on.
+"""Serves the bounds of queues and the progress of groups, and resets that progress.
 
 They are the requests 202, 208, 303, 308, 314, 317 and 43, and the reset, 222.
 
 Offsets are those in shared memory, so what local members acknowledged is in every answer. A request that would list
 more than `list_entries_max` queues is refused, with the way to ask for less.
 
-A reset writes the new offsets, whether or not anybody is online, as RocketMQ 5 does. A member that is online knows its
-own place and would write that over ours: one over TCP is told the new place (220); a local one loses its queue, and
-reads on from the group's offset when it takes it again, which it does when it is told to share anew (40).
+A reset writes the new offsets, whether or not members are online, as RocketMQ 5 does. A member that is online would
+write its own place over them: one over TCP gets the new place (220); a local one is asked to share anew (40), loses its
+queue, and reads on from the group's offset when it takes the queue again.
 
     timestamp -1       the end of each queue           isForce false    no offset goes forward
     timestamp t        the first message from then on
@@ -237,7 +237,7 @@ class ProgressRequests(Part):
             committed = self._queues.topic_progress(group, topic)
             offsets = {queue: min(offset, committed.get(queue, offset)) for queue, offset in offsets.items()}
         index = self._tables.group_put(group)
-        # All places first: there may be no room for one, and the members are not told of a reset that failed.
+        # All places first: there may be no room for one, and members must not hear of a reset that failed.
         slots = {self._tables.offset_put(index, topic.queues[queue_id]): offset for queue_id, offset in offsets.items()}
         for slot, offset in slots.items():
             self._tables.offset_free(slot)

@@ -1,4 +1,4 @@
-"""How the broker is doing, in the words of RocketMQ's tools.
+"""Serves the broker's figures under the names of RocketMQ's tools.
 
 They are the requests 28, 907 and 315; the last shows one statistic by name and key.
 

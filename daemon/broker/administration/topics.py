@@ -54,7 +54,7 @@ class TopicRequests(Part):
     def __init__(
         self, tables: Topics, registry: GroupRegistry, settings: BrokerSettings, deleted: Callable[[int], None]
     ) -> None:
-        """`deleted` is told the time when topics are gone: what was popped of them is over."""
+        """`deleted` is called with the time when topics are gone: what was popped of them is over."""
         self._deleted = deleted
         self._tables = tables
         self._registry = registry

@@ -1,4 +1,4 @@
-"""Local processes that attach to the segments: who may, and which client slot is whose.
+"""Attaches local processes to the segments: checks them, and gives each its client slot.
 
 They are served by ATTACH, the first request of every local client.
 
@@ -9,7 +9,7 @@ They are served by ATTACH, the first request of every local client.
 
 Invariants:
  1. A slot belongs to at most one connection, and is taken back only when its connection ends or its process is dead:
-    memory a live process may still write into is never given to anybody else.
+    memory a live process may still write into is never given to another one.
  2. A client id belongs to at most one connection at a time.
  3. Nothing is handed out before every check has passed.
 """

@@ -1,7 +1,6 @@
 """Requests of ours to clients, and their answers.
 
-A question is told from the client's own requests by its opaque number; `Questions` remembers who waits for which
-answer.
+The opaque number tells an answer from the client's own requests; `Questions` keeps who asked under it.
 
 Invariants:
  1. Every question ends exactly once: by its answer, by its time, or by the end of the connection.
@@ -41,7 +40,7 @@ class Questions:
         return Notify(ask.connection_id, command)
 
     def answered(self, connection_id: int, command: Command) -> list[Effect]:
-        """Hand an answer to whoever waits for it; nobody waits for a late or an invented one."""
+        """Hand an answer to the part that asked; a late or an invented one is dropped."""
         found = self._open.pop((connection_id, command.opaque), None)
         return list(found.then(command)) if found else []
 

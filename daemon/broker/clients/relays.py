@@ -1,4 +1,4 @@
-"""What other bridges of this broker ask of the primary one.
+"""Serves the other bridges of this broker at the primary one.
 
 The requests come over connections to the control socket, from processes of this broker only.
 
@@ -53,7 +53,7 @@ class Relays(Part):
         self._watchers: set[int] = set()
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
-        """A bridge that is gone need not be told anything."""
+        """Forget a bridge that is gone."""
         self._watchers.discard(connection.connection_id)
         return ()
 

@@ -1,4 +1,4 @@
-"""Who is connected and who belongs to which group, as one value that others may read without asking the broker.
+"""Connections and members of groups as one value, which other processes read without a request.
 
 The bridge writes it to `roster.json` within a second of a change. Health, top and doctor read that file, so they see
 the members of a broker that is stopped, hung or dead; a request to the bridge would show less exactly when it matters.

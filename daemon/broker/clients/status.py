@@ -1,4 +1,4 @@
-"""What the broker tells about itself.
+"""The answer to STATUS, as JSON.
 
     {"broker": {name, version, abi, generation, uptimeMs, autoCreate, defaultQueues, waitDurable},
      "connections": [{clientId, version, pid, uid, role, clientSlot, sinceMs, consumerGroups, producerGroups}],

@@ -1,4 +1,4 @@
-"""One consumer group with members: among whom the queues of a topic are divided, and where its retries lie.
+"""One consumer group with members: which of them share the queues of a topic, and where its retries lie.
 
 Two kinds of members divide queues. Clients of RocketMQ divide every topic among all that the broker names to them.
 Ours divide a topic among those that read it, so members may read different topics; where a client of RocketMQ reads a
@@ -31,7 +31,7 @@ _CLUSTERING = "CLUSTERING"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who sent a heartbeat."""
+    """The sender of a heartbeat."""
 
     connection_id: int
     is_local: bool

@@ -1,4 +1,4 @@
-"""Which life of a topic the numbers of a client are of.
+"""Distinguishes offsets of a topic's former life from those of its present one.
 
 A topic that is deleted and made again counts from 0, and members that were there go on with the offsets of its former
 life. Requests do not say which life they mean; but the index of a queue does, for no two queues of one generation of

@@ -1,6 +1,6 @@
 """Locks on queues for ordered consumption: LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42).
 
-    free, or last renewed 60 s ago    whoever asks gets it
+    free, or last renewed 60 s ago    the next client that asks gets it
     held                              its holder renews it by asking again; others do not get it
 
 A holder whose connection ends keeps its locks until they expire, as in RocketMQ: it may come back, and what it has

@@ -105,7 +105,7 @@ class Membership(Part):
     def _make_retry_topic(self, data: ConsumerData) -> list[str]:
         """Make it if need be; return what to report when there is no room, once for each group.
 
-        Consuming goes on without: who sends a message back is told then.
+        Consuming goes on without it: sending a message back is then refused with the reason.
         """
         name = retry_topic(data.groupName)
         queues = self._groups.of(data.groupName).retryQueueNums
@@ -142,7 +142,7 @@ class Membership(Part):
 
     @serves(Request.CHECK_CLIENT_CONFIG)
     def _check_config(self, call: Call) -> Answer:
-        """What a consumer asks before it starts with a filter other than tags."""
+        """Check a filter other than tags for a consumer that has not started yet."""
         asked = decode_body(call.command.body, ClientConfig) if call.command.body else ClientConfig()
         wanted = asked.subscriptionData
         if wanted and wanted.expressionType not in (None, "", TAG):
@@ -152,7 +152,7 @@ class Membership(Part):
     @serves(Request.GET_CONSUMER_LIST_BY_GROUP)
     def _list(self, call: Call) -> Answer:
         group = text_of(call.ext, "consumerGroup")
-        # `topic` is our addition: RocketMQ's clients do not send it, and divide every topic among all they are told.
+        # `topic` is our addition: RocketMQ's clients do not send it, and divide every topic among all listed members.
         members = self._registry.sharers(group, call.ext.get("topic", ""))
         if not members:
             raise RemoteError(Response.SYSTEM_ERROR, f"no consumer for this group, {group}")

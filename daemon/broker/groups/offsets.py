@@ -4,7 +4,7 @@ They are the requests 14, 15, 29, 30, 31, 32 and OFFSET_SLOTS.
 
 Progress that a TCP client reports for its group (15, or the commit field of a pull) counts as follows:
 
-    nobody here reads the queue          stored, as in RocketMQ: forward or back
+    no local member has the queue      stored, as in RocketMQ: forward or back
     a local member owns the queue        dropped: it has the newer word, and the client has lost the queue already
     of the topic's former life           passed over: `lives.py`
     behind the end of the queue          refused, dropped in a pull: RocketMQ stores it, and the group then silently
@@ -14,8 +14,8 @@ A query never creates anything; a commit and OFFSET_SLOTS create the group and t
 answers for a group that never committed is RocketMQ's rule, on which its clients' "consume from where" rests: 0 while
 the queue still starts at 0, otherwise "not found".
 
-29 answers the first message at or after a time. When all are older: the last one to who does not name a boundary, as
-4.9 does whose clients know it; to who does, 5.x, the next offset (LOWER). UPPER is the last message not after the time.
+29 answers the first message at or after a time. When all are older: the last one to a client that names no boundary,
+as to 4.9's, and the next offset to one that does, 5.x's (LOWER). UPPER is the last message not after the time.
 """
 
 import msgspec

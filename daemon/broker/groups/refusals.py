@@ -1,4 +1,4 @@
-"""Subscriptions that cannot be served: who said them, and why; for the log, and for whoever looks at the broker.
+"""Keeps subscriptions that cannot be served: of which client, and why; for the log and for figures.
 
 A stock client whose heartbeat is refused, or whose expression is none, goes on without a word and consumes nothing. So
 each of them is logged once, and kept until the client says something that can be served, or has long been silent.

@@ -1,9 +1,9 @@
-"""Who belongs to which group: the registry of consumers and producers.
+"""The registry of consumers and producers: which client is a member of which group.
 
 It is plain memory: the time is handed in, and connections are numbers.
 
-    heartbeat of a new member, or with a changed subscription      the group has changed: its members are told
-    unregister, connection gone, 120 s of silence (TCP only)       the group has changed: its members are told
+    heartbeat of a new member, or with a changed subscription      the group has changed: its members get a notice
+    unregister, connection gone, 120 s of silence (TCP only)       the group has changed: its members get a notice
 
 A local member lives exactly as long as its connection. The tags that local members want of a topic must agree
 (`subscriptions.GroupAgreement`); the disagreement of a TCP member is counted and reported, never refused. Ways of
@@ -35,7 +35,7 @@ from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData
 
 @dataclass(slots=True)
 class Change:
-    """What a call changed: groups whose members must be told, and lines for the log."""
+    """What a call changed: groups whose members get a notice, and lines for the log."""
 
     groups: list[str] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class GroupRegistry:
         self._by_connection: dict[int, set[tuple[bool, str, str]]] = defaultdict(set)  # (consumes, group, client id)
         self.version = 0  # grows whenever a table, a model or a group changes
         self.members_version = 0  # grows whenever a member comes, changes or leaves
-        self.touched: set[str] = set()  # groups whose table or model may differ since somebody emptied this
+        self.touched: set[str] = set()  # groups whose table or model may differ since this was emptied
 
     def check(self, origin: Origin, beat: HeartbeatData, now_ms: int) -> None:
         """Say whether a heartbeat would be accepted; changes nothing.
@@ -247,7 +247,7 @@ class GroupRegistry:
         """Return the sorted client ids of those among whom the queues of a topic are divided.
 
         Args:
-            topic: "" asks as clients of RocketMQ do, which divide every topic among all that they are told.
+            topic: "" asks as clients of RocketMQ do, which divide every topic among all listed members.
         """
         found = self._consumers.get(group)
         return found.sharers(topic) if found is not None else []
@@ -326,7 +326,7 @@ def _update_table(group: ConsumerGroup, member: Member, entries: list[Subscripti
     """RocketMQ's rule: a newer entry replaces an older one, and what this heartbeat does not list is dropped.
 
     But members of ours may read different topics: what another member reads is kept if it is of ours, or this one is.
-    Else each would drop what the other pulls, and both would be told again and again that they have not subscribed.
+    Else each would drop what the other pulls, and both would get "not subscribed" again and again.
 
     Returns:
         Whether the table is another now.
@@ -349,10 +349,10 @@ def _update_table(group: ConsumerGroup, member: Member, entries: list[Subscripti
 
 
 class Presence(NamedTuple):
-    """Who is there just now: the members of groups and the connections, for STATUS, roster, metrics and administrators.
+    """The present members of groups and connections, for STATUS, roster, metrics and administrators.
 
     Attributes:
-        since_ms: when the broker's logic began, on the clock that nobody sets.
+        since_ms: when the broker's logic began, on the steady clock.
     """
 
     registry: GroupRegistry

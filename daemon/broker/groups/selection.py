@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic, as the log can be asked for it: tag hashes, or an SQL92 filter.
+"""Compiles a subscription into tag hashes or an SQL92 filter.
 
 Tags are compared by the hashes that ConsumeQueue units carry; the client compares the tags themselves again, since
 hashes collide. An SQL92 filter looks at the properties and is exact.

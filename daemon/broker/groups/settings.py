@@ -1,11 +1,11 @@
-"""What consumer groups are configured with, as the parts of the broker ask for it.
+"""Reads and writes the settings of consumer groups for the parts of the broker.
 
 The settings lie beside the group's name in shared memory, as the JSON of what differs from RocketMQ's defaults, in two
 copies that take turns: reading needs no lock, and every bridge and local member sees a change at once. Any local
 process may write there, so what cannot be is read as the default. The keeper writes `subscriptionGroup.json` from it.
 
-The text is looked at on each call, because another bridge or a restart may have changed it; a group that does not exist
-has RocketMQ's defaults, as one that was told nothing.
+The text is read on each call, because another bridge or a restart may have changed it; a group that does not exist has
+RocketMQ's defaults, as one without settings has.
 """
 
 from functools import lru_cache
@@ -21,7 +21,7 @@ from shmq.protocol.body import SubscriptionGroupConfig
 from shmq.protocol.codes import Response
 from shmq.store.group_settings import decode_settings, encode_settings, settings_fault
 
-_KNOWN_TEXTS = 1024  # distinct texts kept decoded; groups that are told the same share one
+_KNOWN_TEXTS = 1024  # distinct texts kept decoded; groups with the same settings share one
 
 
 class GroupSettings:
@@ -36,7 +36,7 @@ class GroupSettings:
         return _decoded(b"" if group is None else self._tables.group_settings(group))
 
     def at(self, group: int) -> SubscriptionGroupConfig:
-        """As `of`, of the group with that number."""
+        """Return the settings of the group with that number."""
         return _decoded(self._tables.group_settings(group))
 
     def named(self, name: str) -> SubscriptionGroupConfig:

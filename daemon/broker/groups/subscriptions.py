@@ -1,4 +1,4 @@
-"""When two subscriptions of one group agree, and what happens when they do not.
+"""Judges whether the subscriptions of one group agree, and what happens when they do not.
 
 Members of ours may read different topics: they divide a topic's queues among those that read it. Clients of RocketMQ
 divide every topic that they read among all that the broker names to them (`consumer_group.py`).

@@ -1,4 +1,4 @@
-"""What a client says about messages it has popped: that they are done, or that it needs more time.
+"""Serves what a client says about popped messages: that they are done, or that it needs more time.
 
 They are ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053).
 
@@ -6,7 +6,7 @@ They are ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INV
     ack        not settled                       0           never comes again
     ack        settled, or came again already    0           nothing, as in RocketMQ
     change     not settled                       0           invisible for so long from now, under a new receipt
-    change     settled, or came again already    208         nothing: whoever gave it back late must not make a copy
+    change     settled, or came again already    208         nothing: a late one must not make a copy
     either     offset outside the queue          208         nothing
 
 Where the topic that was popped counts what is on disk only, these answers wait for the disk too: also for what was said
@@ -84,7 +84,7 @@ class Acknowledgements(Part):
             raise ProtocolError(f"{len(acks)} acknowledgements in one request; {_ACKS_MAX} are possible")
         wanted = [(ack, ack.offsets) for ack in acks]  # a fault in one of them changes nothing
         self._state.catch_up(call.now_ms)
-        # Who waits for a queue is served when all are written: what it gets is not lost with an error of a later one.
+        # Waiting pops are served when all are written: what they get is not lost with an error of a later one.
         queues = dict.fromkeys(queue for ack, offsets in wanted for queue in self._ack_one(ack, offsets, call))
         effects = self._arrived(tuple(queues), call.now_ms) if queues else ()
         return self._written(call, Answer(effects=effects), *((ack.c, ack.t) for ack in acks))
@@ -194,7 +194,7 @@ class Acknowledgements(Part):
         if found is not None and group is not None:
             slot = self._tables.offset_put(group, index)
             committed = self._tables.committed(slot)
-            if record.o[0] <= committed <= record.o[-1]:  # else somebody has reset it, and that counts
+            if record.o[0] <= committed <= record.o[-1]:  # else it was reset, and that counts
                 self._tables.set_committed(slot, max(committed, found.next_offset))
         return (index,)
 

@@ -1,4 +1,4 @@
-"""How a group asks for the messages of a topic, and which queues a member may ask for, as the broker says.
+"""Decides whether a group pulls or pops a topic, and which queues a member may ask for.
 
 They are QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402). Clients of
 release 5 that leave the sharing of queues to the broker ask the first every 20 s.
@@ -90,7 +90,7 @@ class Assignment(Part):
         return self._state.mode(group, topic) or ModeRecord(group, topic, PULL)
 
     def _share(self, asked: _Question, mode: ModeRecord) -> Sequence[int] | None:
-        """Queue ids of one member; None when nobody can say."""
+        """Queue ids of one member; None when that is unknown."""
         topic = self._tables.topic(asked.topic)
         if topic is None or not topic.perm & PERM_READ:
             return None

@@ -1,4 +1,4 @@
-"""Which messages are popped and not settled, and until when nobody else sees them.
+"""Keeps which messages are popped and not settled, and until when they are invisible to others.
 
 This is the memory of unordered pops; `state.py` keeps it equal to the log.
 
@@ -6,8 +6,8 @@ This is the memory of unordered pops; `state.py` keeps it equal to the log.
            -> its time is over        due: comes again through the retry topic, and is settled by that
            -> its time was changed    settled; a new checkpoint of one message has the new time
 
-Times are those of a clock that nobody sets. What a predecessor left is due after what is left of its invisible time by
-the clock that stamps records, and never later than its whole invisible time from now.
+Times are those of the steady clock. What a predecessor left is due after what is left of its invisible time by the
+clock that stamps records, and never later than its whole invisible time from now.
 
 Invariants:
  1. `in_flight` of a queue is the number of its offsets in all checkpoints that are not settled.

@@ -13,7 +13,7 @@ KiB takes 10 µs of the member's processor time and 9 of the bridge's; over TCP 
     not set, from the last          the first offset if nothing of the queue is gone, else the last message, as RocketMQ
     below what is stored, beyond    the nearest offset there is
 
-Who maps the log is told log positions instead of records. Where all messages are wanted, none is read here then.
+A member that maps the log gets log positions instead of records. Where it wants all messages, none is read here then.
 
 A queue that a local member of the group reads by itself is left to it. Messages of the retry topic are handed out under
 the name of the topic that was popped, with their receipt in a property.
@@ -125,7 +125,7 @@ class Delivery:
         return max(low, high - 1)
 
     def is_free(self, header: PopHeader, topic: Topic, queue_id: int, now_ms: int) -> bool:
-        """Say whether a queue may be popped: nobody else reads it, and not too much of it is out."""
+        """Say whether a queue may be popped: no local member reads it, and not too much of it is out."""
         group = self._tables.group(header.group)
         slot = self._tables.offset_slot(group, topic.queues[queue_id]) if group is not None else None
         if slot is not None and self._tables.offset_owned(slot):
@@ -193,7 +193,7 @@ class Delivery:
     def _settled_before(self, batch: _Batch) -> Callable[[int], bool]:
         """Say which offsets need not be handed out, because the last ordered pop of the queue has settled them."""
         before = self._state.ordered.get(batch.key)
-        if before is None or before.next_offset != batch.first_offset:  # somebody has moved the group's progress
+        if before is None or before.next_offset != batch.first_offset:  # the group's progress was moved
             return lambda _: False
         return before.has_settled
 

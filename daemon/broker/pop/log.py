@@ -1,12 +1,12 @@
-"""The log of what POP has to remember: appended here, read again by whoever comes after us.
+"""The log of what POP has to remember: appended here, read again by the next primary bridge.
 
 It is the revive topic, whose queues say what is written, how far it was read and how far it is needed.
 
     revive queue   … no longer needed | live ……… | written since the last look | end
-                                     ^ offset of the group CID_RMQ_SYS_REVIVE_GROUP: the last record nobody needs
+                                     ^ offset of the group CID_RMQ_SYS_REVIVE_GROUP: the last that is not needed
 
 Invariants:
- 1. A record is in the log before anybody acts on it, so a killed broker's successor knows all that its clients know.
+ 1. A record is in the log before it takes effect, so a killed broker's successor knows all that its clients know.
  2. Every record is read once by a broker, in the order of its queue; those that others wrote as well.
  3. All records of one `append` are stored together or not at all.
 """
@@ -82,7 +82,7 @@ class PopLog:
 
     def _written(self, record: Record, stored: Stored) -> Written:
         if self._read.get(OWN_QUEUE) == stored.queue_offset:
-            self._read[OWN_QUEUE] += 1  # nobody else wrote in between
+            self._read[OWN_QUEUE] += 1  # no other process wrote in between
         self.end = stored.end
         return Written(Place(OWN_QUEUE, stored.queue_offset), record)
 
@@ -119,7 +119,7 @@ class PopLog:
         return found
 
     def untold_from(self) -> int | None:
-        """Return from which offset of the own queue on nobody told a new master the progress behind a pop."""
+        """Return the offset in the own queue from which a new master did not get the progress behind a pop."""
         topic = self._tables.topic(self._name)
         first = committed_of(self._tables, REVIVE_KNOWN_GROUP, topic.queues[OWN_QUEUE]) if topic else -1
         return first if first >= 0 else None

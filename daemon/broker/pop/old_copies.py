@@ -84,7 +84,7 @@ class OldCopies:
         return offset, False
 
     def _pass_over(self, group: str, queue: int, high: int) -> None:
-        """What comes behind the last copy is not the group's, which has an offset because it popped a copy."""
+        """Move the group, which has an offset because it popped a copy, over what is not its own."""
         index = self._tables.group(group)
         slot = self._tables.offset_slot(index, queue) if index is not None else None
         if slot is not None and not self._tables.offset_owned(slot):

@@ -6,7 +6,7 @@
 
 The group's progress moves behind what is acknowledged without a gap, never behind what is out. Each time an offset is
 handed out again its count of tries grows by one. Receipts carry times of the clock that stamps records to a client and
-back; a queue is blocked by a clock that nobody sets, for what is left of its time when a record of it is taken in.
+back; a queue is blocked by the steady clock, for what is left of its time when a record of it is taken in.
 """
 
 from collections.abc import Iterator, Sequence

@@ -70,7 +70,7 @@ class Pops(Part):
         return self._state.checkpoints.all_in_flight()
 
     def is_popped(self, group: str, topic: str, now_ms: int) -> bool:
-        """Say whether the clients of a group were told to pop a topic, or may have been: not all is read yet."""
+        """Say whether the clients of a group pop a topic, or may do so: not all records are read yet."""
         if not self._state.catch_up(now_ms):
             return True
         mode = self._state.mode(group, topic)
@@ -276,7 +276,7 @@ class Pops(Part):
         return self._alarm.set_by(now_ms, now_ms + wait_ms) if wait_ms < _TICK_MS else []
 
     def due_soon(self, now_ms: int) -> Sequence[Effect]:
-        """Somebody made a message visible again: see to it in time."""
+        """A message was made visible again: deliver it in time."""
         return self._wake(now_ms)
 
 

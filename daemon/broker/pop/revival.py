@@ -177,7 +177,7 @@ def _copy_of(record: StoredRecord, found: Checkpoint, mark: str) -> NewRecord:
     changes: dict[str, str | None] = {
         RECEIPT_PROPERTY: None,
         COPY_MARK: mark,
-        # What a sender says about its message's first topic counts for nothing: groups are told apart by it.
+        # What a sender writes there about its message's first topic is ignored: groups are distinguished by it.
         RETRY_TOPIC: (is_again and property_of(properties, RETRY_TOPIC)) or record.topic,
         ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or own_id,
         FIRST_POP_PROPERTY: property_of(properties, FIRST_POP_PROPERTY) or str(found.key.pop_ms),

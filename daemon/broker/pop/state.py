@@ -5,7 +5,7 @@ and acknowledgements for seconds; checkpoints in shared memory would have needed
 own.
 
     change -> record in the log -> taken in                 here
-    start: records of the log, in their order -> taken in   the same state, but for what nobody needs any more
+    start: records of the log, in their order -> taken in   the same state, without what is not needed any more
 
 RocketMQ keeps new checkpoints in memory for a while and pays for a lost one with messages that come again at once; here
 a pop and an acknowledgement cost a record each, and a broker that is killed between any two of them forgets nothing. A
@@ -13,8 +13,7 @@ record that is still needed is written again at the end when the log behind it h
 successor reads seconds, not hours.
 
 The group's progress is not in this log, and moves after each pop. A successor moves it behind the last pop, where its
-predecessor was killed before it could; a new master moves it behind every pop that is younger than the progress that it
-was told.
+predecessor was killed before it could; a new master moves it behind every pop that is younger than the progress it got.
 
 Invariants:
  1. Nothing is changed in memory that is not in the log before.
@@ -44,7 +43,7 @@ from shmq.protocol.system_topics.pop_records import (
     Record,
 )
 
-_LENGTH_MAX = 4096  # records a successor reads gladly, whatever is needed of them
+_LENGTH_MAX = 4096  # length at which the log is compacted
 _NEEDED_SHARE = 4  # more than so many records for each that is needed are too many
 _AGE_MAX_MS = 600_000  # long before the log forgets a record
 _CARRIED_AT_ONCE = 500
@@ -112,12 +111,12 @@ class PopState:
                 self._tables.set_committed(slot, max(committed, found.next_offset))
 
     def mode(self, group: str, topic: str) -> ModeRecord | None:
-        """Return how a group asks for the messages of a topic, if that was said."""
+        """Return how a group asks for the messages of a topic, if that was set."""
         found = self._modes.get((group, topic))
         return found.record if found else None
 
     def modes(self) -> Iterator[ModeRecord]:
-        """Return what all groups were told."""
+        """Return how all groups consume."""
         return (mode.record for mode in self._modes.values())
 
     def is_blocked(self, queue: QueueKey, attempt: str, now_ms: int) -> bool:

@@ -5,9 +5,9 @@
             -> its connection is gone                               forgotten
 
 Invariants:
- 1. `watch` names every queue somebody waits on, with the lowest offset that would be news to one of them.
+ 1. `watch` names every queue a pop waits on, with the lowest offset that would be news to one of them.
  2. `version` changes when what was last watched would miss news.
- 3. Numbers are bounded, for each connection and for all; beyond them nobody waits.
+ 3. Numbers are bounded, for each connection and for all; beyond them no pop waits.
 """
 
 from collections import Counter
@@ -95,7 +95,7 @@ class PopWaits:
 
     @property
     def next_until_ms(self) -> int | None:
-        """When the first of these times is over; None when nobody waits."""
+        """When the first of these times is over; None when no pop waits."""
         return min((waiting.until_ms for waiting in self._waiting), default=None)
 
     def of_connection(self, connection_id: int) -> list[HeldPop]:

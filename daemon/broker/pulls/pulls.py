@@ -1,7 +1,7 @@
 """Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
-Checks come in RocketMQ's order. A pull also shows in the group's offset slot how far its member was handed messages, as
-local members do for themselves: metrics then need not ask anybody.
+Checks come in RocketMQ's order. A pull also writes how far its member was handed messages into the group's offset slot,
+as local members do for themselves: metrics read it there.
 
     group · group may consume · topic · topic readable · queue id · subscription · filter · log
 
@@ -299,7 +299,7 @@ class Pulls(Part):
 
     @contextmanager
     def _one_turn(self) -> Iterator[None]:
-        """What is found inside is found once."""
+        """Within it equal reads are made once."""
         try:
             yield
         finally:
@@ -325,7 +325,7 @@ class Pulls(Part):
             commit_of_remote(self._tables, group, queue, header.commit_offset)
 
     def _tell_moved(self, call: Call, header: PullHeader, next_offset: int) -> Sequence[Effect]:
-        """Leave a message about a consumer that was sent elsewhere, as RocketMQ does for whoever watches."""
+        """Leave a message about a consumer that was sent elsewhere, as RocketMQ does for monitoring."""
         event = {
             "consumerGroup": header.group,
             "messageQueue": {

@@ -3,11 +3,11 @@
 One answer holds a bounded number of messages, and a search gives way to other requests after about a millisecond.
 
     asked -> found within a turn        answered at once
-          -> not yet                    goes on a turn later, after everybody's requests, the searches in turns
+          -> not yet                    goes on a turn later, after all requests, the searches in turns
           -> the index is behind        begins when it has come to the end that the log had when it was asked
           -> its connection is gone     forgotten
 
-The index follows the log by milliseconds, and who has just sent a message looks for it: a search waits for what was
+The index follows the log by milliseconds, and a client looks for what it has just sent: a search waits for what was
 stored before it, `INDEX_WAIT_MS` at most, for the disk of the index may be full.
 
 Our own clients say `fromPosition`: they get the oldest records from that log position on instead of the newest, as many
@@ -99,7 +99,7 @@ class QueryRequests(Part):
         return [*effects, *([Wake(_PAUSE_MS)] if self._searches else [])]
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
-        """Nobody wants to know what a gone connection looked for."""
+        """Drop the searches of a connection that is gone."""
         own = [search for search in self._searches if search.call.connection is connection]
         for search in own:
             self._searches.remove(search)

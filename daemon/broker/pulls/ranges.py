@@ -1,4 +1,4 @@
-"""Ranges of queues for whoever reads whole topics over TCP: READ_RANGE and DESCRIBE_QUEUES.
+"""Ranges of queues for readers of whole topics over TCP: READ_RANGE and DESCRIBE_QUEUES.
 
 READ_RANGE answers with whole records as they are in the file, so one decoder makes the rows of both kinds of reader,
 and a process of another host sees the same bytes as one of this host. Nothing is kept of a reader.

@@ -6,9 +6,9 @@
          -> its connection is gone            forgotten
 
 Invariants:
- 1. `watch` names every queue somebody waits on, with the lowest offset that would be news to one of them.
- 2. `version` changes when what was last watched would miss news: not when somebody stops waiting, or waits for later.
- 3. Numbers are bounded, for each connection and for all; beyond them nobody is held.
+ 1. `watch` names every queue a pull waits on, with the lowest offset that would be news to one of them.
+ 2. `version` changes when what was last watched would miss news: not when a pull stops waiting, or waits for later.
+ 3. Numbers are bounded, for each connection and for all; beyond them no pull is held.
  4. No change costs more than the logarithm of how many wait.
 """
 
@@ -21,7 +21,7 @@ from shmq.daemon.broker.pulls.header import PullHeader
 from shmq.daemon.logic.requests import Call
 
 NEWS_MS = 2000  # RocketMQ looks at held pulls again every 5 s
-_SPARE = 16  # offsets that nobody waits for any more, before they are thrown out
+_SPARE = 16  # offsets without a waiting pull, before they are removed
 
 
 @dataclass(slots=True, eq=False)
@@ -36,14 +36,14 @@ class HeldPull:
 
 
 class _Queue:
-    """Who waits on one queue, in the order they came, and the offsets they wait for."""
+    """The pulls that wait on one queue, in the order they came, and the offsets they wait for."""
 
     __slots__ = ("counts", "heap", "held")
 
     def __init__(self) -> None:
         self.held: dict[HeldPull, None] = {}
         self.counts: Counter[int] = Counter()
-        self.heap: list[int] = []  # every offset of `counts`, and some that nobody waits for any more
+        self.heap: list[int] = []  # every offset of `counts`, and some without a waiting pull
 
     def waits_for(self, offset: int) -> None:
         self.counts[offset] += 1
@@ -83,7 +83,7 @@ class PullWaits:
 
     @property
     def queues(self) -> Iterable[int]:
-        """Return the queues somebody waits on."""
+        """Return the queues that pulls wait on."""
         return tuple(self._queues)
 
     def watch(self) -> dict[int, int]:
@@ -135,8 +135,8 @@ class PullWaits:
 
     def due(self, now_ms: int) -> list[HeldPull]:
         """Return whose time is over."""
-        everyone = (held for waiting in self._queues.values() for held in waiting.held)
-        return [held for held in everyone if held.until_ms <= now_ms]
+        all_held = (held for waiting in self._queues.values() for held in waiting.held)
+        return [held for held in all_held if held.until_ms <= now_ms]
 
     def of_connection(self, connection_id: int) -> list[HeldPull]:
         """Return what a connection waits for."""

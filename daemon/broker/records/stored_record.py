@@ -79,7 +79,7 @@ def kept_record_at(log: Log, log_position: int) -> StoredRecord | None:
 def is_queued(queues: Queues, record: StoredRecord) -> bool:
     """Say whether a record is the one its queue has at its offset.
 
-    Who names a log position may name one inside of a message, whose sender can have written a record there.
+    A request may name a log position inside of a message, whose sender can have written a record there.
     """
     topic = queues.topic(record.topic)
     if topic is None or not 0 <= record.queue_id < len(topic.queues):

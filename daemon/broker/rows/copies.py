@@ -5,7 +5,7 @@
                                                            what of each group is not there yet
 
 Rows of one queue are stored in order, so what is there of a group is always its beginning; a row is known by UNIQ_KEY.
-Rule: after the begin mark of the next chunk, or the done mark, nobody looks for rows of this one any more.
+Rule: after the begin mark of the next chunk, or the done mark, rows of this one are not looked for any more.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +97,7 @@ class RowCopies:
         return list(groups.values())
 
     def _routed(self, record: NewRecord, topic: Topic, queue_id: int, now_ms: int) -> tuple[Topic, int, NewRecord]:
-        """Where a delayed row waits; the same whoever asks again, because time is that of its chunk."""
+        """Where a delayed row waits; the same at each try, because time is that of its chunk."""
         try:
             route = delayed_route(
                 record,

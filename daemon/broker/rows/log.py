@@ -1,4 +1,4 @@
-"""The topic where staged rows and the marks about them lie: written here, read again by whoever comes after us.
+"""The topic of staged rows and the marks about them: written here, read again by the next primary bridge.
 
 It has two queues, one of rows and one of marks.
 
@@ -37,7 +37,7 @@ _READ_COUNT = 512
 _READ_BYTES = 256 << 10
 _READS_PER_RUN = 20
 _SNAPSHOT_MARKS = 2000
-_SNAPSHOT_MS = 6 * 3_600_000  # retention deletes what nobody says again
+_SNAPSHOT_MS = 6 * 3_600_000  # retention deletes what is not written again
 
 
 class RowLog:
@@ -55,7 +55,7 @@ class RowLog:
 
     @property
     def exists(self) -> bool:
-        """Whether anybody ever staged anything."""
+        """Whether rows were ever staged."""
         return self._tables.topic(STAGED_TOPIC) is not None
 
     @property
@@ -121,7 +121,7 @@ class RowLog:
             encode_properties(properties).encode(),
             born_host=host_bytes(call.connection.remote or UNKNOWN_HOST),
         )
-        # Nobody else writes there, so the next offset is the chunk's; if somebody did, it is said again, rightly.
+        # No other process writes there, so the next offset is the chunk's; else the mark is written again, rightly.
         guess = self._tables.queue_bounds(staged.queues[ROWS_QUEUE]).offset_max
         mark = ChunkMark(*key, chunk, guess)
         record = NewRecord(encode_mark(mark))

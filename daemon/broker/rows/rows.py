@@ -1,6 +1,6 @@
 """Rows that are staged and become visible together, once: STAGE_ROWS, COMMIT_ROWS, DROP_ROWS, STAGED_STATE.
 
-Spark's sink writes this way, so that a batch that is tried again, by whoever and in whatever order, is there once. Its
+Spark's sink writes this way, so that a batch that is tried again, by any task in any order, is there once. Its
 rows wait in a hidden topic until they are committed; then the broker, not the writer, copies them to their queues.
 Before a chunk is copied, a mark records where those queues end, so after a crash the successor knows what was copied.
 
@@ -8,14 +8,14 @@ Half messages as in transactions would need an op record, a check and a Python o
 for each queue would drop other rows than before when a task's rows come in another order. The price of this way is that
 the log holds the rows twice.
 
-    STAGE_ROWS    chunk + mark, one append       nobody sees it
-    COMMIT_ROWS   the marker                     from here on the rows count: if everybody dies, the broker goes on
+    STAGE_ROWS    chunk + mark, one append       not visible
+    COMMIT_ROWS   the marker                     from here on the rows count, whichever process dies
                   copies some chunks an answer   `left` says how many are still to come: ask again
-    DROP_ROWS     the attempts of a unit are forgotten; what nobody commits is forgotten after a day, or with the
+    DROP_ROWS     the attempts of a unit are forgotten; what is not committed is forgotten after a day, or with the
                   writer's next batch: without a marker the answer to "how did it end?" is always "rolled back"
 
 Invariants:
- 1. A unit of a batch is committed once; whoever says it second is answered with what it was.
+ 1. A unit of a batch is committed once; a second commit is answered with the first.
  2. What was acknowledged is in the log: a successor reads the marks and is where its predecessor was.
  3. Rows are copied in the order of their commits, one chunk at a time, each row once.
  4. A rows' queue that retention has cut off is never copied in part without a word: commits of it are refused.
@@ -77,7 +77,7 @@ class Rows(Part):
     # -- time
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
-        """Go on with what was committed, and forget what nobody wants any more."""
+        """Go on with what was committed, and forget what was not in time."""
         self._alarm.stop()
         if not self._marks.exists:
             return ()
@@ -263,7 +263,7 @@ class Rows(Part):
         return int(self._settings.wait_durable and self._log.durable_end < unit.end)
 
     def _pump(self, key: UnitKey, now_ms: int) -> list[Effect]:
-        """Copy a few chunks for whoever waits for them: those committed before have to go first."""
+        """Copy a few chunks for the request that waits for them: those committed before have to go first."""
         effects: list[Effect] = []
         for _ in range(_CHUNKS_PER_REQUEST):
             if key not in self.state.pending:
@@ -273,7 +273,7 @@ class Rows(Part):
             except ShmqError:
                 if not effects:
                     raise
-                break  # requests that waited for the rows before are answered; one that asks for the rest is told
+                break  # requests for the rows before are answered; one for the rest gets the error
             effects += news
             if not moved:
                 break

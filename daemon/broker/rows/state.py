@@ -1,8 +1,8 @@
-"""What the marks of staged rows add up to: which attempts are open, what was committed, what is still to be copied.
+"""What the marks of staged rows add up to: open attempts, what was committed, what is still to be copied.
 
-Marks go in, tables come out; whoever reads the same marks has the same tables.
+Marks go in, tables come out; the same marks make the same tables.
 
-    chunk ──▶ attempts   open: nobody sees them, nobody has to
+    chunk ──▶ attempts   open: not visible
     commit ─▶ units      what a writer's last batch was, so that it is not written twice
            ─▶ pending    in the order of their commits: what has to be copied before they are done
 """

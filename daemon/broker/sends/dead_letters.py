@@ -4,7 +4,7 @@
                                     killed here, either of them ──▶ the original comes again, and is sent back again
 
     %DLQ%group, queue 0    … | 4,096 messages, 16 MiB at most | what was appended since
-                               read once, at the first one      read before each one, whoever appended it
+                               read once, at the first one      read before each one, of any process
 
 Rules: (1) a message whose ORIGIN_MESSAGE_ID and birth are those of one that was read is not stored again. What lies
 farther back is not looked at: two dead letters of one message are as far apart as a delivery and the next, not

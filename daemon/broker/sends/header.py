@@ -152,7 +152,7 @@ def sent_ext(message_id: str, queue_id: str, queue_offset: str) -> dict[str, str
 def refuse_long_send(command: Command, body_bytes: int, frame_bytes_max: int) -> Command:
     """Return the answer to a send whose body was too long to be kept.
 
-    Neither topic nor account are looked at: whoever it is from, it is refused, and a signature covers the body.
+    Neither topic nor account are looked at: it is refused to every sender, and a signature covers the body.
 
     Raises:
         ProtocolError: the command is no send, so nothing explains its length.

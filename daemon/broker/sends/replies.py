@@ -1,17 +1,16 @@
 """Replies to requests: SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325), pushed to TCP clients as 326.
 
 A private reply topic for each requesting process would make the tables grow with processes that come and go; a queue of
-one topic, named in REPLY_TO_CLIENT, tells a local replier and the broker the same place, and nobody has to be looked
-up.
+one topic, named in REPLY_TO_CLIENT, tells a local replier and the broker the same place without a search.
 
     REPLY_TO_CLIENT               the reply is                                  the replier is answered
     shm:<queue>:<client id>       stored in that queue of the reply topic       as for a send
     id of a TCP producer          stored, then pushed over its connection       when the producer has it, or 10 s later
-    of nobody here, or missing    stored                                        1, "channel of <…> not found"
+    unknown here, or missing      stored                                        1, "channel of <…> not found"
 
 A reply is stored in the reply topic, as RocketMQ does it by default: that is how it reaches a process of this host,
-and what an administrator can look at. Nobody waits until it is on disk, unless the reply topic itself has flush=sync:
-after a crash no one waits for it any more.
+and what an administrator can look at. The answer does not wait for the disk, unless the reply topic itself has
+flush=sync: a requester does not outlive a crash of the host.
 
 The primary bridge alone knows where producers are connected; other bridges forward these requests, and what is pushed
 to a client of theirs goes over that client's own connection between the two.
@@ -72,7 +71,7 @@ class Replies(Part):
             "storeHost": str(self._sends.address(call)),
             "storeTimestamp": str(now_ms),
         }
-        # Not stored is no reason to tell the replier that nobody got its reply.
+        # The reply went over the connection, so the replier gets a success even where it is not stored.
         fields = stored.ext if stored.code == Response.SUCCESS else sent_ext("0", str(max(0, header.queue_id)), "0")
 
         def answered(reply: Command | None) -> Sequence[Effect]:

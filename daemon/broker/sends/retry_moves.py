@@ -33,7 +33,7 @@ from shmq.message import RETRY_TOPIC, retry_topic_of
 _COPIES_PER_RUN = 200  # the event loop serves others in between
 _READ_BYTES = 256 << 10
 _SEARCHED = 64  # records at the end of a queue that may be the copy a killed broker stored last
-_LEAVING_MS = 3000  # a TCP member that is told to leave a queue commits what it has settled within that time
+_LEAVING_MS = 3000  # a TCP member that is asked to leave a queue commits what it has settled within that time
 _HOLDER = 1 << 30
 _HOLD_MS = 1000
 
@@ -55,7 +55,7 @@ class RetryMoves(Part):
         """
         Args:
             changed: tells the members of groups to share their queues anew.
-            is_popped: whether the clients of a group were told to pop a topic.
+            is_popped: whether the clients of a group pop a topic.
         """
         self._tables, self._log, self._arrived = storage
         self._registry = registry
@@ -74,7 +74,7 @@ class RetryMoves(Part):
         return self._run(now_ms)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
-        """There was more to do than one run does."""
+        """Go on with what one run could not finish."""
         return self._alarm.ring(now_ms, self._run)
 
     def _run(self, now_ms: int) -> list[Effect]:

@@ -9,7 +9,7 @@ A consumer that could not process a message (our `nack`) sends it back, and the 
     any                                     below 0         %DLQ%group, queue 0, DELAY 0
 
 The copy keeps body, flag, sysFlag, birth and properties; it has one try more, remembers its first topic (RETRY_TOPIC)
-and its first id (ORIGIN_MESSAGE_ID), and says that nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
+and its first id (ORIGIN_MESSAGE_ID), and does not wait for the disk (WAIT=false). As in RocketMQ 4.9.
 The answer does wait, where the message's first topic counts what is on disk only.
 What is stored is counted as SNDBCK_PUT_NUMS[first topic@group].
 

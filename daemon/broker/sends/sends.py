@@ -42,7 +42,7 @@ from shmq.protocol.system_topics import transaction
 
 
 def forbidden_topics(cluster: str) -> frozenset[str]:
-    """Return the topics nobody may send to by name: what lies in them is believed."""
+    """Return the topics that no client may send to by name: the broker trusts what lies in them."""
     return KEPT_TOPICS | {f"{REVIVE_TOPIC_PREFIX}{cluster}"}
 
 
@@ -62,14 +62,14 @@ class SendRefusal(Exception):
 
 @dataclass(slots=True)
 class _Target:
-    """Where a message goes, and the topic the client is told about."""
+    """Where a message goes, and the topic in the client's answer."""
 
     topic: Topic
     queue_id: int
 
 
 class _Sent(NamedTuple):
-    """What was stored: in which queue (by index), the queue id the client is told, and where."""
+    """What was stored: in which queue (by index), the queue id in the client's answer, and where."""
 
     queue: int
     queue_id: int
@@ -98,7 +98,7 @@ class Sends(Part):
 
     @property
     def wanted_end(self) -> int | None:
-        """The log position somebody waits for to be durable."""
+        """The log position that held answers wait for to be durable."""
         return self._flush_waits.wanted_end
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
@@ -110,7 +110,7 @@ class Sends(Part):
         return self._flush_waits.tick(now_ms)
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
-        """Nobody waits for these answers any more."""
+        """Drop the answers that wait for a connection that is gone."""
         return self._flush_waits.forget(connection.connection_id)
 
     def when_durable(self, call: Call, answer: Answer, end: int, *topics: str) -> Answer:
@@ -119,7 +119,7 @@ class Sends(Part):
         if call.command.is_oneway or end <= self._log.durable_end or not any(map(self._is_counted_on_disk, topics)):
             return answer
         self._flush_waits.hold(call, replace(answer, effects=()), end, is_send=False)
-        # A bridge without TCP has nobody who watches the log for it.
+        # A bridge without TCP does not watch the log for it.
         look = [self._alarm.set(call.now_ms, _LOOK_MS)] if call.connection.is_local else []
         return replace(answer, held=True, effects=[*answer.effects, *look])
 
@@ -150,8 +150,8 @@ class Sends(Part):
     def store_reply(self, call: Call, header: SendHeader, queue_id: int | None) -> tuple[Answer, int]:
         """Store a reply in `queue_id`, or in the queue it names, without waiting.
 
-        Returns what a send is answered, and the log position behind the reply where somebody waits for the disk: where
-        the reply topic itself says so. The broker's own mode does not, for after a crash no one waits for a reply.
+        Returns the answer of a send, and the log position behind the reply where that answer waits for the disk: only
+        the reply topic itself can say so, because a requester does not outlive a crash of the host.
 
         Raises:
             SendRefusal: a check of a send says no.

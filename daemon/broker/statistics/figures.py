@@ -1,4 +1,4 @@
-"""What the broker's logic counts for people: totals that outlive it, and how many there are of things just now.
+"""Counts for people: totals that outlive the broker's logic, and the present numbers of things.
 
 They go to whatever keeps them (`Figures`): the counters of the bridge process, or nothing.
 

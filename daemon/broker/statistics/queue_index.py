@@ -1,4 +1,4 @@
-"""Which topic and queue id a queue index belongs to, and which queues a group has consumed.
+"""Maps a queue index to its topic and queue id, and a group to the queues that it has consumed.
 
 The names are looked up in an index that is made again when topics have changed.
 """

@@ -1,4 +1,4 @@
-"""What goes through the broker, seen from the tables: local clients send and receive without asking anybody.
+"""Derives traffic from the tables, because local clients send and receive without a request.
 
 RocketMQ's statistics are derived from how the ends and bytes of queues and the committed offsets of groups have moved
 since the last look.
@@ -123,7 +123,7 @@ class Traffic:
             moved += 1
             group, queue = divmod(now[1], 1 << 32)
             bounds = self._tables.queue_bounds(queue)
-            # A client may commit any number; nobody has read what is not there.
+            # A client may commit any number; what is not there was not read.
             # A slot that was another queue's before had no offset of this one.
             end, start = min(now[0] - 1, bounds.offset_max), was[0] - 1 if was[1] == now[1] else -1
             if start < 0:

@@ -1,4 +1,4 @@
-"""Which waiting messages were copied already, of those the words of progress do not tell of.
+"""Finds waiting messages that were copied already, but that the words of progress do not cover.
 
 A copy is one append, the word that speaks of it another store: a kill may come between them. So each copy names the
 record that waited, and one word more says from where on the log may hold copies that no other word tells of. A start
@@ -15,9 +15,9 @@ death takes from the words is found by the same walk. A file without it is an ol
 copies name nothing: there the last copies come again, as they did.
 
 Invariants:
- 1. M is set before the first copy that is not told of is stored, and moves on only after all below are told of.
+ 1. M is set before the first copy that no word covers is stored, and moves on only after all below are covered.
  2. A copy counts only if its queue holds it, it is behind what it names, and has the same body: behind damage a walk
-    may find a record inside of somebody's body.
+    may find a record inside of a body.
  3. With M = 0, or at the end of the log, nothing is read.
 """
 
@@ -43,15 +43,15 @@ class Copies:
     Args:
         place: name of the topic where messages wait, its first queue (by index), and the group whose offset there is
             the mark.
-        is_told: whether the words of progress tell of the copy of a waiting record.
+        is_covered: whether the words of progress cover the copy of a waiting record.
     """
 
     def __init__(
-        self, tables: Tables, log: Log, place: tuple[str, int, str], *, is_told: Callable[[StoredRecord], bool]
+        self, tables: Tables, log: Log, place: tuple[str, int, str], *, is_covered: Callable[[StoredRecord], bool]
     ) -> None:
         self._topic, queue, group = place
         self._tables, self._log = tables, log
-        self._is_told = is_told
+        self._is_covered = is_covered
         self._queue, self._group = queue, group
         self._mark = max(0, committed_of(tables, group, queue))
         self._end = log.end
@@ -70,14 +70,14 @@ class Copies:
         waiting = kept_record_at(self._log, waiting_position) if waiting_position < copy_position else None
         if waiting is None or waiting.topic != self._topic or not is_queued(self._tables, waiting):
             return
-        if self._is_told(waiting):
+        if self._is_covered(waiting):
             return
         copy = kept_record_at(self._log, copy_position)
         if copy is not None and copy.body == waiting.body and is_queued(self._tables, copy):
             self._found[waiting.queue_id, waiting.queue_offset] = copy_position
 
     def take(self, queue_id: int, queue_offset: int) -> bool:
-        """Whether the copy of a waiting record is in the log already; it is going to be told of now."""
+        """Whether the copy of a waiting record is in the log already; the words are going to cover it now."""
         return bool(self._found) and self._found.pop((queue_id, queue_offset), None) is not None
 
     def begin(self) -> None:
@@ -86,7 +86,7 @@ class Copies:
             self._set(self._log.end)
 
     def end(self, mark: int = 0) -> None:
-        """Every copy below `mark` is told of, 0: every copy that this process has stored."""
+        """The words cover every copy below `mark`; 0: every copy that this process has stored."""
         if self._position is not None or not self._mark:
             return
         oldest = next(iter(self._found.values()), 0)
@@ -95,7 +95,7 @@ class Copies:
             self._set(mark)
 
     def passed(self, queue_id: int, queue_offset: int) -> None:
-        """Nothing below an offset is waited for any more, copied or not."""
+        """Forget copies below an offset: no message waits there any more."""
         for key in [key for key in self._found if key[0] == queue_id and key[1] < queue_offset]:
             del self._found[key]
 

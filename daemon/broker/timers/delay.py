@@ -2,7 +2,7 @@
 
 Progress is the committed offset of a group of our own on the schedule topic's queues: it outlives the bridge in shared
 memory and costs no file of its own. The keeper writes it as RocketMQ's delayOffset.json, and only after the copies it
-speaks of are on disk. Where the clock is set back, a delay is counted on the clock that nobody sets; RocketMQ delivers
+speaks of are on disk. Where the clock is set back, a delay is counted on the steady clock; RocketMQ delivers
 at once then, which is early.
 
     queue of a level   … delivered | head: due at store time + delay | …
@@ -98,16 +98,16 @@ class DelayService(Part):
 
     @property
     def wanted(self) -> Mapping[int, int]:
-        """Queues and offsets whose becoming visible is to be told."""
+        """Queues and offsets whose becoming visible the broker reports to this part."""
         return dict(self._unseen)
 
     @property
     def wanted_version(self) -> object:
-        """What differs when `wanted` does."""
+        """A value that differs when `wanted` does."""
         return self._unseen
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
-        """What was not on disk may be, and may be due already."""
+        """Deliver what was not on disk before and may be due already."""
         if not self._unseen or not any(queue in queues for queue, _ in self._unseen):
             return ()
         return self._run(now_ms)
@@ -149,11 +149,11 @@ class DelayService(Part):
         first = topic.queues[0] if topic is not None and topic.queues else -1
         if first != self._first_queue:
             place = SCHEDULE_TOPIC, first, SCHEDULE_COPIES_GROUP
-            self._copies = Copies(self._tables, self._log, place, is_told=self._is_told) if first >= 0 else None
+            self._copies = Copies(self._tables, self._log, place, is_covered=self._is_covered) if first >= 0 else None
             self._first_queue = first
         return self._copies
 
-    def _is_told(self, record: StoredRecord) -> bool:
+    def _is_covered(self, record: StoredRecord) -> bool:
         topic = self._tables.topic(SCHEDULE_TOPIC)
         if topic is None or not 0 <= record.queue_id < len(topic.queues):
             return True
@@ -177,7 +177,7 @@ class DelayService(Part):
                 yield level
 
     def _deliver(self, level: _Level, copies: Copies, now_ms: int, effects: list[Effect]) -> int | None:
-        """Deliver what is due of a level; return in how many ms there is more to do, None if nobody knows."""
+        """Deliver what is due of a level; return in how many ms there is more to do, None if that is unknown."""
         queues: dict[int, None] = {}
         wait_ms: int | None = 0
         while wait_ms == 0:

@@ -11,7 +11,7 @@ Each word is the offset of a group on the timer topic's queue, so it outlives th
 `config/timerProgress.json` once the log is on disk up to where it ended when they were read.
 
 Invariants:
- 1. Whatever mixture of older and newer words somebody reads, it never calls delivered what was not. O and (T, K) only
+ 1. No mixture of older and newer words that a reader sees calls delivered what was not. O and (T, K) only
     grow; where T has changed and K has not, K does not carry the mark of T and counts as 0.
  2. Behind these words may lie copies they do not tell of: the one before which a process was killed, those of one
     millisecond between T and K, and what was delivered at or behind O while a message due before T held it there (it

@@ -1,4 +1,4 @@
-"""Where a message belongs that has waited for its time: the topic and queue it was sent to."""
+"""Reads the topic and queue that a message which has waited for its time was sent to."""
 
 from typing import NamedTuple
 

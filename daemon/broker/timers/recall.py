@@ -39,7 +39,7 @@ _EXT = {"MSG_REGION": "DefaultRegion"}
 
 
 class CancelledTimers:
-    """Which messages are not to be delivered, until nobody asks any more."""
+    """Which messages are not to be delivered, until the last question about them."""
 
     def __init__(self) -> None:
         self._due: dict[str, int] = {}

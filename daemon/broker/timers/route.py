@@ -1,4 +1,4 @@
-"""Where a message goes that is not to be delivered at once: the schedule topic, or the timer topic.
+"""Decides where a message waits that is not to be delivered at once: in the schedule topic, or the timer topic.
 
     DELAY missing, 0 or less    no level
     DELAY = n                   SCHEDULE_TOPIC_XXXX, queue n - 1; REAL_TOPIC and REAL_QID say where it belongs

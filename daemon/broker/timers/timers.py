@@ -105,14 +105,14 @@ class TimerService(Part):
 
     @property
     def wanted(self) -> Mapping[int, int]:
-        """The queue and offset whose arrival is to be told."""
+        """The queue and offset whose arrival the broker reports to this part."""
         if self._queue < 0 or self._rest_until_ms:
             return {}
         return {self._queue: self._next}
 
     @property
     def wanted_version(self) -> object:
-        """What differs when `wanted` does."""
+        """A value that differs when `wanted` does."""
         if self._seen_version != self._tables.version:  # the topic may have come into being
             with suppress(ShmqError):  # the next tick tries again, and says why not
                 self._open()
@@ -132,7 +132,7 @@ class TimerService(Part):
         return self._alarm.ring(now_ms, self._run)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
-        """Somebody stored a timed message; many come together, so there is a rest between two looks."""
+        """A timed message was stored; many come together, so there is a pause between two looks."""
         if self._is_running or self._queue not in queues or self._rest_until_ms:
             return ()
         return self._run(now_ms)
@@ -205,7 +205,7 @@ class TimerService(Part):
             if queue >= 0:
                 self._progress = TimerProgress(self._tables, queue)
                 place = TIMER_TOPIC, queue, TIMER_COPIES_GROUP
-                self._copies = Copies(self._tables, self._log, place, is_told=self._is_told)
+                self._copies = Copies(self._tables, self._log, place, is_covered=self._is_covered)
                 self._queue = queue
                 bounds = self._tables.queue_bounds(queue)
                 if self._progress.read > bounds.offset_max:  # the end of the log was lost, and other messages will come
@@ -261,7 +261,7 @@ class TimerService(Part):
             if record is None:
                 effects.append(Report(f"the record of the timer queue at {offset} cannot be read and is passed over"))
             if due is None:
-                return  # damaged, or nobody's: there is nothing to be delivered at any time
+                return  # damaged, or no timed message: nothing is ever delivered
             if key := properties.get(CANCELLED_KEY):
                 self._cancelled.add(key, due)
                 is_cancel = True
@@ -373,7 +373,7 @@ class TimerService(Part):
         if mark:
             self._copies.end(mark)
 
-    def _is_told(self, record: StoredRecord) -> bool:
+    def _is_covered(self, record: StoredRecord) -> bool:
         """Whether progress tells that a message was delivered, or stored anew."""
         due = code_time(self._code(record) or 0)
         offset = record.queue_offset

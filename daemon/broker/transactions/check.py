@@ -5,7 +5,7 @@
     a TCP member of the producer group      is asked; RocketMQ's clients answer with a 37
     a local member                          is asked if it has said that it answers: ANSWER_CHECKS
 
-A question carries the message, and anybody may name itself a member of a producer group: only a member that may send to
+A question carries the message, and any client may name itself a member of a producer group: only one that may send to
 the message's topic is asked. Members take turns from check to check, so one that cannot answer does not keep the others
 from it.
 """
@@ -46,7 +46,7 @@ class CheckBack:
         self.answering: dict[int, set[str]] = {}  # connection of a local member -> groups it answers for
 
     def ask(self, half: StoredRecord, checks: int) -> Sequence[Effect]:
-        """Ask a member how the transaction of a half ended; nobody is asked where there is none."""
+        """Ask a member how the transaction of a half ended, where there is one."""
         group = property_of(half.properties, transaction.PRODUCER_GROUP) or ""
         topic = property_of(half.properties, transaction.REAL_TOPIC) or ""
         members = [

@@ -50,7 +50,7 @@ def checked_of(half: StoredRecord, *, checks: int, first: int) -> NewRecord:
 
 
 def expired_of(half: StoredRecord) -> NewRecord:
-    """Return what is stored of a half that nobody settled."""
+    """Return what is stored of a half that was not settled in time."""
     return _copy_of(half)
 
 

@@ -1,14 +1,14 @@
-"""Which transactions are open: the half messages that no op record names.
+"""Keeps which transactions are open: the half messages that no op record names.
 
 `Halves` reads both queues, and writes down how far they are settled.
 
     half queue   … base      | open or not | seen = offset_max        base: the first that may be open
     op queue     … op base   | named here  | seen                     what names a half from base on is behind op base
 
-Both bases are offsets of a group, as in RocketMQ: whoever comes next reads from there.
+Both bases are offsets of a group, as in RocketMQ: the next primary bridge reads from there.
 
 Rules: (1) ops are read before the end of the half queue is looked at, so every half they name is known by then.
-(2) A half is old when it was seen long enough ago, on a clock that nobody sets.
+(2) A half is old when it was seen long enough ago, on the steady clock.
 (3) What retention has deleted is not open.
 """
 

@@ -1,4 +1,4 @@
-"""Transactions that nobody settled in time, and which of them an administrator has begun anew.
+"""Transactions that were not settled in time, and which of them an administrator has begun anew.
 
     TRANS_CHECK_MAX_TIME_TOPIC, queue 0    … | expired  | expired  | RESUMED: log position of the first | …
                                                └─ resumed: a new half and that mark, one append

@@ -19,11 +19,11 @@ Invariants:
  1. What settles a half and its op record are one append: a kill leaves both or neither.
  2. A half is settled once. Only this part settles, but for a local producer with a half of its own at or above the
     fence. Before this part touches such a half it raises the fence over it and reads the ops once more.
- 3. A copy is the same transaction: whoever names the half it replaces means it.
+ 3. A copy is the same transaction: a request that names the half it replaces means it.
  4. A half counts from when it is stored, durable or not: what follows from it lies behind it in the log, so it is never
     durable, or visible, without it. Only a half that is damaged or deleted is rolled back unread.
  5. After a power cut that kept a committed message and not its op record, the message counts: it is looked for behind
-    the open halves before anybody settles anything.
+    the open halves before anything is settled.
 """
 
 import heapq
@@ -243,7 +243,7 @@ class Transactions(Part):
             return [
                 Report(
                     f"a half message cannot be read, at offset {half.offset} of {transaction.HALF_TOPIC}: its "
-                    "transaction, of which nobody knows topic and group any more, is rolled back"
+                    "transaction, whose topic and group are lost, is rolled back"
                 )
             ]
         if half.checks == _UNREAD:
@@ -252,7 +252,7 @@ class Transactions(Part):
         if half.checks >= self._settings.transaction_checks_max:
             topic = ensure_topic(self._tables, transaction.GIVEN_UP_TOPIC, queues=transaction.QUEUES)
             self._append([Entry(topic, 0, expired_of(record))], half)
-            return [Report(f"nobody settled {_shown(record, half)}: it is rolled back")]
+            return [Report(f"{_shown(record, half)} was not settled: it is rolled back")]
         checks = half.checks + 1
         copy = checked_of(record, checks=checks, first=half.first)
         stored = self._replace(half, copy, checks, now_ms)
@@ -387,7 +387,7 @@ class Transactions(Part):
             self._log.append(self.halves.op_topic, transaction.QUEUE_ID, op_of(offset))
             self.settled(offset)
 
-    # -- for whoever looks
+    # -- for administrators
 
     def listed(self, count_max: int) -> list[StoredRecord]:
         """Return the oldest open halves."""

@@ -1,4 +1,4 @@
-"""What a request has to pass before a handler sees it.
+"""Checks a request before a handler sees it.
 
 Direction, class and header fields of every request code of RocketMQ 4.9.8 and 5.3.3 are one table of text
 (`shmq.protocol`'s request rows). This check stands in front of every handler and reads that table, so a request that is
@@ -27,7 +27,7 @@ _CHECKED_BY_HANDLER = frozenset({Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MES
 
 
 class Admission:
-    """The checks in front of every handler. Without `rules` everybody who can connect may do everything."""
+    """The checks in front of every handler. Without `rules` every client may do everything."""
 
     def __init__(self, rules: AccessRules | None = None) -> None:
         self.rules = rules
@@ -40,13 +40,13 @@ class Admission:
         return connection.is_local or spec.asks != _LOCAL
 
     def rights_of(self, connection: Connection) -> Rights:
-        """Return what a connection that sends nothing now may be told of."""
+        """Return what a connection that sends nothing now may see."""
         if self.rules is None or connection.is_local:
             return EVERYTHING
         return connection.rights if connection.has_account else NOTHING
 
     def check(self, connection: Connection, command: Command) -> Rights:
-        """Let a request that is offered pass, or raise what its sender is told; return what else the sender may do.
+        """Let a request that is offered pass, or raise the refusal of it; return what else the sender may do.
 
         Raises:
             PermissionDenied: the rules do not let the sender do this.

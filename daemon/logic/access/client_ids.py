@@ -1,4 +1,4 @@
-"""Whose a client id is: it stays with the account that used it first, and nobody gets what is meant for its client.
+"""Binds a client id to the account that used it first, so no other account gets what is meant for its client.
 
 Replies and questions about transactions go to the connection that says a client id in its heartbeat, and every reader
 of a request knows the id of its sender. So an id belongs to an account as long as that account uses it, and some time
@@ -6,9 +6,9 @@ longer, in which its client may come back.
 
     said by                                                 is free           is another account's
     an account                                              its own now       refused
-    whoever may do everything (no accounts, trusted host)   stays free        allowed
+    a client with every right (no accounts, trusted host)   stays free        allowed
 
-Invariants: (1) an account keeps at most `IDS_MAX` ids, those it used last: nobody can push out another's.
+Invariants: (1) an account keeps at most `IDS_MAX` ids, those it used last: none can push out another's.
 """
 
 from collections import OrderedDict

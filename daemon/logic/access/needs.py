@@ -38,7 +38,7 @@ _KNOWS = _PUB | _SUB  # either right makes a topic's bounds one's business
 
 
 def needs_of(command: Command) -> list[Need]:
-    """Return what a request needs; a code without a row needs what nobody but an administrator has.
+    """Return what a request needs; a code without a row needs what only an administrator has.
 
     Raises:
         ProtocolError: a body that should name topics or groups does not.
@@ -68,7 +68,7 @@ def _topic(name: str, permission: Permission) -> Need:
 
 
 def _staged(command: Command) -> list[Need]:
-    """What ends staged rows names a topic they were staged for; of which they are, their chunks say."""
+    """The topic that the request names; the chunks say which topics the rows are of."""
     topic = command.ext.get("topic", "")
     return [_topic(topic, _PUB)] if topic else [Need("", _PUB)]
 

@@ -2,11 +2,11 @@
 
 The admission judges what a request names: topics and groups. A log position, a message id, the offset of a transaction
 or a staged chunk names nothing; the record it leads to says which topic it belongs to. The handler that reads it asks
-here, before it tells anybody anything or changes anything.
+here, before it answers or changes anything.
 
     no rules, or a local process, a white-listed address, an administrator    everything
     an account                                                               what the file says
-    nobody we know                                                           nothing
+    an unknown sender                                                         nothing
 
 Rule: a refusal names the sender, never the topic of the record: that is not the sender's business.
 """

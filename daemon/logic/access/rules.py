@@ -1,4 +1,4 @@
-"""Who may do what over TCP: the accounts of RocketMQ's plain_acl.yml, and the decision on each request.
+"""Decides what each account may do over TCP, by the accounts of RocketMQ's plain_acl.yml.
 
 Rules are pure data: who reads the file hands its text in, and `needs.py` says what a request needs.
 
@@ -7,7 +7,7 @@ Rules are pure data: who reads the file hands its text in, and `needs.py` says w
         class client        every topic and group of the request by the account's permissions
         class admin         only with `admin: true`
         class internal      only with `admin: true`
-    anybody else            nothing
+    all others               nothing
 
 Deliberate differences to RocketMQ 4.9: the gaps in its list of checked codes (batches, offsets, locks, transactions,
 query by position) are closed; and no white list makes an administrator, because an address proves nothing about who
@@ -67,8 +67,8 @@ class Account:
     def permission_on(self, resource: str) -> Permission:
         """Return what this account may do with a resource; with "" what it may do with topics in general.
 
-        The defaults do not open the topics in which messages of all other topics wait. Who may read a group and a topic
-        may read what comes again of the topic to the group.
+        The defaults do not open the topics in which messages of all other topics wait. An account that may read a group
+        and a topic may read what comes again of the topic to the group.
         """
         known = self.permissions.get(resource)
         if known is not None:

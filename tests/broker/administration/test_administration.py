@@ -93,7 +93,7 @@ def test_a_wrong_topic_is_refused_and_not_made(
     assert admin.topics().topicConfigTable == {}
 
 
-def test_members_are_told_when_their_topic_appears_changes_or_goes(tables: Any, settings: BrokerSettings) -> None:
+def test_members_get_a_notice_when_their_topic_appears_changes_or_goes(tables: Any, settings: BrokerSettings) -> None:
     broker = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
     admin, member = Admin(broker, 1), Admin(broker, 2)
     member.consume("g", "orders")
@@ -131,7 +131,7 @@ def test_a_group_is_created_listed_and_deleted(admin: Admin) -> None:
     assert table.subscriptionGroupTable == {}
 
 
-def test_with_a_group_or_a_topic_go_the_retry_topics_that_are_of_nobody_else(admin: Admin) -> None:
+def test_with_a_group_or_a_topic_go_the_retry_topics_that_are_of_no_other(admin: Admin) -> None:
     """`%RETRY%a_b` is the old name for group `a` and topic `b`, and of the retries of the group `a_b`."""
     names = {"a", "b", "%RETRY%a", "%RETRY%a_b", "%RETRY%a+b", "%RETRY%a+c", "%RETRY%c+a", "%RETRY%a_a+b", "%DLQ%a"}
     for name in names:
@@ -258,7 +258,7 @@ def test_offset_slots_list_every_readable_queue_and_stay_the_same(admin: Admin, 
 
 def test_a_local_group_has_the_retry_topic_that_tools_look_for(tables: Any, settings: BrokerSettings) -> None:
     Admin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables))).consume("quiet", "orders")
-    assert tables.topic("%RETRY%quiet") is None, "without TCP nobody looks"
+    assert tables.topic("%RETRY%quiet") is None, "without TCP no tool looks"
     settings.serves_tcp = True
     admin = Admin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
     admin.consume("billing", "orders")

@@ -56,8 +56,8 @@ def test_the_answer_of_the_member_is_the_administrators(admin: RemoteAdmin, memb
 
 
 def test_a_member_that_is_not_there_is_an_error(admin: RemoteAdmin, member: RemoteAdmin) -> None:
-    refused = admin.fail(307, consumerGroup="billing", clientId="nobody")
-    assert refused.code == 1 and str(refused).endswith("The Consumer <billing> <nobody> not online")
+    refused = admin.fail(307, consumerGroup="billing", clientId="absent")
+    assert refused.code == 1 and str(refused).endswith("The Consumer <billing> <absent> not online")
     assert admin.fail(309, consumerGroup="none", clientId="", msgId="0" * 32).code == 1
 
 
@@ -87,7 +87,7 @@ def test_a_message_is_sent_to_one_member_as_it_is_in_the_log(admin: RemoteAdmin,
 
 
 @pytest.mark.parametrize("message_id", ["x", "7F00000100002A9F", "0" * 31, "Z" * 32, "7F00000100002A9F" + "0" * 16])
-def test_an_id_that_names_no_record_asks_nobody(admin: RemoteAdmin, member: RemoteAdmin, message_id: str) -> None:
+def test_an_id_that_names_no_record_asks_no_member(admin: RemoteAdmin, member: RemoteAdmin, message_id: str) -> None:
     effects = admin.effects(309, consumerGroup="billing", clientId="", msgId=message_id)
     assert told(effects, 309) == []
     ((_, code, _),) = replies(effects)
@@ -108,8 +108,8 @@ def test_where_all_members_stand_is_put_together(broker: Broker, admin: RemoteAd
         member.client_id: {MessageQueue("default", 0, "orders"): 7},
         other.client_id: {},
     }
-    nobody = admin.fail(223, topic="orders", group="none", clientAddr="")
-    assert nobody.code == 1 and "none" in str(nobody)
+    refused = admin.fail(223, topic="orders", group="none", clientAddr="")
+    assert refused.code == 1 and "none" in str(refused)
 
 
 def test_one_member_may_be_asked_alone(broker: Broker, admin: RemoteAdmin, member: RemoteAdmin) -> None:

@@ -1,4 +1,4 @@
-"""Who is connected, as RocketMQ's tools list it."""
+"""Connected clients, as RocketMQ's tools list them."""
 
 from typing import Any
 

@@ -67,7 +67,7 @@ def test_a_groups_progress_lists_every_readable_queue(admin: RemoteAdmin) -> Non
     assert admin.body(Request.GET_CONSUME_STATS, consumerGroup="billing", topicList="none;orders") == wanted
     nothing = {"consumeTps": 0.0, "offsetTable": {}}
     assert admin.body(Request.GET_CONSUME_STATS, consumerGroup="billing", topic="none") == nothing
-    assert admin.body(Request.GET_CONSUME_STATS, consumerGroup="nobody") == nothing
+    assert admin.body(Request.GET_CONSUME_STATS, consumerGroup="absent") == nothing
 
 
 def test_topics_the_members_have_left_are_not_listed(admin: RemoteAdmin) -> None:
@@ -113,7 +113,7 @@ def test_cloned_offsets_are_the_other_groups_own(admin: RemoteAdmin, tables: Any
     admin.ask(Request.CLONE_GROUP_OFFSET, srcGroup="billing", destGroup="copy", topic="orders", offline="true")
     offsets = {"offsetTable": {"orders@billing": {0: 4}, "orders@copy": {0: 4}}}
     assert admin.body(Request.GET_ALL_CONSUMER_OFFSET) == offsets
-    admin.ask(Request.CLONE_GROUP_OFFSET, srcGroup="nobody", destGroup="empty", topic="orders", offline="true")
+    admin.ask(Request.CLONE_GROUP_OFFSET, srcGroup="absent", destGroup="empty", topic="orders", offline="true")
     assert tables.group("empty") is None
 
 

@@ -1,4 +1,4 @@
-"""Resetting a group: what is written, and who is told."""
+"""Resetting a group: what is written, and which members get a notice."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def reset(admin: RemoteAdmin, **ext: str) -> object:
     return admin.body(222, **{"topic": "orders", "group": "billing", "timestamp": "-1", "isForce": "true"} | ext)
 
 
-def test_nobody_has_to_be_online(broker: Broker, tables: Any) -> None:
+def test_no_member_has_to_be_online(broker: Broker, tables: Any) -> None:
     key = [MessageQueue("default", queue_id, "orders") for queue_id in range(2)]
     assert reset(RemoteAdmin(broker)) == {"offsetTable": {key[0]: 10, key[1]: 10}}
     assert committed(tables) == [10, 10]
@@ -64,7 +64,7 @@ def test_without_force_no_offset_goes_forward(broker: Broker, tables: Any) -> No
 def test_without_room_for_the_progress_of_one_queue_no_queue_is_reset(
     broker: Broker, tables: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member would go on from its own place, and nobody would have told it of the new one."""
+    """A member would go on from its own place, without a notice of the new one."""
     admin = RemoteAdmin(broker)
     reset(admin, queueId="0", offset="5")
     monkeypatch.setattr(tables, "offset_put", lambda group, queue: _only_known(tables, group, queue))
@@ -114,7 +114,7 @@ def test_what_cannot_be_reset_changes_nothing(
     assert committed(tables) == [-1, -1]
 
 
-def test_members_over_tcp_are_told_their_new_place(broker: Broker) -> None:
+def test_members_over_tcp_get_their_new_place(broker: Broker) -> None:
     admin, member = RemoteAdmin(broker, 1), RemoteAdmin(broker, 2)
     member.consume("billing", "orders")
     whole = {"topic": "orders", "group": "billing", "timestamp": "-1", "isForce": "true"}

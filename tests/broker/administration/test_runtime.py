@@ -74,7 +74,7 @@ def test_figures_have_the_form_that_exporters_cut_up(admin: RemoteAdmin) -> None
     assert re.fullmatch(r"\d+ B", table["remainHowManyDataToFlush"])
 
 
-def test_what_is_wrong_is_told_to_who_asks_for_the_health_over_tcp(admin: RemoteAdmin, tables: Any) -> None:
+def test_health_over_tcp_says_what_is_wrong(admin: RemoteAdmin, tables: Any) -> None:
     assert cluster_health({"b": runtime(admin)}).verdict == "OK"
     tables.failing = [
         ("files files", "WARNING", "1 file changed"),
@@ -181,7 +181,7 @@ def test_settings_are_lines_of_text_with_a_version(admin: RemoteAdmin) -> None:
     assert msgspec.json.decode(reply.ext["version"]) == {"counter": 0, "timestamp": 0}
     values = config(admin)
     assert values["brokerName"] == "default" and values["listenPort"] == "10911"
-    assert not {value for value in values.values() if "/" in value}, "no path is told"
+    assert not {value for value in values.values() if "/" in value}, "no path is listed"
 
 
 def test_nothing_is_changed_over_tcp_without_an_account(admin: RemoteAdmin, settings: BrokerSettings) -> None:

@@ -1,4 +1,4 @@
-"""Who may attach, and which slot is whose."""
+"""Attaching: which clients may, and which slot each gets."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ def test_a_client_without_a_role_gets_no_slot_and_may_live_anywhere(broker: Brok
         (peer(), {"clientSlot": "9" * 19}, RemoteError, "clientSlot"),
     ],
 )
-def test_whoever_may_not_attach_is_told_why_and_gets_nothing(
+def test_a_client_that_may_not_attach_gets_the_reason_and_nothing_else(
     broker: Broker, tables: Any, who: Peer | None, changes: dict[str, str], error: type[ShmqError], text: str
 ) -> None:
     refused = failure(attach(broker, 1, who, **changes))

@@ -1,4 +1,4 @@
-"""The roster says who is connected and who belongs to which group, and says it again only when that changed."""
+"""The roster lists connections and members of groups, and is written again only when they changed."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def told(broker: Broker, now_ms: int = 0) -> Roster:
     return roster
 
 
-def test_it_is_told_once_for_each_change(broker: Broker) -> None:
+def test_it_is_sent_once_for_each_change(broker: Broker) -> None:
     assert told(broker).groups == {}
     assert broker.roster(5) is None
     member(broker, 1, "g", tags="a || b", topic="t")
@@ -75,7 +75,7 @@ def test_only_the_newest_departures_are_kept(broker: Broker) -> None:
     assert len(told(broker, 10).departed) == DEPARTED_MAX
 
 
-def test_members_that_differ_are_told_with_the_time(broker: Broker) -> None:
+def test_members_that_differ_are_listed_with_the_time(broker: Broker) -> None:
     member(broker, 1, "g", topic="t", tags="a", now_ms=50)
     member(broker, 2, "g", tcp=True, topic="t", tags="b", now_ms=60)
     group = told(broker, 70).groups["g"]

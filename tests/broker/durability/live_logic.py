@@ -66,7 +66,7 @@ class LiveLogic:
         self.start()
 
     def start(self) -> None:
-        """As the next bridge process would: it knows what segments and log say."""
+        """Start as the next bridge process, which knows only what segments and log hold."""
         self.log = StoreLog(self.store, report=self.reports.append)
         self.broker = Broker(
             self.tables,

@@ -7,7 +7,7 @@
     async    broker   comes at once
 
 A row of `ACTS` stores something by a request, and says which topic decides. Deliveries that the broker makes by itself
-(delays, timers, pops that come again) answer nobody.
+(delays, timers, pops that come again) have no answer.
 """
 
 import contextlib
@@ -137,7 +137,7 @@ def given_up(logic: LiveLogic) -> int:
 
 
 def given_up_again(logic: LiveLogic) -> int:
-    """Who heard no answer asks again: nothing is stored, and what was stored is not on disk yet."""
+    """A client without an answer asks again: nothing is stored, and what was stored is not on disk yet."""
     given_up(logic)
     return give_back(logic, delayLevel=-1)
 
@@ -291,7 +291,7 @@ def test_a_reply_waits_where_its_topic_says_so_and_nowhere_else(mode: Mode) -> N
         assert logic.replies[asked].code == Response.SUCCESS
 
 
-def test_nobody_waits_with_a_oneway(logic: LiveLogic) -> None:
+def test_a_oneway_does_not_wait(logic: LiveLogic) -> None:
     """Stock clients end their transactions so; what follows from it happens at once."""
     stored_and_flushed(logic, **HALF)
     (record,) = logic.stored(transaction.HALF_TOPIC)

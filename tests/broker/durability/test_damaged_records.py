@@ -1,4 +1,4 @@
-"""A damaged record of the broker's own is never taken for another one, is told once, and keeps nobody else back.
+"""A damaged record of the broker's own is never taken for another one, is reported once, and delays no other.
 
 Waiting messages, halves and op records are read by the broker itself. Each test damages one byte of each of many such
 records, another byte in each, on a disk that has everything.
@@ -99,7 +99,7 @@ def give_back(logic: LiveLogic, record: StoredRecord, level: int) -> int:
 # ---- messages that wait ---------------------------------------------------------------------------------------------
 
 
-def test_of_timed_messages_only_the_damaged_ones_stay_away_and_each_is_told_once(logic: LiveLogic) -> None:
+def test_of_timed_messages_only_the_damaged_ones_stay_away_and_each_is_reported_once(logic: LiveLogic) -> None:
     damaged = pairs_of(logic, TIMER_TOPIC, 0, lambda body: logic.send(body, TIMER_DELAY_MS="2"))
     settle(logic)
     assert sorted(logic.bodies("orders")) == whole(damaged)

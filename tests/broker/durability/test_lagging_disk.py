@@ -74,7 +74,7 @@ def given_back_for_a_time(logic: LiveLogic) -> str:
 
 
 def given_up(logic: LiveLogic) -> str:
-    """A dead letter that is sent back again by somebody who heard no answer."""
+    """A dead letter that is sent back again by a consumer that got no answer."""
     given_back(logic, delayLevel=-1)
     logic.start()
     for record in logic.stored("orders"):

@@ -84,7 +84,7 @@ def test_a_broker_that_is_started_again_knows_who_holds_what(group: Group, log: 
 
 def test_only_what_exists_can_be_locked(group: Group) -> None:
     assert group.lock("a", 0, 2, 99) == [0]
-    assert group.lock("a", 0, consumerGroup="nobody") == []
+    assert group.lock("a", 0, consumerGroup="absent") == []
     assert group.ask(Request.LOCK_BATCH_MQ, "", 0).code == 1
 
 

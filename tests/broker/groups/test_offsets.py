@@ -1,4 +1,4 @@
-"""Whose word about a group's progress counts: a TCP client's, or that of the local member that took its queue over."""
+"""The progress of a group: reported by a TCP client, or by the local member that took its queue over."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The registry of members: who is told, who expires, what is forgotten."""
+"""The registry of members: which get a notice, which expire, what is forgotten."""
 
 from collections import defaultdict
 
@@ -85,7 +85,7 @@ def test_unregistering_takes_only_the_named_groups(registry: GroupRegistry) -> N
 
 
 @pytest.mark.parametrize(("connection_id", "client"), [(2, "a"), (1, "z"), (9, "a")])
-def test_nobody_can_unregister_somebody_else(registry: GroupRegistry, connection_id: int, client: str) -> None:
+def test_a_client_cannot_unregister_another(registry: GroupRegistry, connection_id: int, client: str) -> None:
     registry.heartbeat(local(1), beat("a", consumer("g", "t")), 0)
     registry.heartbeat(local(2), beat("b", consumer("g", "t")), 0)
     change = registry.unregister(connection_id, client, producer_group="", consumer_group="g", now_ms=1)
@@ -96,7 +96,7 @@ def test_nobody_can_unregister_somebody_else(registry: GroupRegistry, connection
 def test_a_leaving_connection_takes_everything_with_it(registry: GroupRegistry) -> None:
     registry.heartbeat(local(1), beat("a", consumer("g", "t"), consumer("h", "t"), producers=("p",)), 0)
     registry.heartbeat(local(2), beat("b", consumer("g", "t")), 0)
-    assert registry.leave(1, 5).groups == ["g"]  # nobody is left in h who could be told
+    assert registry.leave(1, 5).groups == ["g"]  # h has no member left for a notice
     assert registry.members("g") == ["b"]
     assert registry.members("h") == [] and registry.producer_groups() == {}
     assert registry.leave(1, 5) == Change()
@@ -180,7 +180,7 @@ def test_where_a_client_of_rocketmq_reads_a_topic_ours_follow_it_and_other_topic
     (group,) = registry.consumer_groups()
     assert change.groups == ["g"] and len(change.reports) == 1
     assert group.conflicts == 1 and group.agreement.differs_since_ms == 10
-    # When it has left, the others are told, and divide each topic alone again.
+    # When it has left, the others get a notice, and divide each topic alone again.
     assert registry.leave(3, 20).groups == ["g"]
     assert registry.sharers("g", "t") == ["a"] and group.agreement.differs_since_ms is None
 
@@ -235,7 +235,7 @@ def test_the_groups_table_keeps_what_members_of_ours_read_and_what_others_read_b
     registry.heartbeat(local(3), beat("c", consumer("g", "x")), 0)
     registry.heartbeat(remote(1), beat("a", ours), 0)
     assert group.table.keys() == {"t", "u", "x", "%RETRY%g"}
-    # Who reads a topic no more takes it along; of two clients of RocketMQ the last one decides.
+    # A member that reads a topic no more takes it along; of two clients of RocketMQ the last one decides.
     registry.heartbeat(local(3), beat("c", consumer("g", "y")), 0)
     assert group.table.keys() == {"t", "u", "y", "%RETRY%g"}
     registry.leave(3, 0)

@@ -166,7 +166,7 @@ def test_when_the_newest_side_leaves_the_rest_agrees() -> None:
     assert group.join("c", OLD)
 
 
-def test_when_everybody_has_left_anything_goes() -> None:
+def test_when_all_have_left_anything_goes() -> None:
     group = Group()
     group.join("a", OLD)
     group.leave("a")
@@ -182,7 +182,7 @@ def test_the_refusal_names_topics_both_sides_and_a_way_out() -> None:
     assert "another group name" in caught.value.hint
 
 
-def test_a_long_disagreement_is_told_briefly() -> None:
+def test_a_long_disagreement_is_reported_briefly() -> None:
     group = Group()
     group.join("a", subscription(**{f"topic{n:02}": "fruit" for n in range(50)}))
     wanted = subscription(**{f"topic{n:02}": "veg" for n in range(50)})
@@ -232,7 +232,7 @@ def test_each_topic_has_its_own_grace_time() -> None:
     assert group.agreement.differs_since_ms == 0
 
 
-def test_a_topic_that_nobody_reads_any_more_is_forgotten() -> None:
+def test_a_topic_that_no_member_reads_any_more_is_forgotten() -> None:
     group = Group()
     group.join("a", TWO)
     group.join("b", OLD)

@@ -40,7 +40,7 @@ class PopClient:
         self.start()
 
     def start(self) -> None:
-        """As a new process would: nothing is known but what the tables and the log say."""
+        """Start as a new process, which knows only what the tables and the log hold."""
         self.broker = Broker(self.tables, self.settings, now_ms=self.now_ms, log=self.log, figures=self.figures)
         for connection_id in (1, 2, 3):
             self.broker.connected(

@@ -374,9 +374,7 @@ def _set_progress(client: PopClient, group: str, topic: str, offset: int) -> Non
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])
-def test_a_new_master_goes_on_behind_the_pops_of_which_it_was_told_no_progress(
-    client: PopClient, is_ordered: bool
-) -> None:
+def test_a_new_master_goes_on_behind_the_pops_of_unknown_progress(client: PopClient, is_ordered: bool) -> None:
     client.put(*(b"%d" % number for number in range(9)))
     fields = {"maxMsgNums": 2, "order": str(is_ordered).lower()}
     for message in client.popped(**fields):
@@ -393,7 +391,7 @@ def test_a_new_master_goes_on_behind_the_pops_of_which_it_was_told_no_progress(
     client.tick()
     assert [message.body for message in client.popped(maxMsgNums=9)] == [b"6", b"7", b"8"]
     assert client.tables.group(REVIVE_KNOWN_GROUP) is None
-    # What an operator sets back afterwards stays so, whoever starts.
+    # What an operator sets back afterwards stays so after a start.
     _set_progress(client, "g", "orders", told)
     client.start()
     client.tick()

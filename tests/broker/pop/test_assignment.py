@@ -64,12 +64,12 @@ def test_members_may_pop_their_own_share_and_that_of_some_others(client: PopClie
     assert query(client, "c") == [(3, "POP"), (0, "POP"), (1, "POP")]
 
 
-def test_everybody_reads_everything_when_broadcasting(client: PopClient) -> None:
+def test_all_read_everything_when_broadcasting(client: PopClient) -> None:
     assert query(client, "a", messageModel="BROADCASTING") == [(number, "PULL") for number in range(4)]
 
 
 @pytest.mark.parametrize("changes", [{"topic": "nosuch"}, {"consumerGroup": "h"}, {"strategyName": "OTHER"}])
-def test_where_nobody_can_say_a_member_keeps_what_it_has(client: PopClient, changes: dict[str, Any]) -> None:
+def test_where_it_is_unknown_a_member_keeps_what_it_has(client: PopClient, changes: dict[str, Any]) -> None:
     assert query(client, "a", **changes) is None
 
 

@@ -103,7 +103,7 @@ def test_a_copy_that_does_not_say_for_whom_it_is_goes_to_each_who_may_have_poppe
         assert client.popped(topic=topic, consumerGroup=group) == []
 
 
-def test_what_is_stored_under_the_old_name_after_the_last_copy_is_no_lag_and_wakes_nobody(client: PopClient) -> None:
+def test_what_is_stored_under_the_old_name_after_the_last_copy_is_no_lag_and_wakes_no_pop(client: PopClient) -> None:
     make(client, "b_c", OLD)
     copied(client, OLD, b"old", "b_c")
     (old,) = client.popped(topic="b_c", consumerGroup="a")

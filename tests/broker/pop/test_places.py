@@ -1,4 +1,4 @@
-"""A process of this host is told where popped messages lie; what has to be changed for it comes as a record."""
+"""A process of this host gets the places of popped messages; what has to be changed for it comes as a record."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def bodies_at(client: PopClient, reply: Command) -> list[bytes]:
 @pytest.mark.parametrize(
     "subscription", [{}, {"exp": "t"}, {"expType": "SQL92", "exp": "size > 3"}], ids=["all", "tag", "expression"]
 )
-def test_a_local_process_is_told_where_messages_lie_whatever_it_selects(
+def test_a_local_process_gets_the_places_of_messages_whatever_it_selects(
     client: PopClient, subscription: dict[str, str]
 ) -> None:
     client.put(b"a", b"b", text="TAGS\x01t\x02size\x014\x02")

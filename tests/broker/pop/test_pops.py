@@ -165,7 +165,7 @@ def test_what_cannot_be_popped_is_refused_and_changes_nothing(client: PopClient,
     assert client.tables.progress == {}
 
 
-def test_a_group_that_may_not_consume_is_told(client: PopClient) -> None:
+def test_a_group_that_may_not_consume_gets_the_reason(client: PopClient) -> None:
     client.tables.group_set(client.tables.group_put("g"), b'{"consumeEnable":false}')
     assert client.pop().code == Response.NO_PERMISSION
 
@@ -243,7 +243,7 @@ def test_what_a_gone_connection_waited_for_is_forgotten(client: PopClient) -> No
     assert client.broker.wanted.is_nothing
 
 
-def test_nobody_waits_when_too_many_do(tables: Any, settings: BrokerSettings) -> None:
+def test_no_pop_waits_when_too_many_do(tables: Any, settings: BrokerSettings) -> None:
     settings.held_pulls_per_connection_max = 1
     client = PopClient(tables, settings)
     assert client.pop(pollTime=15_000) is None

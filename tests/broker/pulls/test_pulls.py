@@ -189,7 +189,7 @@ def test_an_unknown_group_comes_into_being(consumer: Consumer) -> None:
         ({"consumeBroadcastEnable": False}, 16, "the consumer group[g] can not consume by broadcast way"),
     ],
 )
-def test_a_group_that_may_not_consume_is_told(
+def test_a_group_that_may_not_consume_gets_the_reason(
     consumer: Consumer, config: dict[str, bool], code: int, remark: str
 ) -> None:
     body = json.dumps({"groupName": "g", **config}).encode()
@@ -286,7 +286,7 @@ def test_many_pulls_are_answered_in_turns_and_the_sender_before_all_of_them(cons
 
 
 @pytest.mark.parametrize("stored", [0, 2])
-def test_a_slave_sends_nobody_back_from_messages_that_it_has_not_yet(
+def test_a_slave_sends_no_member_back_from_messages_that_it_has_not_yet(
     tables: Any, log: Any, settings: BrokerSettings, stored: int
 ) -> None:
     consumer = Consumer(tables, log, replace(settings, is_slave=True))
@@ -366,7 +366,7 @@ def test_a_oneway_pull_is_never_answered(consumer: Consumer) -> None:
     assert consumer.broker.arrived([consumer.queue], 1) == []
 
 
-def test_nobody_holds_more_pulls_than_there_is_room_for(tables: Any, log: Any, settings: BrokerSettings) -> None:
+def test_no_more_pulls_are_held_than_there_is_room_for(tables: Any, log: Any, settings: BrokerSettings) -> None:
     consumer = Consumer(tables, log, replace(settings, held_pulls_max=3, held_pulls_per_connection_max=2))
     assert consumer.effects(0, HELD) == consumer.effects(0, HELD) == []
     reply = consumer.pull(0, HELD)

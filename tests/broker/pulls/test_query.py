@@ -141,7 +141,7 @@ def test_a_message_is_shown_by_its_place(admin: Admin) -> None:
         assert (reply.code, reply.remark) == (1, f"can not find message by the offset, {wrong}")
 
 
-def test_a_long_search_takes_turns_with_everybody_else(admin: Admin) -> None:
+def test_a_long_search_takes_turns_with_other_requests(admin: Admin) -> None:
     _, first = admin.store("orders", "KEYS\x01a\x02")
     admin.index.pauses = 1000
     ext = {"topic": "orders", "key": "a", "maxNum": "9", **ALWAYS}

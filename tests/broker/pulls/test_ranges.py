@@ -1,4 +1,4 @@
-"""Ranges for who reads whole topics: bounded answers, the topic that was planned, and what is gone is told."""
+"""Ranges for readers of whole topics: bounded answers, the topic that was planned, and what is gone is reported."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_tags_choose_and_units_say_where_records_lie(reader: RemoteAdmin) -> Non
     assert reply.code == Response.SYSTEM_ERROR
 
 
-def test_what_is_gone_is_told_and_another_topic_of_the_name_refused(reader: RemoteAdmin, tables: Any) -> None:
+def test_what_is_gone_is_reported_and_another_topic_of_the_name_refused(reader: RemoteAdmin, tables: Any) -> None:
     tables.bounds[tables.topic("orders").queues[0]] = QueueBounds(4, 10)
     assert ask(reader, 0, 10) == ([], 4, 4)
     place = {"topic": "orders", "queueId": "0", "queueOffset": "4", "queueEnd": "10"}
@@ -71,7 +71,7 @@ def test_a_topic_says_what_its_queues_hold_and_which_one_it_is(reader: RemoteAdm
     assert body == {"broker": settings.broker_name, "identity": "cafe", "born": BORN, "queues": [[0, 10], [0, 0]]}
 
 
-def test_a_topic_nobody_may_read_is_not_read_this_way_either(reader: RemoteAdmin, tables: Any) -> None:
+def test_a_topic_that_is_not_readable_is_not_read_this_way_either(reader: RemoteAdmin, tables: Any) -> None:
     tables.topic_put("orders", read_queues=2, write_queues=2, perm=2, flags=0, kind=0)
     for code in (Request.DESCRIBE_QUEUES, Request.READ_RANGE):
         reply = reader.reply(code, topic="orders", queueId="0", queueOffset="0", queueEnd="1")

@@ -65,11 +65,11 @@ def test_many_pulls_of_one_queue_are_one_thing_to_watch(holding: PullWaits) -> N
 
 
 def test_who_stops_waiting_or_comes_back_for_later_changes_nothing(holding: PullWaits) -> None:
-    everyone = [pull(queue, 3) for queue in range(1000)]
-    for held in everyone:
+    pulls = [pull(queue, 3) for queue in range(1000)]
+    for held in pulls:
         holding.add(held)
     version, _ = holding.version, holding.watch()
-    for held in everyone:
+    for held in pulls:
         holding.move(held, 4, 0)
         holding.remove(held)
         holding.add(pull(held.queue, 5))
@@ -90,19 +90,19 @@ def test_a_change_looks_at_no_other_pull(holding: PullWaits, monkeypatch: pytest
             reads += name == "next_offset"
             return super().__getattribute__(name)
 
-    everyone = [
+    pulls = [
         Counted(*(getattr(held, name) for name in ("call", "queue", "next_offset", "until_ms", "header")))
         for held in (pull(0, offset) for offset in range(4000))
     ]
-    for held in everyone:
+    for held in pulls:
         holding.add(held)
     holding.watch()
-    for held in everyone:
+    for held in pulls:
         holding.remove(held)
-    assert reads <= 4 * len(everyone)
+    assert reads <= 4 * len(pulls)
 
 
-def test_offsets_that_nobody_waits_for_do_not_pile_up(holding: PullWaits) -> None:
+def test_offsets_without_a_waiting_pull_do_not_pile_up(holding: PullWaits) -> None:
     holding.add(pull(0, 0))
     for offset in range(1, 5000):
         passing = pull(0, offset)

@@ -1,4 +1,4 @@
-"""Staged rows: they count together and once, whoever dies at which append, and a successor knows what was."""
+"""Staged rows: they count together and once, at whichever append a process dies, and a successor knows what was."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """As a new process would: nothing is known but what the tables and the log say."""
+        """Start as a new process, which knows only what the tables and the log hold."""
         self.log.lives = -1
         levels = DelayLevels(DEFAULT_DELAY_LEVELS)
         self.arrivals: list[int] = []
@@ -118,7 +118,7 @@ def world(tables: Any, settings: BrokerSettings) -> World:
     return World(tables, settings)
 
 
-def test_nobody_sees_rows_before_the_commit_and_everybody_sees_all_after_it(world: World) -> None:
+def test_no_row_is_visible_before_the_commit_and_all_are_after_it(world: World) -> None:
     world.stage(0, ["r0", "r1"])
     world.stage(1, ["r2"], topic="other", queue=1)
     world.stage(0, ["r3"], partition=1, attempt="b")

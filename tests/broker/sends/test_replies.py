@@ -114,7 +114,7 @@ def test_a_requester_that_refuses_or_does_not_answer_is_a_failed_push(talk: Conv
         (None, "push reply message fail, properties[REPLY_TO_CLIENT] is null"),
     ],
 )
-def test_a_reply_for_nobody_is_stored_and_said_to_be_not_delivered(
+def test_a_reply_without_a_requester_is_stored_and_said_to_be_not_delivered(
     talk: Conversation, requester: str | None, remark: str
 ) -> None:
     (answer,) = answers(talk.reply(REPLY_TO_CLIENT=requester))
@@ -151,13 +151,13 @@ def test_a_reply_that_cannot_be_stored_is_pushed_all_the_same(
     assert (answer.code, answer.ext["msgId"]) == (0, "0")
 
 
-def test_a_oneway_reply_is_pushed_and_nobody_is_answered(talk: Conversation) -> None:
+def test_a_oneway_reply_is_pushed_and_not_answered(talk: Conversation) -> None:
     effects = talk.reply(flag=FLAG_ONEWAY)
     (push,) = [effect for effect in effects if isinstance(effect, Notify)]
     assert not answers(effects) and not answers(talk.broker.handle(REQUESTER, push.command.reply(), 1))
 
 
-def test_nobody_waits_for_the_disk_with_a_reply(tables: Any, log: Any, settings: BrokerSettings) -> None:
+def test_a_reply_does_not_wait_for_the_disk(tables: Any, log: Any, settings: BrokerSettings) -> None:
     talk = Conversation(tables, log, replace(settings, wait_durable=True))
     (answer,) = answers(talk.reply(REPLY_TO_CLIENT="shm:3:host@1#2"))
     assert answer.code == 0

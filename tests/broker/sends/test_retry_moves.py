@@ -142,7 +142,7 @@ def test_where_a_client_of_rocketmq_reads_a_topic_its_retries_go_back_to_the_gro
     assert world.progress(U_RETRY) == -1, "no client of RocketMQ reads u"
 
 
-def test_what_clients_of_rocketmq_were_told_to_pop_stays_where_they_pop_it(world: World) -> None:
+def test_what_clients_of_rocketmq_pop_stays_where_they_pop_it(world: World) -> None:
     world.joins(3, "t", stock=True)
     wish = b'{"topic":"t","consumerGroup":"g","mode":"POP"}'
     world.ask(3, Request.SET_MESSAGE_REQUEST_MODE, {}, wish)

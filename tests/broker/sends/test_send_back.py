@@ -200,7 +200,7 @@ def test_what_cannot_be_is_refused_as_by_rocketmq(consumer: Consumer) -> None:
     assert (reply.code, reply.remark) == (16, "the topic[%RETRY%g] sending message is forbidden")
 
 
-def test_a_log_that_refuses_is_told_so_that_the_consumer_tries_elsewhere(consumer: Consumer) -> None:
+def test_a_log_that_refuses_is_reported_so_that_the_consumer_tries_elsewhere(consumer: Consumer) -> None:
     position = consumer.receive()
     consumer.log.error = SegmentFull("the log is full")
     assert consumer.send_back(position).code == 1

@@ -310,7 +310,7 @@ def test_a_message_that_does_not_want_to_wait_does_not(durable: Producer) -> Non
     assert durable.send({"i": "WAIT\x01false\x02"}).code == Response.SUCCESS
 
 
-def test_a_disk_that_takes_too_long_is_told(durable: Producer) -> None:
+def test_a_disk_that_takes_too_long_is_answered_as_such(durable: Producer) -> None:
     assert durable.effects(now_ms=100) == []
     assert codes(durable.broker.tick(5099)) == []
     (reply,) = durable.broker.tick(5100)
@@ -319,7 +319,7 @@ def test_a_disk_that_takes_too_long_is_told(durable: Producer) -> None:
     assert codes(durable.broker.flushed(durable.log.end, 5200)) == []
 
 
-def test_nobody_is_answered_who_is_gone(durable: Producer) -> None:
+def test_a_client_that_is_gone_is_not_answered(durable: Producer) -> None:
     durable.effects()
     durable.broker.disconnected(1, 0)
     assert codes(durable.broker.flushed(durable.log.end, 0)) == []

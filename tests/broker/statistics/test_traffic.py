@@ -1,4 +1,4 @@
-"""Statistics out of the tables: what moved, by whom, and what is nobody's."""
+"""Statistics out of the tables: what moved, by which client, and what belongs to none."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ def test_the_first_commit_of_a_tcp_client_counts_from_where_it_began_to_pull(sce
     scene.traffic.started(scene.group, scene.queues[0], 90)
     scene.traffic.started(scene.group, scene.queues[0], 95)
     scene.commit(0, 100)
-    scene.commit(1, 100)  # nobody knows where
+    scene.commit(1, 100)  # from an unknown place
     scene.tick()
     assert scene.total("GROUP_GET_NUMS", "orders@billing") == 10
     assert scene.total("GROUP_GET_SIZE", "orders@billing") == 1000

@@ -36,7 +36,7 @@ def delaying(tables: Any) -> Delaying:
 
 def test_copies_begin_only_when_the_place_they_are_looked_for_from_is_written_down(timing: Timing) -> None:
     queue = timing.tables.topic(TIMER_TOPIC).queues[0]
-    copies = Copies(timing.tables, timing.log, (TIMER_TOPIC, queue, "marks"), is_told=lambda _: True)
+    copies = Copies(timing.tables, timing.log, (TIMER_TOPIC, queue, "marks"), is_covered=lambda _: True)
     timing.send(b"x", timing.clock() + 1000)  # the log is not empty
     timing.tables.group_max = len(timing.tables.all_groups)
     for _ in range(2):
@@ -220,7 +220,7 @@ def test_only_the_same_message_counts_as_a_copy_and_only_where_its_queue_holds_i
     mark = words(timing, TIMER_TOPIC, (), TIMER_COPIES_GROUP)
     queue = timing.topic("orders").queues[2]
     timing.log.append(timing.topic("orders"), 2, NewRecord(body, prepared_position=waiting + 1))
-    if body == b"x":  # as if found inside of somebody's body
+    if body == b"x":  # as if found inside of a body
         units = timing.tables.units
         timing.tables.units = lambda index, first, count: [] if index == queue else units(index, first, count)
     timing.tables.progress.update(mark)

@@ -35,7 +35,7 @@ class Delaying:
         self.start()
 
     def start(self) -> None:
-        """As a new process would: nothing is known but what the tables and the log say."""
+        """Start as a new process, which knows only what the tables and the log hold."""
         self.service = DelayService(Storage(self.tables, self.log, self.arrived), LEVELS)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
@@ -126,7 +126,7 @@ def test_what_is_delivered_is_the_message_as_it_was_sent(delaying: Delaying) -> 
     assert copy.properties.startswith(b"DELAY\x011\x02TAGS\x01t\x02REAL_TOPIC\x01orders\x02REAL_QID\x013\x02")
 
 
-def test_those_who_wait_for_the_queue_are_told(delaying: Delaying) -> None:
+def test_requests_that_wait_for_the_queue_are_answered(delaying: Delaying) -> None:
     delaying.send(b"x", 1)
     delaying.at(delaying.now_ms + 1000)
     effects = delaying.tick()
@@ -277,7 +277,7 @@ def test_many_sightings_are_kept_coarsely(delaying: Delaying) -> None:
     assert level.sightings[-1][0] == 6000
 
 
-def test_the_progress_is_told_as_a_slave_expects_it(delaying: Delaying) -> None:
+def test_the_progress_is_answered_as_a_slave_expects_it(delaying: Delaying) -> None:
     delaying.send(b"x", 2)
     delaying.at(delaying.now_ms + 5000)
     delaying.tick()

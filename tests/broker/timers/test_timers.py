@@ -58,7 +58,7 @@ class Timing:
         self.start()
 
     def start(self) -> None:
-        """As a new process would: nothing is known but what the tables and the log say."""
+        """Start as a new process, which knows only what the tables and the log hold."""
         storage = Storage(self.tables, self.log, self.arrived)
         self.service = TimerService(storage, self.settings, when_durable=lambda call, answer, end, *topics: answer)
 
@@ -202,7 +202,7 @@ def test_what_is_delivered_is_the_message_as_it_was_sent_and_says_that_it_waited
     assert again.topic == "orders"  # it does not wait a second time
 
 
-def test_those_who_wait_for_the_queue_are_told(timing: Timing) -> None:
+def test_requests_that_wait_for_the_queue_are_answered(timing: Timing) -> None:
     timing.send(b"x", timing.clock() + 50)
     timing.run(timing.now_ms + 100)
     assert timing.arrivals == [timing.topic("orders").queues[1]]
@@ -460,7 +460,7 @@ def test_units_that_a_rebuild_wrote_say_no_time_and_the_records_do(timing: Timin
     assert bodies == [b"a"] and begin + 1500 <= when <= begin + 1510
 
 
-def test_what_is_no_timed_message_harms_nobody(timing: Timing) -> None:
+def test_what_is_no_timed_message_does_no_harm(timing: Timing) -> None:
     for properties in (b"", b"TIMER_OUT_MS\x01x\x02", b"REAL_TOPIC\x01orders\x02"):
         timing.log.append(timing.topic(TIMER_TOPIC), 0, NewRecord(b"junk", properties))
     timing.send(b"x", timing.clock() + 100)

@@ -50,7 +50,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """As a new process would: nothing is known but what the tables and the log say."""
+        """Start as a new process, which knows only what the tables and the log hold."""
         self.broker = Broker(self.tables, self.settings, now_ms=self.now_ms, log=self.log)
         self.clients: set[int] = set()
 
@@ -429,7 +429,7 @@ def test_the_times_can_be_set(tables: Any, settings: BrokerSettings) -> None:
     assert len(world.records(transaction.GIVEN_UP_TOPIC)) == 1
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_from_being_asked(world: World) -> None:
+def test_a_clock_that_is_set_back_keeps_no_member_from_being_asked(world: World) -> None:
     world.member(1)
     world.prepare()
     world.tables.clock -= 86_400_000
@@ -545,7 +545,7 @@ def local_half(world: World, body: bytes = b"local") -> Prepared:
     return Prepared(world, stored.queue_offset, stored.log_position, {})
 
 
-def test_a_half_of_a_local_producer_is_fenced_before_anybody_is_asked(world: World) -> None:
+def test_a_half_of_a_local_producer_is_fenced_before_a_member_is_asked(world: World) -> None:
     world.member(1)
     half = local_half(world)
     world.checks(4_000)

@@ -65,7 +65,7 @@ def pushed(logic: LiveLogic) -> list[int]:
     return [connection_id for connection_id, command in logic.notices if command.code == codes]
 
 
-def test_a_reply_goes_to_the_account_that_asked_whoever_says_its_client_id(logic: LiveLogic) -> None:
+def test_a_reply_goes_to_the_account_that_asked_whichever_client_says_its_id(logic: LiveLogic) -> None:
     assert beat(logic, ALICE) == Response.SUCCESS
     assert beat(logic, MALLORY) != Response.SUCCESS
     assert pushed(logic) == [ALICE]
@@ -73,7 +73,7 @@ def test_a_reply_goes_to_the_account_that_asked_whoever_says_its_client_id(logic
     assert beat(logic, MALLORY, "another") == Response.SUCCESS
 
 
-def test_nobody_takes_the_id_of_a_client_that_is_away_for_a_moment(logic: LiveLogic) -> None:
+def test_the_id_of_a_client_that_is_away_for_a_moment_cannot_be_taken(logic: LiveLogic) -> None:
     beat(logic, ALICE)
     logic.take(logic.broker.disconnected(ALICE, logic.now_ms))
     assert beat(logic, MALLORY) != Response.SUCCESS
@@ -83,7 +83,7 @@ def test_nobody_takes_the_id_of_a_client_that_is_away_for_a_moment(logic: LiveLo
 
 
 @pytest.mark.parametrize("code", [Request.LOCK_BATCH_MQ, Request.UNLOCK_BATCH_MQ])
-def test_nobody_locks_or_unlocks_for_a_client_of_another_account(logic: LiveLogic, code: int) -> None:
+def test_no_client_locks_or_unlocks_for_one_of_another_account(logic: LiveLogic, code: int) -> None:
     beat(logic, ALICE)
     queue = b'{"topic":"orders","brokerName":"test","queueId":0}'
     body = b'{"consumerGroup":"g","clientId":"%s","mqSet":[%s]}' % (ID.encode(), queue)
