@@ -1,4 +1,4 @@
-"""How a keeper comes by its segments: the living ones of this boot, or new ones filled from the files.
+"""Gets a keeper its segments: the living ones of this boot, or new ones filled from the files.
 
     instance.json   segments              what happens
     names none      –                     cold: create, recover
@@ -8,8 +8,8 @@
     names some      log files are gone    copied from a process that has them open; sends stop; then as read-only
     names some      cannot be opened      refused while processes are attached to them, else cold
 
-A log that follows a master has no writer but its own process. Whoever was stopped in an append of before, when this
-broker took records itself, has mapped files with other inodes: `shmq.follows` says that they were renewed.
+A log that follows a master has no writer but its own process. A process that was stopped in an append of before, when
+this broker took records itself, has mapped files with other inodes: `shmq.follows` says that they were renewed.
 
 Rules: (1) two generations never append to one log: the old one is retired and its lock taken once before the files are
 read; (2) clients of living segments go on undisturbed when only broker processes died.
@@ -158,7 +158,7 @@ def _try_warm(
     previous: Instance, options: Options, files: OpenFiles, log: EventLog
 ) -> tuple[Attached | None, tuple[ChangedFile, ...]]:
     """Attach to living segments, or say in the log why that cannot be; and which files others changed under them."""
-    # Of a broker that has ended this is over: it is told until the next start.
+    # What was reported of a broker that has ended is not taken over.
     is_running = is_alive(previous.processes.get("supervisor"))
     changed = read_changed_files(previous) if is_running else ()
     try:
@@ -222,7 +222,7 @@ def _files_disagree(store: Store, files: OpenFiles) -> str:
 
 
 def _retire(previous: Instance, log: EventLog) -> None:
-    """Make sure that nobody appends through the old segments any more, and remove them."""
+    """Make sure that no process appends through the old segments any more, and remove them."""
     try:
         store = open_store(previous, writable=True)
     except ShmqError as error:
@@ -236,7 +236,7 @@ def _retire(previous: Instance, log: EventLog) -> None:
         return
     keeper_store = KeeperStore(store)
     keeper_store.set_retired()
-    # Whoever looked at `retired` before we set it finds no room in the log once it has the lock.
+    # A writer that looked at `retired` before we set it finds no room in the log once it has the lock.
     keeper_store.set_allocated_end(0)
     with contextlib.suppress(BrokerBusy):
         keeper_store.repair(_LOCK_SECONDS)
@@ -294,7 +294,7 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
 
 
 def _told_settings(options: Options) -> dict[str, int]:
-    """What `shmq health` has to know of our settings when nobody is left to ask."""
+    """What `shmq health` has to know of our settings when no process of the broker is alive."""
     names = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent", "lease_ms", "flush_interval_ms")
     return {name: getattr(options, name) for name in (*names, "retention_hours")}
 

@@ -1,7 +1,7 @@
 """Keeps the config files up to date with topics, groups and consumer offsets in shared memory.
 
-It writes RocketMQ's topics.json, subscriptionGroup.json, consumerOffset.json and their like, whoever changed the
-tables.
+It writes RocketMQ's topics.json, subscriptionGroup.json, consumerOffset.json and their like, whichever process changed
+the tables.
 
     table_version moved           topics.json, shmq.json, subscriptionGroup.json, at most every 100 ms
     every 5 s and at the stop     consumerOffset.json, delayOffset.json, lostMessages.json, as soon as the log is on

@@ -1,4 +1,4 @@
-"""Who still needs what lies at the front of the log: the first message there that somebody has not consumed.
+"""Which groups still need the front of the log: the first message there that one of them has not consumed.
 
     log       begin ……………………… file border ……………………… end
     queue a   consumed ────────────────────▶ next

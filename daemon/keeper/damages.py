@@ -1,4 +1,4 @@
-"""What readers report that they could not hand out: units are written again from the log, damaged records are kept.
+"""Handles what readers could not hand out: units are written again from the log, damaged records are kept.
 
     report of a unit     right again from the log         its reader reads on       counted as mended
                          the log does not hold its record                           as a damaged record
@@ -102,7 +102,7 @@ class DamageKeeper:
     def _keep(self, place: _Place, size: int, reason: str, *, messages: int = 1) -> None:
         position = place.log_position
         is_stored = self._store.log_begin <= position < self._store.log_end
-        known = _Place(-1, 0, position) if is_stored else place  # the same record, whoever met it
+        known = _Place(-1, 0, position) if is_stored else place  # the same record, whichever reader met it
         if known in self._known:
             return
         if len(self._known) >= _KNOWN_MAX:

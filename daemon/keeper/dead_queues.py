@@ -1,6 +1,6 @@
 """Frees the queues of deleted topics, so that other topics can have their entries of the queue table.
 
-    no topic has it ──▶ closed: nobody writes to it or reads it any more ──▶ its frames are given back ──▶ free
+    no topic has it ──▶ closed: no process writes to it or reads it any more ──▶ its frames are given back ──▶ free
 
 `bindings/core/segments/queue.c` has the rules of the entries. What of this a killed keeper had done lies in shared
 memory, and its successor goes on from there.

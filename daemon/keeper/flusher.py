@@ -1,11 +1,11 @@
 """The keeper's flush thread: the bell, the beat, and fdatasync by policy.
 
-The thread lives in the core (`core/log/flusher.c`), without the GIL: flushes follow each other for as long as somebody
-waits, whatever the keeper does meanwhile. It comes back for errands and to tell what it counted. The core syncs through
-its own mappings, so that no write-back error is missed.
+The thread lives in the core (`core/log/flusher.c`), without the GIL: flushes follow each other for as long as a sender
+waits, whatever the keeper does meanwhile. It comes back for errands and to report what it counted. The core syncs
+through its own mappings, so that no write-back error is missed.
 
     async   every flush_interval_ms, if anything was appended
-            and at once for who waits: a topic of the broker may be flushed synchronously
+            and at once for waiters: a topic of the broker may be flushed synchronously
     sync    whenever the log end is ahead of the durable end: all appends that came meanwhile ride on one sync
 
 Rule: the first failure is final. The core has set the store read-only by then; there is no second try, because the
@@ -84,7 +84,7 @@ class Flusher:
         return True
 
     def _failed(self, error: CoreError) -> None:
-        if self.failed or isinstance(error, SendTimeout):  # somebody else is syncing for as long: the disk is slow
+        if self.failed or isinstance(error, SendTimeout):  # another process is syncing for as long: the disk is slow
             return
         self.failed = True
         self._failures.add()

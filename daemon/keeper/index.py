@@ -50,7 +50,7 @@ _DOUBLED_MOST = 6  # how often the pause before the next sync is doubled while t
 
 @dataclass
 class _Sync:
-    """Files on their way to the disk, and what may be said when they are there."""
+    """Files on their way to the disk, and the mark that holds when they are there."""
 
     mark: IndexMark
     index_ms: int
@@ -89,7 +89,7 @@ class IndexKeeper:
         self.faults = tuple(state.faults)  # what was found wrong at the start
         self._position = state.position
         self._begin = state.begin  # of the log whose keys the next file will hold
-        self._described_from = store.log_end  # what was there before us: nobody says whether it has properties
+        self._described_from = store.log_end  # of what was there before it is unknown whether it has properties
         self._is_settled = state.is_settled
         self._unsynced = state.unsynced  # name, and where in the log its keys begin
         self._mark = state.mark
@@ -157,7 +157,7 @@ class IndexKeeper:
                 return
 
     def settled_sums(self) -> list[FileSums]:
-        """Return the sums of every file that nobody writes to. Raises OSError."""
+        """Return the sums of every file that is not written to. Raises OSError."""
         found = []
         for name in self._sums.names():
             try:
@@ -189,7 +189,7 @@ class IndexKeeper:
         return True
 
     def put_right(self) -> list[tuple[Path, str]]:
-        """Have built again what somebody else removed or replaced; returns each file, and what happened to it."""
+        """Build again what another process removed or replaced; returns each file, and what happened to it."""
         found = []
         for name in sorted(self._files.known):
             path = self._files.directory / name
@@ -376,7 +376,7 @@ class IndexKeeper:
         self._position = self._begin = begin
 
     def _drop_unsynced(self) -> None:
-        """Remove what a failed sync covered: nobody knows which bytes are on disk, so all of it is written anew."""
+        """Remove what a failed sync covered: which bytes are on disk is unknown, so all of it is written anew."""
         self._failures += 1
         self._close_file()
         for name in self._unsynced:
@@ -432,7 +432,7 @@ class IndexKeeper:
         self._sync = sync
 
     def _run_sync(self, sync: _Sync, before: FileSums | None) -> None:
-        """In a thread."""
+        """Sync the files; runs in a thread."""
         for name, begin, end in sync.files:
             try:
                 file = self._files.open(name)

@@ -36,7 +36,7 @@ class Reached(NamedTuple):
 
 
 class IndexFollower:
-    """Walks the log for whoever fills a file."""
+    """Walks the log for the part that fills a file."""
 
     def __init__(self, store: Store, keeper_store: KeeperStore, commitlog: CommitLogFiles, log: EventLog) -> None:
         self._store = store

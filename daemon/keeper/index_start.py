@@ -1,4 +1,4 @@
-"""Which index files a starting keeper trusts, and from where on it has to follow the log.
+"""Decides which index files a starting keeper trusts, and from where on it has to follow the log.
 
     file                                                cold start                   living segments
     another size, numbers that cannot be                not trusted                  not trusted

@@ -122,7 +122,7 @@ class Keeper:
         self._read_only = store.read_only
 
     def start(self) -> None:
-        """Make room for writers and begin to flush, before anybody is told that the broker is ready."""
+        """Make room for writers and begin to flush, before the broker is announced as ready."""
         self._keeper_store.keeper_beat()
         if self._attached.report is None:
             self._take_over()
@@ -156,7 +156,7 @@ class Keeper:
             self._wake.wait(_BUSY_SECONDS if busy else _IDLE_SECONDS)
             self._wake.clear()
             if not stopping.is_set():
-                # Whoever finds too little room rings again and again; rounds need not follow each other that fast.
+                # A writer that finds too little room rings again and again; rounds need not follow as fast.
                 time.sleep(max(0.0, began + _ROUND_SECONDS_MIN - time.monotonic()))
 
     def round(self, now: float) -> bool:

@@ -1,13 +1,13 @@
-"""What cleaning takes from a group: messages that were deleted before the group had acknowledged them.
+"""Counts what cleaning takes from a group: messages that were deleted before the group had acknowledged them.
 
     offset_min          committed           new offset_min
         |   acknowledged    |       lost          |
 
 They are counted in the group's offset slot, apart from its lag, and stay counted until the group goes: the catalog
 keeps them in lostMessages.json for the next segments. A lag that falls because messages were deleted must not look like
-progress. The count is made before the queue's minimum moves, so whoever sees the new minimum finds what it cost.
+progress. The count is made before the queue's minimum moves, so a reader that sees the new minimum finds what it cost.
 
-Invariant: only groups with an offset on the topic are counted; one that never committed on a queue has it all to come.
+Invariant: only groups with an offset on the queue are counted; one without has lost nothing.
 """
 
 from shmq.daemon.event_log import EventLog

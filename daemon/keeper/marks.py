@@ -131,13 +131,13 @@ class MarkKeeper:
         """Note a position if the mark or the checkpoint is behind; harmless while one is under way."""
         now_ms = self._store.clock_ms  # before the log end is read: what came up to then lies below it
         log_end = self._store.log_end
-        is_told = self._files.mark.current.dispatched >= log_end and self._told_ends == self._safe_ends()
-        if self.is_syncing or (is_told and not self._files.consumequeue.is_dirty and not self._is_wanted):
+        is_noted = self._files.mark.current.dispatched >= log_end and self._told_ends == self._safe_ends()
+        if self.is_syncing or (is_noted and not self._files.consumequeue.is_dirty and not self._is_wanted):
             return
         try:
             self._keeper_store.repair(_LOCK_SECONDS)
         except CoreError:
-            return  # somebody holds the lock; the watchdog looks after that
+            return  # another process holds the lock; the watchdog looks after that
         if self._units.write_all() and self._units.rewrite_lost():
             self._start(log_end, now_ms)
 

@@ -1,8 +1,8 @@
-"""Which log files go, and when: by age, by hour, and when the disk is too full.
+"""Decides which log files go, and when: by age, by hour, and when the disk is too full.
 
     expired          its last change is `retention_hours` ago. It goes, consumed or not: in the hours of
                      `delete_hour`, or at any hour when none is named or the disk has reached its first mark
-    disk_warn        empty spare files beyond the next one are given back; it is said
+    disk_warn        empty spare files beyond the next one are given back; it is logged
     disk_force       files that have not expired go, as `when_full` says:
                        refuse            none
                        delete-consumed   while every group has consumed what is in the oldest one (`consumption.py`)
@@ -92,7 +92,7 @@ class Retention:
             wall_seconds: seconds since the epoch, as file times are.
             has_room: whether the next log file could be made.
         """
-        with contextlib.suppress(FileNotFoundError):  # somebody else removed a file; live/log.py deals with that
+        with contextlib.suppress(FileNotFoundError):  # another process removed a file; live/log.py deals with that
             if now >= self._disk_at:
                 self._disk_at = now + _DISK_SECONDS
                 self.watch_disk()
@@ -103,8 +103,8 @@ class Retention:
     def watch_disk(self) -> None:
         """Refuse appends while the disk is too full for them, and say so with the numbers; reading goes on.
 
-        Room that the log has reserved already is used up first by whoever appends; but what is beside it on this
-        disk, units, index and configuration, needs room of its own.
+        Appends first use up the room that the log has reserved already; but what is beside it on this disk, units,
+        index and configuration, needs room of its own.
         """
         limit = self._options.disk_refuse_percent
         disk = self._disk()

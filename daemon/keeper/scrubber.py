@@ -1,11 +1,11 @@
 """Reads the whole store in the background and compares it with its checksums, so that damage is found before it is
 needed.
 
-    log      every record below the durable end, both CRCs     damage is said and counted; nothing can make it good
+    log      every record below the durable end, both CRCs     damage is reported and counted; it cannot be mended
     units    every full block of every queue, its sum          wrong ones are written again from the log
     index    every block of every file at rest, its sum        the file of a wrong one is built again from the log
     tables   every file of the config directory, its CRC       a wrong one is written again from shared memory
-    pause    until a day after the pass began, or somebody asks for one
+    pause    until a day after the pass began, or a command asks for one
 
 Reading is for a thread, one small step at a time; what follows from it is done in the keeper's rounds, as units and
 tables have one writer. A pass takes 8 MiB a second, one that was asked for as much as there is. Where it stands is
@@ -323,7 +323,7 @@ class Scrubber:
             yield _Step(read, act)
 
     def _tell_start(self) -> None:
-        """What the index found at its start is told as long as this keeper lives, whatever passes begin."""
+        """Report what the index found at its start for as long as this keeper lives, whatever passes begin."""
         for fault in self._index.faults:
             if fault not in self._state.faults:
                 self._found_in_index(fault)
@@ -355,7 +355,7 @@ class Scrubber:
         return _Step(read, act)
 
     def _run(self) -> None:
-        """In the thread."""
+        """Read step by step; runs in the thread."""
         while (step := self._to_read.get()) is not None:
             try:
                 step.checked_bytes = step.read()

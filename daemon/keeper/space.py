@@ -9,7 +9,7 @@ says which files go.
 
 Rules: (1) the file behind the one in use exists before it is needed, and no more than that one, unless files fill
 within a second and the disk has room;
-(2) a full disk is said once and tried again every second; nothing else stops.
+(2) a full disk is logged once and tried again every second; nothing else stops.
 """
 
 import math

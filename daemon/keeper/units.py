@@ -5,7 +5,7 @@ their files, are written again here: from memory, or from the records of the log
 
 Rules: (1) a unit leaves memory only after it is in its file; (2) units of a queue whose topic was deleted are dropped;
 the queues of the old life are closed (`dead_queues.py`) and its directory goes before the first unit of the new one is
-written, so nobody reads the new one's files for the old; (3) a unit
+written, so the new one's files are never read for the old; (3) a unit
 that is missing in memory, or cannot be written, keeps its own queue from going on, and the mark, but no other queue.
 """
 
@@ -210,7 +210,7 @@ class UnitWriter:
             if not units:  # they left memory since
                 end = min(lost.end, persisted)
                 units = self._repair(lost.queue[0]).units(lost.queue, at, end)
-                # Below the log's begin nobody needs them.
+                # Below the log's begin they are not needed.
                 units += self._files.read(
                     lost.queue, at + len(units) // UNIT_BYTES, end - at - len(units) // UNIT_BYTES
                 )

@@ -8,7 +8,7 @@ A dead holder is no case for it: the next taker of the lock repairs.
     stopped, ours to kill            SIGKILL through a pidfd, proven to be the holder; then the repair
     stopped, not ours to kill        read-only with a reason, until the holder moves on
 
-Rules: (1) nobody's work is taken away while it may still go on with it: only a dead process' work is repaired;
+Rules: (1) no process loses its work while it may still go on with it: only a dead process' work is repaired;
 (2) the proof is repeated after the pidfd is open: same TID in the mutex, same count, same start time, and the thread
 belongs to the process.
 """

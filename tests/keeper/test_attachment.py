@@ -269,13 +269,13 @@ def test_what_a_keeper_told_of_changed_files_is_told_by_the_next_one_of_the_same
         second.end()
 
 
-def test_segments_that_cannot_be_opened_are_not_replaced_while_somebody_may_append(
+def test_segments_that_cannot_be_opened_are_not_replaced_while_a_process_may_append(
     start_keeper: StartKeeper, client: Callable[[Any], subprocess.Popen[str]]
 ) -> None:
     first = start_keeper()
     process = client(first)
     first.abandon()
-    # Somebody cleaned /dev/shm by hand; the client still maps what it has.
+    # /dev/shm was cleaned by hand; the client still maps what it has.
     for name in os.listdir(SHM_DIRECTORY):
         if first.options.broker_name in name and not name.startswith("sem."):
             os.unlink(SHM_DIRECTORY / name)

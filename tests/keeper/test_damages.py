@@ -30,7 +30,7 @@ def reader_of(running: Running) -> Reader:
 
 
 def read_all(reader: Reader, count: int, eventually: Callable[..., object]) -> tuple[list[bytes], list[DamagedMessage]]:
-    """Read until so many messages came or were told as damaged."""
+    """Read until so many messages came or were reported as damaged."""
     bodies: list[bytes] = []
     told: list[DamagedMessage] = []
 
@@ -92,7 +92,7 @@ def test_a_unit_of_another_record_is_mended_in_its_file_too(
 
 
 @pytest.mark.parametrize("at", [4, 20, 30, 90, 100], ids=["magic", "queue offset", "position", "body", "tail"])
-def test_a_damaged_record_is_told_once_kept_and_counted_once(
+def test_a_damaged_record_is_reported_once_kept_and_counted_once(
     start_keeper: StartKeeper, eventually: Callable[..., object], at: int
 ) -> None:
     running = start_keeper()

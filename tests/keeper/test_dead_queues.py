@@ -61,7 +61,7 @@ def test_what_a_killed_keeper_had_closed_its_successor_frees(start_keeper: Start
     assert len(put(keeper, "fits", 300)) == 300
 
 
-def test_a_number_of_a_deleted_queue_is_nobodys(start_keeper: StartKeeper, eventually: Eventually) -> None:
+def test_a_number_of_a_deleted_queue_belongs_to_no_topic(start_keeper: StartKeeper, eventually: Eventually) -> None:
     keeper = start_keeper()
     (old, _) = put(keeper, "orders", 2)
     keeper.send_batch("orders", [b"old"] * 3)

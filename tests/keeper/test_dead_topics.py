@@ -13,7 +13,7 @@ TOPICS_MAX = SMALL["topic_max"]
 
 
 def deleted(keeper: Running) -> list[str]:
-    """Those whose entries nobody else can have yet."""
+    """Those whose entries no other topic can have yet."""
     return [topic["name"] for topic in keeper.store.topics(True) if topic["state"] != 1]
 
 
@@ -54,7 +54,7 @@ def test_more_topics_of_ever_new_names_come_and_go_than_the_table_has_entries(
     assert keeper.store.topic_find("stays") == stays and keeper.store.topic(stays)["name"] == "stays"
 
 
-def test_the_number_of_a_topic_whose_entry_another_has_is_nobodys(
+def test_the_number_of_a_topic_whose_entry_another_has_belongs_to_none(
     start_keeper: StartKeeper, eventually: Eventually
 ) -> None:
     keeper = start_keeper()

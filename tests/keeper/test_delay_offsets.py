@@ -257,7 +257,7 @@ def test_files_without_a_mark_or_with_an_impossible_one_leave_none(start_keeper:
 def test_the_end_is_read_before_the_mark_and_the_mark_before_the_words(
     start_keeper: StartKeeper, monkeypatch: Any
 ) -> None:
-    """A copy that is stored while the words are read is told of, or lies behind the mark."""
+    """A copy that is stored while the words are read is covered by them, or lies behind the mark."""
     running = start_keeper()
     deliver(running, 1, 2)
     set_words(running)

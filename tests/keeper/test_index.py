@@ -35,7 +35,7 @@ class Indexed:
         self.keeper: IndexKeeper | None = None
 
     def start(self, *, warm: bool = False) -> IndexKeeper:
-        """As a new keeper process would; the one before is gone without a word."""
+        """Start as a new keeper process; the one before is gone without a word."""
         if self.keeper is not None:
             self.keeper.close()
         attached = self.running.attached

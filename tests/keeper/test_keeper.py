@@ -167,7 +167,7 @@ def test_a_clean_stop_retires_saves_and_says_so(start_keeper: StartKeeper) -> No
     assert [committed for _, _, _, committed, _, _ in again.store.offsets()] == [17]
 
 
-def test_a_producer_is_told_that_the_broker_stopped(start_keeper: StartKeeper) -> None:
+def test_a_producer_learns_that_the_broker_stopped(start_keeper: StartKeeper) -> None:
     running = start_keeper()
     running.send("orders", b"x")
     running.halt()

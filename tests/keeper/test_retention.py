@@ -97,9 +97,7 @@ def test_the_mark_says_the_new_begin_before_a_file_goes_and_without_it_the_file_
     assert seen == [(size, size), (2 * size, 2 * size)]
 
 
-def test_what_somebody_has_a_lease_on_stays_until_the_lease_ends(
-    start_keeper: StartKeeper, eventually: Eventually
-) -> None:
+def test_what_has_a_lease_stays_until_the_lease_ends(start_keeper: StartKeeper, eventually: Eventually) -> None:
     running = start_keeper(retention_hours=10)
     filled(running, eventually, 4)
     running.halt()
@@ -107,7 +105,7 @@ def test_what_somebody_has_a_lease_on_stays_until_the_lease_ends(
     second = running.options.file_bytes
     assert take_lease(running.root, second + 17, 600)
     running.keeper.clean(time.time())
-    assert running.store.log_begin == second  # the file before it is nobody's
+    assert running.store.log_begin == second  # the file before it has no lease
     running.keeper.clean(time.time() + 601)
     assert running.store.log_begin > second
 
@@ -207,14 +205,12 @@ def group_offset(running: Any, group: str, topic: str, offset: int, queue_id: in
     return int(slot)
 
 
-def test_a_full_disk_costs_nobody_a_message_that_is_not_consumed(
-    start_keeper: StartKeeper, eventually: Eventually
-) -> None:
+def test_a_full_disk_costs_no_message_that_is_not_consumed(start_keeper: StartKeeper, eventually: Eventually) -> None:
     running = start_keeper()
     receipts = filled(running, eventually, 4)
     short_of_room(running)
     running.keeper.clean(time.time())
-    assert running.store.log_begin == 0  # nobody has read anything
+    assert running.store.log_begin == 0  # nothing was read
     assert running.events.named("disk.held")[-1] | {"log_position": 0} == {
         "log_position": 0,
         "topic": "orders",
@@ -239,7 +235,7 @@ def test_a_group_that_has_not_begun_a_queue_of_its_topic_holds_it(
     start_keeper: StartKeeper, eventually: Eventually
 ) -> None:
     running = start_keeper()
-    running.send("orders", b"nobody has looked here", queue_id=1)
+    running.send("orders", b"not read yet", queue_id=1)
     receipts = filled(running, eventually, 3)
     short_of_room(running)
     group_offset(running, "readers", "orders", len(receipts))
@@ -299,7 +295,7 @@ def test_a_popped_message_is_needed_until_it_is_settled(start_keeper: StartKeepe
     done = write(AckRecord(so=0, pt=1, q=0, t="orders", c="readers", ao=1))
     running.keeper.clean(time.time())
     begun = running.store.log_begin
-    assert begun > 0  # and now the records of the log of pops hold it: nobody has noted that they are done
+    assert begun > 0  # and now the records of the log of pops hold it: they are not noted as done
     assert running.events.named("disk.held")[-1]["topic"] == log
     group_offset(running, REVIVE_GROUP, log, done)
     assert first < done and running.keeper.clean(time.time()) > 0

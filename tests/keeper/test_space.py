@@ -46,7 +46,7 @@ FULL_DISK = """
     while time.monotonic() < until:
         if append() and not keeper.has_room and store.allocated_end - store.log_end < 20000:
             break
-    # It says so to whoever waits while its last sign of life is fresh.
+    # It says so to a waiting sender while its last sign of life is fresh.
     while (refusal := append()) != "SegmentFull" and time.monotonic() < until:
         pass
     print(refusal, store.read_only, sent > 50)

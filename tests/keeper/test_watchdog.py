@@ -1,4 +1,4 @@
-"""A process that is stopped while it holds the append lock: ended if it may be, else said; nobody else is harmed."""
+"""A process that is stopped while it holds the append lock: ended if it may be, else said; no other is harmed."""
 
 import os
 import signal

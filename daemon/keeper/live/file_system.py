@@ -1,7 +1,7 @@
 """Notices that the file system of the store takes no more writes.
 
 After an error of its disk the kernel may refuse every write to a file system (ext4: `errors=remount-ro`) and tell
-nothing to who writes only into mapped memory: messages would be acknowledged that never reach the disk.
+nothing to processes that write only into mapped memory: messages would be acknowledged that never reach the disk.
 
 Rule: it is final. What was changed in memory since the last flush may be lost even where the file system is made
 writable again, so the store is recovered from the disk: the broker is restarted.

@@ -1,4 +1,4 @@
-"""Writes again what somebody else removed or replaced beside the log: all of it is known, or follows from the log.
+"""Writes again what another process removed or replaced beside the log: all is known, or follows from the log.
 
     tables and their backups      from memory, as they were saved last
     mark, checkpoint, abort       from memory
@@ -8,7 +8,7 @@
     lineage of the log            from memory: epochs and identity, which other processes write too
 
 What lies there instead is moved to `quarantine/`. `shmq health` warns of it until the next start, because whatever does
-this to a store may take the log next. A file that may not be opened any more is told with the command that mends it.
+this to a store may take the log next. The command that mends a file that cannot be opened is reported.
 
 Rule: the keeper's own changes are no alarm: what it wrote it remembers (`store/atomic.py`), and what it removes it
 forgets first.
@@ -46,7 +46,7 @@ _QUEUES_PER_ROUND = 64
 
 
 class LiveFiles:
-    """The keeper's part for files beside the log that somebody else changes."""
+    """The keeper's part for files beside the log that other processes change."""
 
     def __init__(
         self, files: OpenFiles, units: UnitWriter, marks: MarkKeeper, index: IndexKeeper, news: FileNews
@@ -86,7 +86,7 @@ class LiveFiles:
         for queue, base, descriptor in self._files.consumequeue.open_files():
             self._look_at_open_units(queue, base, descriptor)
         self._look_at_units()
-        with contextlib.suppress(OSError, ShmqError):  # a disk that refuses is told by the index itself
+        with contextlib.suppress(OSError, ShmqError):  # the index itself reports a disk that refuses
             for path, fault in self._index.put_right():
                 self._news.tell(path, RESTORED, fault)
 

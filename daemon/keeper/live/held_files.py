@@ -9,7 +9,7 @@ closed. So what is held can be put back.
     find_open       log files that lost their name and that some process of this host still has open
 
 Rules: (1) what lies at a path in place of our file is moved to `quarantine/`, never removed;
-(2) what was mended is said each time; what lasts is said once, until it is over.
+(2) what was mended is reported each time; what lasts is reported once, until it is over.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, position_of
 from shmq.store.plain_file import kind_of, open_plain
 
-_NEWS_MAX = 100  # of a store that went, thousands of files may have to be told of
+_NEWS_MAX = 100  # a store that went may have thousands of files
 _HEAD_BYTES = 8  # size and magic of the first record
 _DELETED = " (deleted)"
 
@@ -54,7 +54,7 @@ class FileNews:
         self._log(f"file.{fate}", file=str(path), what=what, **({"do": do} if do else {}))
 
     def repeat(self, told: Iterable[ChangedFile]) -> None:
-        """Say in the words that health reads what was said elsewhere; the event log has it."""
+        """Report to health what was logged elsewhere, in its words."""
         for file in told:
             if len(self._told) < _NEWS_MAX:
                 self._told[Path(file.file), file.fate] = file.what, file.do
@@ -62,11 +62,11 @@ class FileNews:
 
     @property
     def told(self) -> tuple[ChangedFile, ...]:
-        """What is said now."""
+        """The changes that are reported now."""
         return tuple(ChangedFile(str(path), fate, *words) for (path, fate), words in self._told.items())
 
     def withdraw(self, path: Path, fate: str) -> None:
-        """Say no longer what was said: it is over."""
+        """Take back a report: it is over."""
         what, do = self._told.pop((path, fate), ("", ""))
         if what:
             self._count(path, fate, what, do, 0)
@@ -135,7 +135,7 @@ class HeldFile:
         return size
 
     def access_fault(self) -> tuple[str, str]:
-        """As the function of this name, for this file."""
+        """Call the function of this name for this file."""
         return access_fault(self.path, os.fstat(self.descriptor), self._access) if self.descriptor >= 0 else ("", "")
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class HeldDirectory:
         return None if name.endswith(_DELETED) else Path(name)
 
     def access_fault(self) -> tuple[str, str]:
-        """As the function of this name, for this directory."""
+        """Call the function of this name for this directory."""
         return access_fault(self.path, os.fstat(self._descriptor), self._access)
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ def find_open(layout: StoreLayout) -> dict[int, str]:
     """Return log files that lost their name and are open somewhere: position -> a path under which one opens.
 
     A file that was replaced counts only in a process that has mapped what this one has: what was renewed has the same
-    name. One that was moved has another one, and cannot be told from that of another broker.
+    name. One that was moved has another one, and may as well be a file of another broker.
     """
     found: dict[int, str] = {}
     directory, mapped = os.path.realpath(layout.commitlog), _shared_with("self")

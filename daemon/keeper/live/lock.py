@@ -1,7 +1,7 @@
 """Keeps the store's lock file locked: a stock broker looks at nothing else.
 
-The supervisor locked the file that lay there when it started. A file that is removed takes no lock along, but whoever
-makes another one of that name can lock it. Brokers of ours are kept out by the locked directories (`store/lock.py`).
+The supervisor locked the file that lay there when it started. Removing it keeps that lock, but a process that makes
+another file of the name can lock that. Brokers of ours are kept out by the locked directories (`store/lock.py`).
 
     the file is gone or another      made again and locked, by the keeper; said
     what lies there is no file       moved to quarantine/, and the same
@@ -100,7 +100,7 @@ class LiveLock:
         return True
 
     def _take(self, descriptor: int) -> None:
-        """Lock a file that nobody else holds; the supervisor's own, through what we inherited, is no hindrance."""
+        """Lock a file that no other process holds; the supervisor's own, through what we inherited, is no hindrance."""
         for lock in (fcntl.flock, lambda of, how: fcntl.lockf(of, how, 1, 0)):
             with contextlib.suppress(OSError):
                 lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

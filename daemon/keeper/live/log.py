@@ -1,14 +1,14 @@
-"""Sees to it that the files of the log are where a restart will look for them, and saves what loses its name.
+"""Keeps the files of the log where a restart will look for them, and saves what loses its name.
 
-Whoever appends or reads has the files mapped and notices nothing when their names go: a cleaner, an rsync that deletes,
-a copy that is moved over them. What is stored from then on would be gone after the next start.
+Writers and readers have the files mapped and notice nothing when their names go: by a cleaner, an rsync that deletes,
+or a copy that is moved over them. What is stored from then on would be gone after the next start.
 
     a file removed, replaced, replaced by a link    ┐ sends stop ─▶ append lock taken once ─▶ copy of the file we hold
     a file that has grown                           ┘ to its path ─▶ said: saved, or which positions are lost
     a file truncated                 gets its size back at once, as a look behind its end is SIGBUS; sends stop; lost is
                                      what lay behind
-    first bytes overwritten          sends stop; nobody can say what is lost
-    the directory, or the store's    sends stop; renamed back, if it has another name and nobody works on what is there
+    first bytes overwritten          sends stop; what is lost is unknown
+    the directory, or the store's    sends stop; renamed back, if it has another name and the new one is not in use
     may not be opened any more       said, with the command that mends it
 
 Rules: (1) sends stop before anything else is done, and stay stopped until the next start recovers from the files;
@@ -141,7 +141,7 @@ class LiveLog:
             self._save(position)
         end = self._store.log_end
         if self._is_stopped:
-            with contextlib.suppress(OSError):  # of a file that is lost it was said
+            with contextlib.suppress(OSError):  # a lost file is reported already
                 self._files.sync(max(self._store.durable_end, self._store.log_begin), end)
             return end if was_quiet else 0
         return 0
@@ -305,7 +305,7 @@ class LiveLog:
         finally:
             os.close(descriptor)
         if aside is not None and aside.is_file() and not aside.is_symlink():
-            # Whoever opened it since, while it was a copy of ours, has stored there.
+            # A process that opened it since, while it was a copy of ours, has stored there.
             take_missing(str(path), str(aside), base=position, end=self._store.log_end)
 
     # -- directories

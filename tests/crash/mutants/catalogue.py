@@ -124,7 +124,7 @@ MENDED: dict[str, Mutant] = {
         "daemon/keeper/damages.py",
         "kept = size > 0 and self._quarantine.add(",
         "kept = size < 0 and self._quarantine.add(",
-        "tests/keeper/test_damages.py::test_a_damaged_record_is_told_once_kept_and_counted_once",
+        "tests/keeper/test_damages.py::test_a_damaged_record_is_reported_once_kept_and_counted_once",
     ),
     "what follows a bad record above the mark is cut off": _one(
         "shmq/store/damage.py",
@@ -156,7 +156,7 @@ MENDED: dict[str, Mutant] = {
         "daemon/keeper/retention.py",
         '            self._log("disk.held", **holder._asdict())\n        return False\n',
         '            self._log("disk.held", **holder._asdict())\n        return True\n',
-        f"{_RETENTION}::test_a_full_disk_costs_nobody_a_message_that_is_not_consumed",
+        f"{_RETENTION}::test_a_full_disk_costs_no_message_that_is_not_consumed",
     ),
     "full log files go while empty ones stay": _one(
         "daemon/keeper/retention.py",

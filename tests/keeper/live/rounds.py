@@ -250,7 +250,7 @@ class Round:
                         stored |= {(topic, each.queue_id, each.offset): bytes(each.body) for each in messages}
             ranges = list(_lost(broker.log))
             missing = [
-                each for each in self._acknowledged if not _is_stored(each, stored) and not _is_told(each, ranges)
+                each for each in self._acknowledged if not _is_stored(each, stored) and not _is_reported(each, ranges)
             ]
             if missing:
                 told = f"{missing[0]} … {missing[-1]}"
@@ -279,12 +279,12 @@ def _is_stored(each: Acknowledged, stored: dict[tuple[str, int, int], bytes]) ->
     return body is not None and body == body_of(each.name, len(body))
 
 
-def _is_told(each: Acknowledged, ranges: list[tuple[int, int]]) -> bool:
+def _is_reported(each: Acknowledged, ranges: list[tuple[int, int]]) -> bool:
     return any(begin <= each.log_position < end for begin, end in ranges)
 
 
 def _poll(pull: Any) -> list[Any]:
-    """The next messages; what is damaged is told once and left out."""
+    """The next messages; what is damaged is reported once and left out."""
     while True:
         try:
             return pull.poll(max=1000, wait=0.2)

@@ -19,7 +19,7 @@ WRITABLE = Mount("/data", "ext4", ("rw", "rw", "errors=remount-ro"))
 REFUSING = Mount("/data", "ext4", ("rw", "rw", "errors=remount-ro", "emergency_ro"))
 
 
-def test_it_is_told_once_and_stays_so_even_if_the_mount_recovers(start_keeper: Callable[..., Any]) -> None:
+def test_it_is_reported_once_and_stays_so_even_if_the_mount_recovers(start_keeper: Callable[..., Any]) -> None:
     running, events = start_keeper(), Events()
     running.send("orders", b"before")
     mounts = iter([None, WRITABLE, REFUSING, WRITABLE, REFUSING])

@@ -1,4 +1,4 @@
-"""Files beside the log that somebody else removes, replaces or changes are written again, and said once."""
+"""Files beside the log that another process removes, replaces or changes are written again, and reported once."""
 
 import os
 import shutil
@@ -87,7 +87,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_what_somebody_else_does_to_a_file_is_undone_and_said_once(scene: Scene) -> None:
+def test_what_another_process_does_to_a_file_is_undone_and_reported_once(scene: Scene) -> None:
     @every_row(("name", "change"), [(name, change) for name in FILES for change in CHANGES])
     def each(name: str, change: str) -> None:
         path = scene.path(name)

@@ -1,4 +1,4 @@
-"""Log files that somebody else removes, replaces or changes: sends stop, and what is still open comes back."""
+"""Log files that another process removes, replaces or changes: sends stop, and what is still open comes back."""
 
 import errno
 import fcntl
@@ -341,7 +341,7 @@ def test_what_another_process_has_open_is_saved_where_the_keeper_holds_too_many_
     log.live.round(3.0)
     os.close(reader)
     assert log.path(OLDER).read_bytes() == log.before[OLDER]
-    assert sorted(log.told) == ["file.lost", "file.saved"]  # nobody has the other one
+    assert sorted(log.told) == ["file.lost", "file.saved"]  # no process has the other one
 
 
 @every_row("of", ["file", "commitlog", "store"])

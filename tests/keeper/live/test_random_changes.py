@@ -27,7 +27,7 @@ def test_changes_of_a_store_lose_no_acknowledged_message_in_silence(tmp_path: Pa
     number = 0
     while number == 0 or time.monotonic() < until:
         change, kill = chance.choice(of_log if chance.random() < 0.6 else others), chance.choice(KILLS)
-        # Of a store that is not there, and whose broker is not, nobody can know.
+        # A store that is gone together with its broker leaves no trace.
         is_running = chance.random() < 0.7 or change.target == "store"
         each = Round(change, kill, tmp_path / str(number), is_running=is_running, seed=SEED * 1000 + number)
         each.run()
