@@ -1,4 +1,4 @@
-"""The face of the in-sync set: what it says goes to the core, and to the log who came and went.
+"""Carries out the in-sync set: its verdict goes to the core, what joins and leaves to the event log.
 
 report, end of a link ──▶ InSyncSet ──verdict──▶ ReplicaStore.confirm ──confirmed end──▶ InSyncSet
 tick, every 100 ms ─────────┘
@@ -20,7 +20,7 @@ _JOIN_SECONDS = 0.2
 
 
 class Confirming:
-    """Of one synchronous master; lives inside one event loop.
+    """The confirmation of one synchronous master, inside one event loop.
 
     Args:
         store: mapped writable.
@@ -59,7 +59,7 @@ class Confirming:
         self._addresses.pop(link, None)
 
     def heard(self, link: Hashable, message: bytes) -> None:
-        """Nobody is elected here."""
+        """Drop it: no member is elected here."""
 
     def is_in_sync(self, link: Hashable) -> bool:
         """Whether a slave has all that is acknowledged."""

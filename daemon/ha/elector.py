@@ -5,12 +5,12 @@
     a few threads       ask the store; each answer goes into the inbox
     one thread          watches the store; each view goes into the inbox
 
-What an election needs of a broker is `ElectedBroker`: who implements it has the core, the link and the switch.
+What an election needs of a broker is `ElectedBroker`: its implementation has the core, the link and the switch.
 
 Invariants:
- 1. Only the thread of `run` touches the member and calls the broker, so what is forbidden is forbidden before anybody
-    is told or asked.
- 2. A position is told only in the epoch that the member acknowledges, and to the leader that it follows.
+ 1. Only the thread of `run` touches the member and calls the broker, so what is forbidden is forbidden before a peer or
+    the store hears of it.
+ 2. A position is sent only in the epoch that the member acknowledges, and to the leader that it follows.
  3. Times are those of CLOCK_BOOTTIME, which goes on while the host sleeps.
 """
 
@@ -88,7 +88,7 @@ class ElectedBroker(Protocol):
         """Say something to a peer over the link, if there is one."""
 
     def confirm(self, verdict: Verdict) -> int | None:
-        """Tell the core what is on the other disks; return how far it has confirmed. None: it could not be told now."""
+        """Give the core what is on the other disks; return how far it has confirmed. None: that failed for now."""
 
 
 class Elector:
@@ -156,7 +156,7 @@ class Elector:
         self._inbox.put(cut)
 
     def was_flushed(self) -> None:
-        """There is more on the disk than before."""
+        """Report that there is more on the disk than before."""
         self._inbox.put(self._report)
 
     def hand_over(self, successor: str = "") -> str:
@@ -164,7 +164,7 @@ class Elector:
         return self._call(lambda: self._member.hand_over(successor, now_ms()))
 
     def promote(self, *, is_forced: bool = False) -> str:
-        """Somebody wants this broker to lead; return why not."""
+        """An operator wants this broker to lead; return why not."""
         return self._call(lambda: self._member.promote(now_ms(), is_forced=is_forced))
 
     def stop(self) -> None:
@@ -292,4 +292,4 @@ def _raise(error: BaseException) -> None:
 
 
 def _nothing() -> None:
-    """Only so that somebody wakes up."""
+    """Only wakes the thread."""

@@ -1,4 +1,4 @@
-"""What a slave waits for beside its connection: that the disk has what its master asked about.
+"""Wakes a slave when its disk has what its master asked about.
 
 Invariant: one place of the log is waited for at a time; what is wanted meanwhile is wanted again after it.
 """
@@ -28,7 +28,7 @@ class FlushNews:
         os.close(self._descriptor)
 
     def want(self, log_end: int) -> None:
-        """Have the log flushed up to here; while something is wanted already, that is told first."""
+        """Have the log flushed up to here; news of what is wanted already come first."""
         if not self._is_wanted:
             self._is_wanted = True
             self._watch.want(log_end)

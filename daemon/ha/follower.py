@@ -72,7 +72,7 @@ class FollowerLink:
     ) -> None:
         self._proven = proven
         self.closed = ""
-        self.cure = ""  # what somebody can do about it
+        self.cure = ""  # what the operator can do about it
         self.is_met = False  # the master has said something that makes sense
         self.is_stock = not greets
         self.is_prompt = False  # the master waits for what is on this disk
@@ -81,7 +81,7 @@ class FollowerLink:
         self.state: State | None = None  # how this slave stands to that one
         self.cut_at: int | None = None  # where this log parts from the master's
         self.confirmed = 0  # what the master says is on the disks of all replicas in sync
-        self.messages: list[bytes] = []  # of the election; whoever reads them takes them out
+        self.messages: list[bytes] = []  # of the election; the reader takes them out
         self.begins_at: int | None = None  # where the master's log begins, if it is not where this empty one ends
         self._expects = expects
         self._frames = FrameReader()
@@ -136,12 +136,12 @@ class FollowerLink:
 
     @property
     def epoch(self) -> int:
-        """Of the master whose bytes these are; a stock one has none."""
+        """The epoch of the master that ships; a stock one has none."""
         return self.master.epoch if self.master is not None else 0
 
     @property
     def is_proven(self) -> bool:
-        """Whether the master's log goes on where this one ends, as far as anybody can see."""
+        """Whether the master's log goes on where this one ends, as far as that is known."""
         return self.is_met and self._received >= self._me.end
 
     @property
@@ -246,7 +246,7 @@ class FollowerLink:
         self._pending += data[min(max(self._end - position, 0), len(data)) :]  # without the padding behind a BLANK
 
     def _report_progress(self, now_ms: int) -> None:
-        # A master that waits for the disk is told when the disk has it, and not twice.
+        # A master that waits for the disk gets one report, when the disk has it.
         if self._reached > self._reported and not self.is_prompt:
             self._report(now_ms)
 

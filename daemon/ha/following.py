@@ -8,7 +8,7 @@
            |                             +---- a log that parts from the master's: cut by the keeper, likewise
            +---- every 10 s, offsets every second, and when a record is of a topic or queue that is not here
 
-Whatever fails, the connection is closed and made again a second later, and goes on at the log end. A reason is told
+Whatever fails, the connection is closed and made again a second later, and goes on at the log end. A reason is logged
 once.
 
 Rules: (1) only this thread moves the log end of a slave; (2) a slave that cannot go on says why and changes nothing:
@@ -40,7 +40,7 @@ from shmq.daemon.ha.master_state import MasterState, cure_of, obstacle
 from shmq.daemon.ha.master_tables import ANSWER_SECONDS, MasterTables, TablesNotTold, Told
 from shmq.daemon.ha.meeting import START_AGAIN, LastRecord, Side, State
 from shmq.daemon.ha.proving import prove_to_master, refuse_itself
-from shmq.daemon.ha.trust import NOBODY_PROVES, Trust
+from shmq.daemon.ha.trust import WITHOUT_SECRET, Trust
 from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, ProtocolError, ShmqError, StoreError
 from shmq.shm.core import (
@@ -77,7 +77,7 @@ _READ_BYTES = 1 << 20
 
 
 class Elected(NamedTuple):
-    """Whom an election wants to be followed, and who is told of it; any thread is called.
+    """The leader to follow, and the part of the election that hears of it; any thread is called.
 
     Attributes:
         store, epoch: of the leader.
@@ -116,7 +116,7 @@ class Following:
         *,
         me: Side,
         elected: Elected | None = None,
-        trust: Trust = NOBODY_PROVES,
+        trust: Trust = WITHOUT_SECRET,
         own_port: int = 0,
     ) -> None:
         self._own_port = own_port
@@ -151,13 +151,13 @@ class Following:
         return self._me.epoch
 
     def note_known_pops(self) -> None:
-        """Note for who leads after this behind which pops the progress was not told."""
+        """Note for the next master behind which pops the progress is not known here."""
         self._tables.note_known_pops()
 
     def stop(self) -> None:
         """Let `run` return; any thread may call.
 
-        From when this returns the master is told nothing, and nothing here changes on its account but, while the core
+        From when this returns the master gets nothing, and nothing here changes on its account but, while the core
         follows, the log.
         """
         self.stopping.set()
@@ -204,7 +204,7 @@ class Following:
         with socket.create_connection(self._master, _CONNECT_SECONDS) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             refuse_itself(connection, self._own_port)
-            proven = self._prove(connection)  # where it has to, nothing is told to a master before
+            proven = self._prove(connection)  # where it has to, a master gets nothing before
             return self._follow_over(connection, proven, asked or self._tables.ask())
 
     def _prove(self, connection: socket.socket) -> Claim | None:

@@ -1,7 +1,7 @@
-"""When the log has grown: for who ships it.
+"""Tells the shipping thread when the log has grown.
 
-Where nobody waits for slaves it is looked at every few milliseconds while one is connected, and not at all while none
-is: an append does not know that there are slaves. Where somebody does, an append rings (`core/log/state.c`), and what
+Where no sender waits for slaves the log is looked at every few milliseconds while one is connected, and not at all
+otherwise: an append does not know that there are slaves. Where one does, an append rings (`core/log/state.c`), and what
 it has stored is shipped at once.
 """
 
@@ -17,7 +17,7 @@ _IDLE_SECONDS = 0.2  # heartbeats and silent slaves are looked for this often
 
 
 class Growth:
-    """Of one log; lives inside one event loop.
+    """The growth of one log, inside one event loop.
 
     Args:
         store: mapped writable where `is_prompt`.

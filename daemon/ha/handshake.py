@@ -7,7 +7,7 @@
 
 A proof is HMAC-SHA256, under the secret, over the direction and both claims as they went over the wire. A claim says
 nonce, role, cluster, broker, store and epoch. So no proof is good for another connection, in the other direction, or
-for another peer; and who is greeted behind it has to be who was proven (`Claim.check`).
+for another peer; and a side that is greeted behind it has to be the proven one (`Claim.check`).
 
     state     AUTHENTICATION   GREETING   another first word              a claim and its proof     time
     begun     claim sent       closed     plain, or closed: not allowed   -                         closed
@@ -15,7 +15,7 @@ for another peer; and who is greeted behind it has to be who was proven (`Claim.
     proven, plain, closed: the handshake is over; `rest` are bytes behind it
 
 Invariants:
- 1. Only who knows the secret is `proven`, whatever bytes come in whatever pieces.
+ 1. Only a peer that knows the secret is `proven`, whatever bytes come in whatever pieces.
  2. No more than BYTES_MAX bytes are held, and no longer than the time that the face gives.
  3. A slave sends only its first word before it knows that the master is one of ours: a stock one takes the last eight
     bytes that come for a log position.
@@ -58,7 +58,7 @@ _LOOK_THERE = "see what that host's log says; a link is tried again every second
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who one end says it is, for one connection."""
+    """The identity that one end claims, for one connection."""
 
     nonce: str
     role: str
@@ -68,7 +68,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epoch: int
 
     def check(self, side: Side) -> None:
-        """Raise ProtocolError unless a side that was told later is who was proven."""
+        """Raise ProtocolError unless what a side says later agrees with what was proven."""
         said = (side.cluster, side.broker, side.store, side.epoch)
         proven = (self.cluster, self.broker, self.store, self.epoch)
         if said != proven:
@@ -104,7 +104,7 @@ class _Handshake:
         self.proven: Claim | None = None
         self.is_plain = False  # the peer speaks RocketMQ's stream, and may
         self.closed = ""
-        self.cure = ""  # what somebody can do about it
+        self.cure = ""  # what the operator can do about it
         self._secret, self._me, self._until_ms = secret, me, until_ms
         self._nonce, self._refuses_plain = nonce, refuses_plain
         self._claim = _claim(me, self.ROLE, nonce)
@@ -118,7 +118,7 @@ class _Handshake:
 
     @property
     def rest(self) -> bytes:
-        """What came behind the handshake."""
+        """The bytes behind the handshake."""
         return self._bytes
 
     def take(self) -> bytes:

@@ -5,14 +5,14 @@
     JOINING     -                            IN_SYNC                       LEARNER
     IN_SYNC     -                            -                             LEARNER
 
-Nothing is confirmed that a member, joining or in sync, has not on its disk. A learner holds nobody up. Whoever joins
+Nothing is confirmed that a member, joining or in sync, has not on its disk. A learner delays nothing. A joining one
 holds confirmation where it is until it has what was confirmed before; only then is it counted, so a counted replica
 lacks no confirmed byte.
 
 A replica is caught up as of the moment when the master's log ended where the replica's disk is now. So one that is
 always a millisecond behind is in sync under any load, and one that stands still is not.
 
-Where the set is kept in a coordination store, `election/members.py` owns it; what is caught up is said here.
+Where the set is kept in a coordination store, `election/members.py` owns it; what is caught up is defined here.
 
 Invariants:
  1. Without a member nothing is confirmed where `in_sync_min` is 2, nor in the first moments: the replicas of before
@@ -41,7 +41,7 @@ class State(Enum):
 
 
 class Verdict(NamedTuple):
-    """What the core is told.
+    """What the core may confirm.
 
     Attributes:
         end: on the disk of every member; None: no replica is needed.
@@ -117,7 +117,7 @@ class InSyncSet:
             self._judge(replica, log_end, now_ms)
 
     def confirmed(self, confirmed_end: int) -> None:
-        """The core was told the verdict, and from then on confirms no more than it says; this is how far it was."""
+        """The core has the verdict, and from then on confirms no more than it says; this is how far it was."""
         for replica in self._replicas.values():
             if replica.state is State.JOINING:
                 replica.needed = confirmed_end if replica.needed is None else replica.needed
@@ -125,7 +125,7 @@ class InSyncSet:
                     replica.state = State.IN_SYNC
 
     def verdict(self, now_ms: int) -> Verdict:
-        """Return what the core is to be told."""
+        """Return what the core may confirm."""
         members = self._members
         count = sum(replica.state is State.IN_SYNC for replica in members)
         if members:

@@ -1,4 +1,4 @@
-"""Notes, at a promotion, from which pop on this host was never told how far the group had come.
+"""Notes, at a promotion, from which pop on the group's progress is not known on this host.
 
 Progress of groups comes here once a second, each pop and each acknowledgement at once, as a record of the revive topic.
 So the last pops before the master was gone are here, and the progress behind them is not. POP goes on behind them if it

@@ -1,4 +1,4 @@
-"""How many milliseconds a position of the log lags behind its end. No clock, no socket.
+"""Measures how many milliseconds a position of the log lags behind its end. No clock, no socket.
 
     samples    (end, when it was seen first) …, oldest first, at most SAMPLES_MAX of them
     lag        the age of the oldest sample whose end is above the position

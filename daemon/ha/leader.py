@@ -33,7 +33,7 @@ from shmq.daemon.ha.stream import (
 )
 from shmq.errors import ProtocolError
 
-NOBODY = Side()
+UNKNOWN = Side()
 
 
 class LogSpan(NamedTuple):
@@ -59,7 +59,7 @@ class LeaderLink:
     Args:
         is_prompt: this master waits for what its slaves have on their disks.
         me: who it is; of its log `span` says the rest.
-        tells_confirmed: its slaves show what is confirmed, so they are told at once.
+        tells_confirmed: its slaves show what is confirmed, so they get it at once.
         proven: who the slave has proven to be, where a secret is asked for.
     """
 
@@ -68,14 +68,14 @@ class LeaderLink:
         now_ms: int,
         *,
         is_prompt: bool = False,
-        me: Side = NOBODY,
+        me: Side = UNKNOWN,
         tells_confirmed: bool = False,
         proven: Claim | None = None,
     ) -> None:
         self._proven = proven
         self.shipped: int | None = None  # log position of the next byte; None before the first report
         self.acknowledged: int | None = None
-        self.flushed: int | None = None  # None of a stock slave: nobody knows what is on its disk
+        self.flushed: int | None = None  # None of a stock slave: it does not report its disk
         self.slave: Side | None = None  # who it says it is, if it is one of ours
         self.state: State | None = None  # how that one stands to this master
         self._me = me
@@ -84,7 +84,7 @@ class LeaderLink:
         self._is_welcome = False
         self._is_given_up = False
         self.closed = ""
-        self.cure = ""  # what somebody can do about it
+        self.cure = ""  # what the operator can do about it
         self._said: list[bytes] = []
         self._confirmed_told = 0
         self._reports = ReportReader()
@@ -116,7 +116,7 @@ class LeaderLink:
 
     @property
     def epoch(self) -> int:
-        """In which the log is shipped."""
+        """The epoch in which the log is shipped."""
         return self._me.epoch
 
     def say(self, message: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a slave knows of its master, for people: whether it follows, since when, how far behind, why not, and the cure.
+"""Keeps what a slave knows of its master, for people: whether it follows, since when, how far, why not, and the cure.
 
     connecting ──heard──▶ catching up ⇄ up to date
         │                      │  ▲
@@ -79,14 +79,14 @@ class MasterState:
         return self._heard_ms if self._ended_ms is None else self._ended_ms
 
     def waits(self, reason: str, cure: str, now_ms: int) -> None:
-        """What was sent cannot be stored just now; it is told once that has lasted."""
+        """What was sent cannot be stored just now; it is reported once that has lasted."""
         if self._stuck_since_ms is None:
             self._stuck_since_ms = now_ms
         elif self._is_stuck(now_ms):
             self._error, self._cure, self._error_ms = reason, cure, now_ms
 
     def fails(self, reason: str, cure: str, now_ms: int) -> None:
-        """Something beside the log does not come, though the connection lasts."""
+        """Note that something beside the log does not come, though the connection lasts."""
         self._error, self._cure, self._error_ms = reason, cure, now_ms
 
     def lost(self, reason: str, cure: str, now_ms: int) -> None:
@@ -97,7 +97,7 @@ class MasterState:
         self._error, self._cure, self._error_ms = reason, cure, now_ms
 
     def row(self, now_ms: int) -> MasterLink:
-        """Return what is to be told."""
+        """Return the figures of this link."""
         lag_ms = self._lag.lag_ms(self._end, now_ms) if self._heard_ms is not None else None
         if self._began_ms is None:
             self._began_ms = now_ms

@@ -8,7 +8,7 @@
 
 An answer says how things are now, not at which place of the log they became so: an offset may be ahead of what is
 here. Of a consumer that pops it tells of checkpoints in the log, and progress of delayed and timed messages tells of
-copies: who believed it without them would lose a message when the master is gone. A master of ours says where its log
+copies: a slave that believed it without them would lose a message later. A master of ours says where its log
 ended then, and what it said is believed once that is here. Of a stock one it is believed at once, and a promotion sets
 an offset back to the end of its queue (`shmq.store.tables.lower_offsets`).
 
@@ -74,7 +74,7 @@ class TablesNotTold(ConnectionError):
 class _Held(NamedTuple):
     """Progress that tells of records which may not be here yet."""
 
-    stamp: int  # where the master's log ended when it was told
+    stamp: int  # where the master's log ended when it was sent
     offsets: dict[str, dict[int, int]]
     delays: dict[int, int]
     asked_end: int  # of this log, before it was asked for
@@ -216,11 +216,11 @@ class MasterTables:
 
     @property
     def known_end(self) -> int:
-        """Up to where in the log the progress of groups is told here; -1: none was told yet."""
+        """Up to where in the log the progress of groups is known here; -1: none is known yet."""
         return self._known_end
 
     def note_known_pops(self) -> None:
-        """Note for who leads with these tables behind which pops the progress was not told."""
+        """Note for the broker that leads with these tables behind which pops the progress is not known."""
         if self._known_end >= 0:
             with contextlib.suppress(SegmentFull):  # else some messages are read twice
                 note_known_pops(self._tables, self._known_end)

@@ -81,7 +81,7 @@ class Verdict(NamedTuple):
 
     state: State
     reason: str = ""
-    cure: str = ""  # what somebody can do about it
+    cure: str = ""  # what the operator can do about it
     cut: int | None = None
 
 

@@ -4,7 +4,7 @@
     --role sync-master   what they have on their disks is what is acknowledged: confirming.py, in_sync.py
     --role slave    a thread gets the log of the master: following.py
 
-Rules: (1) what waits here for another host holds nobody up, because appends do not know that there are slaves;
+Rules: (1) what waits here for another host delays no sender, because appends do not know that there are slaves;
 (2) when the segments are given up it ends, and is started again with the new ones.
 """
 
@@ -122,10 +122,10 @@ def warn_of_unproven(options: Options, log: EventLog) -> None:
 
 
 def own_side(options: Options, layout: StoreLayout, store: Store) -> Side:
-    """Who this broker is, as others are told."""
+    """The identity of this broker, as others see it."""
     in_sync_min = options.in_sync_min if options.confirms else 0
-    is_told = options.is_slave and not options.etcd
-    identity = own_identity(layout, makes_log=not options.is_slave, in_sync_min=None if is_told else in_sync_min)
+    is_following = options.is_slave and not options.etcd
+    identity = own_identity(layout, makes_log=not options.is_slave, in_sync_min=None if is_following else in_sync_min)
     return Side(
         cluster=options.cluster,
         broker=options.broker_name,
@@ -138,7 +138,7 @@ def own_side(options: Options, layout: StoreLayout, store: Store) -> Side:
 
 
 class _Follower:
-    """The thread that follows; not started yet. It is told to stop, and waited for, before the store is closed."""
+    """The thread that follows; not started yet. It is stopped, and waited for, before the store is closed."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Follower:
     ) -> None:
         address, own = parse_address(options.master, name="master"), StoreTables(store, instance, access_rights())
         self._tables = MasterTables(address, own)
-        self.last_tables = MasterTables(address, own)  # for when nobody follows any more
+        self.last_tables = MasterTables(address, own)  # for when the thread has ended
         levels = DelayLevels(options.delay_levels)
         self.following = Following(
             options.master_ha_address, store, self._tables, levels, layout, log, me=me, trust=trust, own_port=own_port
@@ -168,12 +168,12 @@ class _Follower:
         self._tables.end()  # it may wait for a master that stands still, and be answered later
 
     def note_known_pops(self) -> None:
-        """Note for who leads after this behind which pops the progress was not told."""
+        """Note for the next master behind which pops the progress is not known here."""
         max(self._tables, self.last_tables, key=lambda tables: tables.known_end).note_known_pops()
 
     @property
     def is_dead(self) -> bool:
-        """Whether it ended, and nobody has told it to."""
+        """Whether it ended without being stopped."""
         return not self.thread.is_alive() and not self.following.stopping.is_set()
 
     def end(self) -> None:
@@ -257,7 +257,7 @@ def _soon(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 
 def _nothing() -> None:
-    """Nobody follows."""
+    """The default where no thread follows."""
 
 
 def _shipping(options: Options, store: Store, growth: Growth, me: Side, log: EventLog, trust: Trust) -> Shipping:

@@ -1,4 +1,4 @@
-"""The socket of a slave, or of who asks as one, while both ends prove their secret; handshake.py decides."""
+"""The socket of a slave, or of a process that asks as one, while both ends prove their secret; handshake.py decides."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prove_to_master(
     is_ended: Callable[[], bool] = _never,
     seconds: float = PROVING_SECONDS,
 ) -> Claim | None:
-    """Prove a secret to who ships at the other end, and return who that has proven to be; None: a stock master.
+    """Prove a secret to the master at the other end, and return its proven identity; None: a stock master.
 
     Args:
         is_ended: asked now and then whether to give up.

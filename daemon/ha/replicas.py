@@ -1,4 +1,4 @@
-"""What a master knows of its slaves, for people: who is connected and how far, who has gone, who was refused, and why.
+"""Keeps what a master knows of its slaves, for people: how far connected ones are, which left or were refused, and why.
 
 A slave that is gone is remembered under its host until one comes from there again, a refused one until it was let in:
 REMEMBERED hosts at most, those that came last.
@@ -24,7 +24,7 @@ class Replicas:
     """The slaves of one master.
 
     Args:
-        is_in_sync: whether the slave of a link has all that was acknowledged; None where nobody waits for slaves.
+        is_in_sync: whether the slave of a link has all that was acknowledged; None where no sender waits for slaves.
     """
 
     def __init__(self, is_in_sync: Callable[[LeaderLink], bool] | None) -> None:
@@ -38,7 +38,7 @@ class Replicas:
         return len(self._links)
 
     def connected(self, link: LeaderLink, address: str, now_ms: int) -> None:
-        """A slave has connected; nobody knows yet what it wants."""
+        """A slave has connected; what it wants is not known yet."""
         self._links[link] = (address, now_ms)
 
     def gone(self, link: LeaderLink, reason: str, cure: str, now_ms: int) -> None:
@@ -69,7 +69,7 @@ class Replicas:
         return rows
 
     def slowest(self) -> int | None:
-        """Return up to where each of those has the log that are shipped it; None: nobody is. Any thread may call."""
+        """Return the lowest log position that all connected slaves have; None: there is none. Any thread may call."""
         ends = [link.acknowledged for link in tuple(self._links) if link.acknowledged is not None]
         return min(ends, default=None)
 

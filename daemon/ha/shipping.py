@@ -5,7 +5,7 @@
 What is to be shipped and why a slave is given up is decided in leader.py; when it is looked for, in growth.py. Where
 slaves confirm, what they have on their disks goes on to confirming.py.
 
-Rules: (1) who proves no secret may connect only from addresses that are named (trust.py); (2) until it has, a peer
+Rules: (1) a peer that proves no secret may connect only from named addresses (trust.py); (2) until it has, a peer
 takes no slave's place; (3) bytes above the log end are never read from a file.
 """
 
@@ -25,7 +25,7 @@ from shmq.daemon.bridge.sockets.tcp_listener import address_of
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.ha.growth import Growth
 from shmq.daemon.ha.handshake import NONCE_BYTES, Claim, MasterHandshake
-from shmq.daemon.ha.leader import NOBODY, LeaderLink, LogSpan, Shipment
+from shmq.daemon.ha.leader import UNKNOWN, LeaderLink, LogSpan, Shipment
 from shmq.daemon.ha.log_file import LogFile
 from shmq.daemon.ha.meeting import Side, State
 from shmq.daemon.ha.replicas import Replicas
@@ -41,7 +41,7 @@ _READ_BYTES = 4096
 
 
 class Counting(Protocol):
-    """Who counts the slaves that have what is acknowledged; each call comes from the event loop.
+    """Counts the slaves that have what is acknowledged; each call comes from the event loop.
 
     Attributes:
         is_prompt: it waits for what they have on their disks.
@@ -72,7 +72,7 @@ class Shipping:
 
     Args:
         span: what there is of the log now.
-        counting: where somebody waits for slaves, or elects one of them.
+        counting: where senders wait for slaves, or one of them is elected.
         me: who this broker is, now.
         replaced: called when a slave proves to know a newer epoch.
     """
@@ -86,7 +86,7 @@ class Shipping:
         log: EventLog,
         *,
         counting: Counting | None = None,
-        me: Callable[[], Side] = lambda: NOBODY,
+        me: Callable[[], Side] = lambda: UNKNOWN,
         replaced: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._span = span

@@ -26,7 +26,7 @@ Where a secret is asked for, handshake.py comes before all of this; its first wo
 
 The first bit of GREETING is set, so a stock master reads a log position below 0: it ships nothing, acknowledges nothing
 with it, and says so with a heartbeat at that position after 5 s. A position above its end would be taken for a slave
-that has everything, and a synchronous stock master would acknowledge what nobody has.
+that has everything, and a synchronous stock master would acknowledge what no slave has.
 
 Invariants:
  1. Whatever bytes come in whatever pieces, the outcome is reports or frames, or a ProtocolError.
@@ -156,7 +156,7 @@ class ReportReader:
     def __init__(self) -> None:
         self.is_greeted = False
         self.hello: bytes | None = None
-        self.messages: list[bytes] = []  # whoever reads them takes them out
+        self.messages: list[bytes] = []  # the reader takes them out
         self.refusal: bytes | None = None  # why the slave ends the connection
         self._is_begun = False
         self._rest = b""

@@ -1,4 +1,4 @@
-"""Where `shmq cluster` asks a broker to switch: a Unix socket of its replication process, for its own user alone.
+"""Takes the switches of `shmq cluster`: a Unix socket of the replication process, for the broker's own user alone.
 
     -> one line, JSON: a Request      <- one line, JSON: {"done": …} or {"error", "kind", "hint"}
 
@@ -24,7 +24,7 @@ _OWNER_ONLY = 0o600
 
 
 class Switch(Protocol):
-    """Who does what is asked for."""
+    """Carries out what is asked for."""
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Do it, or raise ShmqError."""
@@ -44,7 +44,7 @@ class SwitchSocket:
         self._server = await asyncio.start_unix_server(self._serve, sock=self._listener.socket, limit=_LINE_BYTES_MAX)
 
     async def close(self) -> None:
-        """Let whoever was answered read it, and leave."""
+        """Let a client that was answered read it, and leave."""
         self._listener.close()
         if self._server is not None:
             self._server.close()
@@ -59,7 +59,7 @@ class SwitchSocket:
             writer.write(json.dumps(reply).encode() + b"\n")
             await writer.drain()
         except (OSError, ValueError):
-            pass  # whoever asked has gone, or says too much
+            pass  # the client has gone, or sent too much
         finally:
             writer.close()
 

@@ -12,10 +12,10 @@
     takes none, has more than is here        waits for it, then is refused
     takes none, and nothing that is missing  is done
     answers nothing, was heard of before     waits as long as a demoted one takes to start again, then is done
-    answers nothing, was never heard of      is refused: nobody knows here what it has, nor its epoch
+    answers nothing, was never heard of      is refused: what it has, and its epoch, are unknown here
 
-Rules: (1) the note comes before the epoch and the epoch before the first record of it: who finds a note that was not
-carried out carries it out (`finish_promotion`); without the note a broker goes on as what it was; (2) what is refused
+Rules: (1) the note comes before the epoch and the epoch before the first record of it: a process that finds a note
+carries it out (`finish_promotion`); without the note a broker goes on as what it was; (2) what is refused
 can be forced, and says what may be lost; (3) an epoch is above each that this slave or its master knows. Where
 neither is known, it leaves out one number: that of the promotion that made a master of the other.
 """
@@ -78,13 +78,13 @@ class _Seen(NamedTuple):
 
 
 class Switching:
-    """Of one broker.
+    """The switches of one broker.
 
     Args:
         store: mapped writable.
         stop_following: ends the thread that follows; of a slave.
         copy_offsets: asks the master how far groups are; of a slave.
-        note_known_pops: notes behind which pops that was not told.
+        note_known_pops: notes behind which pops that is not known.
         master: what this slave's thread knows of it; None of a master.
         slowest_slave: up to where the slowest connected slave has the log; None: there is none.
         ended: called when this process has to start again with the new role.
@@ -157,7 +157,7 @@ class Switching:
         return {**facts, "old_master": self._options.master}
 
     def _take_over(self, master: _Seen, in_sync_min: int, *, was_heard_of: bool) -> dict[str, Any]:
-        """Lead from the log's end on, now that nobody is followed."""
+        """Lead from the log's end on, now that no master is followed."""
         if master.is_there:
             with contextlib.suppress(OSError, ShmqError):  # else some messages are read twice
                 self._copy_offsets()
@@ -251,7 +251,7 @@ class Switching:
             time.sleep(_LOOK_SECONDS)
 
     def _refuse_unknown(self, master: _Seen, *, was_heard_of: bool) -> None:
-        """Nothing is lost that nobody here has ever heard of.
+        """Refuse where it is unknown what the master has.
 
         Raises:
             UsageError: the master does not answer, and never has since this slave started.
@@ -274,12 +274,12 @@ class Switching:
         if in_sync_min and not self._options.ha_listen and not force:
             raise UsageError(
                 "the master of this log waits for slaves before it acknowledges, and none could connect here",
-                hint="start this slave with --ha-listen HOST:PORT; or here --force: it waits for nobody then",
+                hint="start this slave with --ha-listen HOST:PORT; or here --force: it then does not wait for slaves",
             )
         return in_sync_min if self._options.ha_listen else 0
 
     def _refuse_beside(self, master: _Seen) -> None:
-        """Nothing is lost that the master could still tell.
+        """Refuse where the master could still send what would be lost.
 
         Raises:
             UsageError: it takes messages, or has some that do not come.

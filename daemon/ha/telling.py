@@ -19,7 +19,7 @@ _STANDINGS = {READ_ONLY_FOLLOWER: FOLLOWS, READ_ONLY_FENCED: FENCED}
 
 
 class Telling:
-    """Of one replication process.
+    """The links.json of one replication process.
 
     Args:
         path: of links.json.
@@ -49,7 +49,7 @@ class Telling:
         self._replicas = replicas
         self._master = master
         self._log = log
-        self._is_told = True
+        self._is_written = True
         self._standing: tuple[str, int] | None = None
         self._standing_since_ms = 0
 
@@ -76,8 +76,8 @@ class Telling:
         )
         try:
             write_links(self._path, links, mode=self._access.read_mode, gid=self._access.gid)
-            self._is_told = True
+            self._is_written = True
         except OSError as error:
-            if self._is_told:
+            if self._is_written:
                 self._log("ha.not_told", path=str(self._path), reason=str(error))
-            self._is_told = False
+            self._is_written = False

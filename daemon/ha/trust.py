@@ -1,8 +1,8 @@
-"""Whom a broker lets near its log, and whose log it takes: addresses that are named, and who proves a secret.
+"""Decides which peers get a broker's log, and whose log it takes: named addresses, and peers that prove a secret.
 
---ha-secret-file   --ha-allow   who may have the log, or is followed
-no                 -            shmq and stock peers on loopback; a slave follows whom --master names
-no                 CIDR         those, and both kinds of peer there: none of them proves who he is
+--ha-secret-file   --ha-allow   gets the log, or is followed
+no                 -            shmq and stock peers on loopback; a slave follows the address that --master names
+no                 CIDR         those, and both kinds of peer there: none of them proves its identity
 yes                -            shmq peers that prove the secret, anywhere; no stock peer
 yes                CIDR         those, and stock peers there, loopback too only if it is named
 """
@@ -24,7 +24,7 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096
 
 
 class Trust(NamedTuple):
-    """Whom one broker trusts on its links; an empty secret: nobody is asked for one."""
+    """Which peers one broker trusts on its links; an empty secret: peers prove nothing."""
 
     networks: Sequence[Network] = ()
     secret: bytes = b""
@@ -45,11 +45,11 @@ class Trust(NamedTuple):
         return f"{host} is a stock peer, proves no secret, and is not named by --ha-allow", cure
 
 
-NOBODY_PROVES = Trust()
+WITHOUT_SECRET = Trust()
 
 
 def is_allowed(host: str, networks: Sequence[Network]) -> bool:
-    """Return whether a slave at this address may have the log: loopback, and whoever is named."""
+    """Return whether a slave at this address may have the log: loopback, and what is named."""
     address = _address(host)
     return address is not None and (address.is_loopback or any(address in network for network in networks))
 
@@ -60,7 +60,7 @@ def open_trust(options: Options) -> Trust:
 
 
 def is_open_unproven(options: Options) -> bool:
-    """Whether slaves on other hosts reach the port, and nobody there proves who he is."""
+    """Whether slaves on other hosts reach the port, and prove nothing."""
     if not options.ha_listen or options.ha_secret_file:
         return False
     address = _address(parse_address(options.ha_listen, name="ha_listen")[0])

@@ -15,7 +15,7 @@ from tests.deadline import eventually
 
 
 def replication_of(broker: Broker) -> Replication:
-    """What is told of other hosts now."""
+    """What the broker shows of other hosts now."""
     with Observer(broker.url) as observer:
         told = observer.snapshot("quick").replication
     assert told is not None, broker.log
@@ -30,7 +30,7 @@ def findings_of(broker: Broker, check: str) -> list[Finding]:
 
 
 def until_told(broker: Broker, condition: Callable[[Replication], object]) -> Replication:
-    """Wait until what is told fits, and return it."""
+    """Wait until what the broker shows fits, and return it."""
 
     def fitting() -> Replication | None:
         told = replication_of(broker) if read_links(broker.place.links_path) else None

@@ -114,7 +114,7 @@ class SmallGroup:
             self.brokers[target].elector.hears(source, message)
 
     def kill(self, broker: SmallBroker) -> None:
-        """No more is heard of it; what it is asked to do nobody sees."""
+        """No more is heard of it; what it is asked to do has no effect."""
         self.cut.add(broker.name)
         broker.elector.end()
         for other in self.brokers.values():

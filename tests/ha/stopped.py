@@ -27,7 +27,7 @@ def say(word: str) -> None:
 
 
 def stop() -> None:
-    """Stand still until somebody lets this process go on."""
+    """Stand still until another process lets this one go on."""
     say("ready")
     os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -128,7 +128,7 @@ def test_an_open_transaction_is_asked_about_and_ended_once(pair: tuple[Broker, B
         opened = [producer.transaction("orders", b"%d" % number) for number in (1, 2)]
         producer.transaction("orders", b"3").rollback()
         new = switch(pair)
-        assert len({each.id for each in opened}) == 2  # nobody has ended them
+        assert len({each.id for each in opened}) == 2  # not ended
     shell = Shell(new.url)
     rows = eventually(lambda: shell.json("tx-list", "tx", "list")["transactions"])
     assert len(rows) == 2 and {row["topic"] for row in rows} == {"orders"}
@@ -161,7 +161,7 @@ def test_a_group_that_was_ahead_of_the_slaves_log_misses_nothing_that_is_sent_th
     assert bodies_of(master.url, FEW, "readers") == list(range(FEW))
     settled_end(master, slave)
     eventually(lambda: offsets(slave) == FEW, lambda: str(offsets(slave)))
-    pause(master)  # the log is shipped no more; offsets are told, and not believed before their messages are here
+    pause(master)  # the log is shipped no more; offsets come, but count only once their messages are here
     send(master, range(100, 100 + FEW))
     assert bodies_of(master.url, FEW, "readers") == list(range(100, 100 + FEW))
     assert offsets(master) == 2 * FEW

@@ -45,7 +45,7 @@ def test_one_broker_leads_and_others_join_it(server: EtcdServer) -> None:
         assert [sum(broker.begun) for broker in group.brokers.values()].count(1) == 1
 
 
-def test_whoever_is_handed_the_place_has_all_that_was_acknowledged(server: EtcdServer) -> None:
+def test_a_successor_has_all_that_was_acknowledged(server: EtcdServer) -> None:
     with SmallGroup((server.endpoint,), "AB", SYNC) as group:
         for _ in range(2):
             group.wait_for_set("A", "B")
@@ -57,7 +57,7 @@ def test_whoever_is_handed_the_place_has_all_that_was_acknowledged(server: EtcdS
         assert sorted(leader.begun + other.begun) == [1, 2, 3]
 
 
-def test_after_a_kill_whoever_was_in_sync_leads(server: EtcdServer) -> None:
+def test_after_a_kill_one_that_was_in_sync_leads(server: EtcdServer) -> None:
     with SmallGroup((server.endpoint,), "ABC", SYNC) as group:
         group.wait_for_set("A", "B", "C")
         leader = group.wait_for_leader()

@@ -17,7 +17,7 @@ from tests.tables.rows import every_row
 
 
 class World:
-    """A log, the core's confirmed end, and the set that it is told by."""
+    """A log, the core's confirmed end, and the set that sets it."""
 
     def __init__(self, in_sync_min: int = 1) -> None:
         self.now = GRACE_MS + 1  # begun long ago

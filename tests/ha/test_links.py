@@ -309,7 +309,7 @@ def test_a_slave_whose_log_parts_from_the_masters_is_not_shipped_a_byte() -> Non
     assert leader.next_shipment(span, 2) is None
 
 
-def test_a_slave_is_told_where_to_cut_and_says_who_it_is_all_the_same() -> None:
+def test_a_slave_learns_where_to_cut_and_says_who_it_is_all_the_same() -> None:
     side = Side(file_bytes=FILE_BYTES, end=100, epochs=(Epoch(0, 0), Epoch(1, 60)))
     follower = FollowerLink(80, 0, greets=True)
     assert follower.take() == pack_report(GREETING)
@@ -349,7 +349,7 @@ def test_the_last_record_is_held_against_the_masters_before_anything_is_taken() 
     assert REFUSAL.to_bytes(8, "big", signed=True) not in follower.take(), "a stock master would read a log position"
 
 
-def test_why_a_slave_takes_nothing_is_told_to_its_master_with_the_cure() -> None:
+def test_a_slave_that_takes_nothing_sends_its_master_the_reason_with_the_cure() -> None:
     master, slave = Log(), Log()
     for log, body in ((master, b"one"), (slave, b"oNe")):
         log.append(body)

@@ -1,4 +1,4 @@
-"""What name servers are told of a master: the port where slaves get the log, also where the system chose it."""
+"""What is registered of a master: the port where slaves get the log, also where the system chose it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def told_to_slaves(name_server: str, broker: Broker) -> str:
     return reply.ext.get("haServerAddr", "")
 
 
-def test_name_servers_are_told_the_port_that_the_system_chose(names: LiveNameServer) -> None:
+def test_name_servers_get_the_port_that_the_system_chose(names: LiveNameServer) -> None:
     with Broker(tcp=True, ha_listen="127.0.0.1:0", nameservers=names.address) as master:
         address = read_addresses(master.place.ha_path)[HA_ADDRESS]
         assert not address.endswith(":0")
@@ -65,14 +65,14 @@ def test_the_name_server_in_a_master_tells_its_slaves_where_they_get_the_log() -
         assert told_to_slaves(alone.name_server, alone) == ""
 
 
-def test_the_port_that_was_named_is_told_at_once(names: LiveNameServer) -> None:
+def test_the_port_that_was_named_is_registered_at_once(names: LiveNameServer) -> None:
     with Broker(tcp=True, ha_listen="127.0.0.1:0", nameservers=names.address) as master:
         address = read_addresses(master.place.ha_path)[HA_ADDRESS]
     with Broker(tcp=True, ha_listen=address, nameservers=names.address) as master:
         assert told_to_slaves(names.address, master) == address
 
 
-def test_a_promoted_slave_is_the_master_for_name_servers_and_its_epoch_is_told(names: LiveNameServer) -> None:
+def test_a_promoted_slave_is_the_master_for_name_servers_and_its_epoch_is_registered(names: LiveNameServer) -> None:
     with Broker(nameservers=names.address, **fixed()) as old:
         where = {"master": old.broker_address, "master_ha": ha_of(old), "nameservers": names.address}
         with Broker(name=old.name, role="slave", **where, **fixed()) as new:

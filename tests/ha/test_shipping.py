@@ -169,7 +169,7 @@ def test_options_that_make_no_sense_are_refused() -> None:
         Options(ha_listen="nonsense")
 
 
-def test_a_port_in_use_is_told_before_anything_is_made(broker: Broker) -> None:
+def test_a_port_in_use_is_refused_before_anything_is_made(broker: Broker) -> None:
     host, port = ha_address(broker)
     with pytest.raises(BrokerNotRunning, match=f"port {port} of {host} is in use"), Broker(ha_listen=f"{host}:{port}"):
         raise AssertionError("it started")

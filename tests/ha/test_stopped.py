@@ -90,7 +90,7 @@ def stop_inside_the_lock(broker: Broker, process: Stopped) -> None:
 
 
 def file_name(line: str) -> str:
-    """Of a line of maps."""
+    """The file of a line of maps."""
     return Path(line.split()[5]).name
 
 
@@ -102,7 +102,7 @@ def files_of(broker: Broker) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("what", ["append", "reserve", "group"])
 def test_who_was_stopped_on_the_old_master_changes_no_byte_of_the_living_log(what: str) -> None:
-    # An hour: nobody ends it before the switch.
+    # An hour: no watchdog ends it before the switch.
     with Broker(**fixed(), lease_ms=600_000, file_bytes=FILE_BYTES) as old, slave_of(old) as new:
         send(old, range(1), topic="held")
         send(old, range(20))

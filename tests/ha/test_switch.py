@@ -22,7 +22,7 @@ from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE
 from shmq.daemon.ha import switching
 from shmq.daemon.ha.master_state import MasterState
 from shmq.daemon.ha.switching import Switching
-from shmq.daemon.ha.trust import NOBODY_PROVES
+from shmq.daemon.ha.trust import WITHOUT_SECRET
 from shmq.daemon.switched import as_switched
 from shmq.errors import StoreError
 from shmq.figures.verdict import Verdict
@@ -56,7 +56,7 @@ def cluster(broker: Broker, *words: str, fails: bool = False) -> dict[str, Any]:
 
 
 def promote(broker: Broker, *words: str) -> dict[str, Any]:
-    """Make it the master; what everybody is shown says so."""
+    """Make it the master; `cluster status` says so."""
     began = time.monotonic()
     done = cluster(broker, "promote", *words)
     check("cluster-promote", done)
@@ -264,7 +264,7 @@ def test_who_is_promoted_again_at_once_has_what_the_other_one_stored_meanwhile()
 
 
 @pytest.mark.slow
-def test_who_is_behind_is_told_of_and_not_promoted_before_it_has_all() -> None:
+def test_one_that_is_behind_is_reported_and_not_promoted_before_it_has_all() -> None:
     with Broker(**fixed()) as first, slave_of(first) as second:
         send(first, range(20))
         settled_end(first, second)
@@ -279,7 +279,7 @@ def test_who_is_behind_is_told_of_and_not_promoted_before_it_has_all() -> None:
 
 
 @pytest.mark.slow
-def test_a_slave_that_never_heard_of_its_master_is_promoted_by_force_alone_in_an_epoch_of_nobody_else() -> None:
+def test_a_slave_that_never_heard_of_its_master_is_promoted_by_force_alone_in_an_epoch_of_its_own() -> None:
     with Broker(**fixed()) as master, slave_of(master) as slave:
         send(master, range(5))
         end = settled_end(master, slave)
@@ -302,7 +302,7 @@ def test_a_promotion_that_was_noted_and_not_carried_out_is_finished_at_the_next_
         where = slave._settings
         note = Role(configured_text("slave", where["master"], where["master_ha"]), "master", epoch=1)
         master.kill_daemon()
-        with slave.connect() if is_alive else contextlib.nullcontext():  # whoever is attached keeps the segments
+        with slave.connect() if is_alive else contextlib.nullcontext():  # an attached process keeps the segments
             slave.kill_daemon()
             store_role(layout_of(slave), note)
             slave.start()
@@ -347,7 +347,7 @@ def switch_of(broker: Running, master: MasterState | None, calls: list[str]) -> 
         master=master,
         slowest_slave=lambda: None,
         ended=lambda: calls.append("begins again"),
-        trust=NOBODY_PROVES,
+        trust=WITHOUT_SECRET,
         me=me,
     )
 
@@ -386,7 +386,7 @@ def test_a_master_that_is_just_ending_is_no_stock_one() -> None:
         ending.start()
         nothing: Any = None
         with pytest.raises(ConnectionResetError):
-            switching.ask_side(listener.getsockname(), NOBODY_PROVES, nothing)
+            switching.ask_side(listener.getsockname(), WITHOUT_SECRET, nothing)
         listener.shutdown(socket.SHUT_RDWR)
         ending.join()
 

@@ -1,4 +1,4 @@
-"""A synchronous master and its slave, as processes: what is acknowledged is on both disks, whoever stops or dies."""
+"""A synchronous master and its slave, as processes: what is acknowledged is on both disks after any stop or death."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ class Talk:
 
 
 @pytest.mark.slow
-def test_a_rocketmq_client_is_told_whether_a_slave_has_its_message(master: Broker) -> None:
+def test_the_answer_to_a_rocketmq_client_says_whether_a_slave_has_its_message(master: Broker) -> None:
     with Talk(master) as talk:
         assert talk.send() == Response.SLAVE_NOT_AVAILABLE
         with slave_of(master, file_bytes=FILE_BYTES) as slave:
@@ -290,7 +290,7 @@ def test_a_rocketmq_client_is_told_whether_a_slave_has_its_message(master: Broke
 
 
 @pytest.mark.slow
-def test_a_rocketmq_client_is_told_that_a_slave_is_late() -> None:
+def test_the_answer_to_a_rocketmq_client_says_that_a_slave_is_late() -> None:
     with sync_master(in_sync_min=2) as master, slave_of(master, file_bytes=FILE_BYTES) as slave, Talk(master) as talk:
         until_in_sync(master)
         assert talk.send() == Response.SUCCESS

@@ -29,7 +29,7 @@ def send_each_kind(broker: Broker) -> list[shmq.Receipt]:
             pass
         assert transaction.receipt is not None
         sent.append(transaction.receipt)
-        producer.transaction("orders", b"114")  # nobody ends it
+        producer.transaction("orders", b"114")  # not ended
     with shmq.connect(f"rocketmq://{broker.name_server}") as tcp:
         tcp.send("orders", b"113" + b" " * 20_000)  # compressed
     return sent

@@ -18,7 +18,7 @@ _LOOK_SECONDS = 3600.0
 
 
 class ElectedCounting:
-    """Of one broker; lives inside one event loop.
+    """The links of one broker, inside one event loop.
 
     Args:
         is_sync: nothing is acknowledged or shown before it is confirmed.

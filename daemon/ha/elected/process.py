@@ -246,7 +246,7 @@ class ElectedBroker:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._ending.set)
 
-    # What is told
+    # What the leader and other processes read
 
     def _span(self) -> LogSpan:
         end = self._store.log_end

@@ -1,6 +1,6 @@
-"""What an election does to this broker: its log takes messages, follows another one's, or rests.
+"""Carries out an election at this broker: its log takes messages, follows another one's, or rests.
 
-    rest      the link to the leader ends, nothing is told to it any more; a log that took messages takes none
+    rest      the link to the leader ends, nothing is sent to it any more; a log that took messages takes none
     follow    a log that led: note of the role, the segments are given up, this process starts again as a slave's;
               any other: the note and the name of the leader change, and it is copied
     promote   note of the role · epoch at the log's end · what follows; the bridges start again. No message is taken yet
@@ -8,7 +8,7 @@
 
 Invariants:
  1. Only the thread of the elector calls what `ElectedBroker` asks for.
- 2. A log that has led in these segments never follows in them: whoever was stopped in an append may still end it.
+ 2. A log that has led in these segments never follows in them: a writer that was stopped may still end its append.
  3. What was following has said its last word to its leader when `rest` returns.
 """
 
@@ -53,7 +53,7 @@ _THREAD_SECONDS = 1.0
 
 
 class Station:
-    """Of one broker; it is an `ElectedBroker`.
+    """The `ElectedBroker` of one broker.
 
     Args:
         store: mapped writable.
@@ -98,7 +98,7 @@ class Station:
 
     @property
     def epoch(self) -> int:
-        """Of whom it follows, or its own."""
+        """The epoch of the leader that it follows, or its own."""
         following = self.following
         return max(self._epoch, following.epoch if following is not None else 0)
 
@@ -247,4 +247,4 @@ class Station:
 
 
 def _nothing(*_: object) -> None:
-    """Nobody listens yet."""
+    """The default where nothing is to be called."""

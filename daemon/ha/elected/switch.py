@@ -1,8 +1,8 @@
 """`shmq cluster promote` at a broker whose master is elected: the election is asked, and waited for.
 
 promote            this broker is in sync: the leader hands over to it; there is none: it campaigns
-promote --force    whoever leads, and whoever is in sync: a new epoch begins here
-demote             refused: who is to lead instead has to be said there
+promote --force    whichever broker leads, in sync or not: a new epoch begins here
+demote             refused: promote the broker that is to lead instead
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.01
 
 
 class ElectedSwitch:
-    """Of one broker; it answers its `SwitchSocket`.
+    """Answers the `SwitchSocket` of one broker.
 
     Args:
         leader_end: as far as the leader's log was heard of.

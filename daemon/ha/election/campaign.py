@@ -1,13 +1,13 @@
 """One try to become the leader: a lease, then one transaction.
 
-    state        granted        done     not done    nobody knows         the lease is revoked    read
+    state        granted        done     not done    no outcome known     the lease is revoked    read
     GRANTING     COMMITTING     -        -           over, lost           -                       -
     COMMITTING   -              won      over, lost  RESOLVING            -                       -
     RESOLVING    -              -        -           is asked again       READING                 -
     READING      -              -        -           is asked again       -                       over, lost
 
 Invariants:
- 1. Whoever campaigns acknowledges nothing; it begins again only when its try is over.
+ 1. A candidate acknowledges nothing; it campaigns again only when its try is over.
  2. A try is over when its transaction is done or can never be: a transaction that names a revoked lease cannot.
 """
 
@@ -40,7 +40,7 @@ class Campaign:
     Args:
         view: what was seen of the store; the transaction is done only if it is still so.
         epoch: that of this host's log; the new one is above it and above the store's.
-        is_forced: whoever leads, and whoever is in sync.
+        is_forced: whichever broker leads, and whether or not this one is in sync.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Campaign:
             ask()
 
     def _old_is_revoked(self, answer: Answer | None, now_ms: int) -> None:
-        del answer  # what it says does not matter: the transaction asks for nobody's lease
+        del answer  # what it says does not matter: the transaction needs no lease but its own
         self.granted_ms = now_ms
         self._outbox.ask(Grant(LEASE_MS), self._granted)
 
@@ -120,4 +120,4 @@ class Campaign:
 
 
 def _ignore(answer: Answer | None, now_ms: int) -> None:
-    """Nothing depends on it: a lease that is not kept alive ends by itself."""
+    """Drop the answer to a revocation: a lease that is not kept alive ends by itself."""

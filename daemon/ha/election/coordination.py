@@ -1,6 +1,6 @@
-"""What an election keeps in the coordination store: two keys, the one transaction over them, and leases.
+"""The keys of an election in the coordination store, the one transaction over them, and leases.
 
-    leader   {uuid, address}, leased    absent: nobody leads
+    leader   {uuid, address}, leased    absent: no broker leads
     state    {epoch, in_sync, ...}      not leased: it outlives every leader
 
     campaign        leader absent  and state unchanged   ->  leader = me, state = {epoch + 1, in_sync {me}}
@@ -24,7 +24,7 @@ from shmq.errors import ShmqError
 
 
 class LeaderKey(NamedTuple):
-    """Who leads, as read. `revision` is that of its last write, as of `StateKey`."""
+    """The leader, as read. `revision` is that of its last write, as of `StateKey`."""
 
     uuid: str
     address: str
@@ -125,7 +125,7 @@ READ = Commit(Transaction())
 
 
 class StoreUnanswered(ShmqError):
-    """Nobody knows whether the coordination store has done it: it did not answer, or not in time."""
+    """The coordination store did not answer, or not in time: whether it has done it is unknown."""
 
     retryable = True
 

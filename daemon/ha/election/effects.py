@@ -1,6 +1,6 @@
-"""What a member wants done, and what members say to each other over their link.
+"""The effects of a member, and the messages that members send each other over their link.
 
-The face does the effects in their order: what is forbidden is forbidden before anybody is told or asked.
+The elector does the effects in their order: what is forbidden is forbidden before a peer or the store hears of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from shmq.daemon.ha.election.coordination import Answer, Request
 
 Then = Callable[[Answer | None, int], None]
-"""What is done with an answer, None where nobody knows the outcome, at a time."""
+"""Called with an answer, None where the outcome is unknown, and the time."""
 
 
 class Position(NamedTuple):
@@ -49,13 +49,13 @@ class Left(NamedTuple):
 
 
 class HandOverWanted(NamedTuple):
-    """Follower to leader: somebody wants me to lead."""
+    """Follower to leader: an operator wants me to lead."""
 
     epoch: int
 
 
 class OldEpoch(NamedTuple):
-    """To a peer whose epoch is over: the epoch there is, and whether it is the sender who leads it."""
+    """To a peer whose epoch is over: the present epoch, and whether the sender leads it."""
 
     epoch: int
     is_leader: bool
@@ -132,7 +132,7 @@ class Outbox:
         self._effects.append(Ask(self._number, request))
 
     def answered(self, number: int, answer: Answer | None, now_ms: int) -> None:
-        """Hand an answer, or None, to whoever has asked."""
+        """Hand an answer, or None, to the part that has asked."""
         then = self._asked.pop(number, None)
         if then is not None:
             then(answer, now_ms)

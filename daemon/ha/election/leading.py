@@ -2,18 +2,18 @@
 
     the lease is        and                                                    may append
     kept alive          -                                                      until 3 s after the last one was sent
-    any                 nobody else counts: nobody else can be elected         without limit
-    any                 synchronous, everybody who counts is heard of          without limit: nothing is confirmed that
-                                                                               whoever is elected has not
-    not kept alive      asynchronous, everybody who counts has promised        until 3 s after the oldest question
+    any                 no other counts: none can be elected                   without limit
+    any                 synchronous, all that count are heard of               without limit: nothing is confirmed that
+                                                                               an elected one has not
+    not kept alive      asynchronous, all that count have promised             until 3 s after the oldest question
     not kept alive      otherwise                                              no
     any                 handing over                                           no
 
-A lease that has expired while nobody was elected is reclaimed: the state is as this leader wrote it, so epoch and set
+A lease that has expired while no other was elected is reclaimed: the state is as this leader wrote it, so epoch and set
 go on.
 
 Invariants:
- 1. What is allowed is lowered before anybody is asked for who could be elected.
+ 1. What is allowed is lowered before the store is asked for members that could be elected.
  2. One change of the state is under way at a time, and none without a lease.
  3. A term that is over stays over.
 """
@@ -57,12 +57,12 @@ class _HandOver:
     def __init__(self, successor: str, deadline_ms: int) -> None:
         self.successor = successor
         self.deadline_ms = deadline_ms
-        self.is_log_known = False  # the log end was told after appending had been forbidden
+        self.is_log_known = False  # its log end was reported after appending had been forbidden
         self.is_asked_for = False
 
 
 class Term:
-    """From a won campaign until somebody else leads.
+    """From a won campaign until another broker leads.
 
     Args:
         view: the store after the campaign.
@@ -124,7 +124,7 @@ class Term:
     def allow(self, now_ms: int) -> None:
         """Say until when may be appended, if that is something else than before."""
         if self.over:
-            return  # whoever ends the term forbids it
+            return  # the end of the term forbids it
         allowed = self._may_append(now_ms)
         before = self._allowed
         if before is None or (allowed.until_ms, bool(allowed.reason)) != (before.until_ms, bool(before.reason)):
@@ -192,7 +192,7 @@ class Term:
         elif leader.lease == self._trying:
             self._lease, self._trying, self._leader_revision = self._trying, 0, leader.revision
         elif leader.lease not in self._strays:
-            self._strays.add(leader.lease)  # of an earlier try: nobody keeps it alive
+            self._strays.add(leader.lease)  # of an earlier try: no process keeps it alive
             self._outbox.ask(Revoke(leader.lease), self._look_again)
 
     # What may be appended
@@ -207,7 +207,7 @@ class Term:
         return Allow(0, f"its lease was not renewed for {now_ms - self.kept_ms} ms, and not every member {what}")
 
     def _backed_until_ms(self, now_ms: int) -> int:
-        """Until when nobody can be elected, or whoever is has all that is confirmed, whatever the store does."""
+        """Until when no other is elected, or one that is has all that is confirmed, whatever the store does."""
         counted = self.members.counted
         if not counted:
             return NO_LIMIT_MS
@@ -259,7 +259,7 @@ class Term:
             self._outbox.ask(Revoke(lease), self._look_again)
 
     def _look_again(self, answer: Answer | None, now_ms: int) -> None:
-        """Read, for nobody knows what the store has now; what is read comes to `view`, as every view does."""
+        """Read, for what the store has now is unknown; what is read comes to `view`, as every view does."""
         del answer, now_ms
         self._outbox.ask(READ, lambda answer, now_ms: None)
 

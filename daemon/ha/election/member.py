@@ -1,7 +1,7 @@
 """One broker of a group that elects its master: what it sees, hears and is asked, and the time in; effects out.
 
-    state         the leader is        nobody leads, and this store    the try is          somebody else leads, or
-                  somebody else        is in sync and may campaign     won      lost       a higher epoch is heard of
+    state         the leader is        none leads, and this store      the try is          another one leads, or
+                  another one          is in sync and may campaign     won      lost       a higher epoch is heard of
     WAITING       FOLLOWING            CAMPAIGNING                     -        -          -
     FOLLOWING     FOLLOWING            CAMPAIGNING                     -        -          WAITING, until it is seen
     CAMPAIGNING   -                    -                               LEADING  WAITING    -
@@ -110,7 +110,7 @@ class Member:
         self._heard_epoch = epoch
         self._log_end = 0
         self._leader_end = 0  # as far as the leader's log was heard of
-        self._absent_ms: int | None = None  # since when nobody leads
+        self._absent_ms: int | None = None  # since when no broker leads
         self._campaign_at_ms = 0
         self._silent_until_ms = now_ms + PROMISE_MS
         self._is_reading = False
@@ -125,7 +125,7 @@ class Member:
 
     @property
     def follows(self) -> int | None:
-        """The epoch whose leader is copied; None: nobody's."""
+        """The epoch whose leader is copied; None: no leader's."""
         return self.epoch if self.role is Role.FOLLOWING else None
 
     @property
@@ -155,7 +155,7 @@ class Member:
         self._look(now_ms)
 
     def answered(self, number: int, answer: Answer | None, now_ms: int) -> None:
-        """Take what the store answers to an `Ask`; None where nobody knows whether it was done."""
+        """Take what the store answers to an `Ask`; None where the outcome is unknown."""
         if isinstance(answer, Outcome):
             self._see(answer.view, now_ms)
         self._outbox.answered(number, answer, now_ms)
@@ -188,18 +188,18 @@ class Member:
         self._look(now_ms)
 
     def verdict(self) -> Verdict | None:
-        """Return what the core is to be told of confirmation; None where this broker does not lead."""
+        """Return what the core may confirm; None where this broker does not lead."""
         return self.term.members.verdict() if self.term is not None else None
 
     def visible_end(self, confirmed_end: int, durable_end: int) -> int:
         """Return how far readers may see under synchronous replication: never above what is known as confirmed.
 
-        A leader that comes again has on its disk what it had not confirmed, and whoever is elected may not have it.
+        A leader that comes again has on its disk what it had not confirmed, and the elected one may not have it.
         """
         return min(confirmed_end, durable_end)
 
     def confirmed(self, confirmed_end: int) -> None:
-        """The core was told the verdict, and this is how far it has confirmed."""
+        """The core has the verdict, and has confirmed up to here."""
         if self.term is not None:
             self.term.members.confirmed(confirmed_end)
 
@@ -212,7 +212,7 @@ class Member:
         return refused
 
     def promote(self, now_ms: int, *, is_forced: bool = False) -> str:
-        """Somebody wants this broker to lead; return why not."""
+        """An operator wants this broker to lead; return why not."""
         if self.role in (Role.LEADING, Role.CAMPAIGNING, Role.FINISHED):
             return "" if self.role is not Role.FINISHED else "this broker stops"
         view = self._view
@@ -236,7 +236,7 @@ class Member:
         behind = max(self._leader_end - self._log_end, 0)
         return (
             f"every message that is confirmed and not here, this log ends at {self._log_end}, {behind} bytes below what"
-            f" was heard of the master; in sync are the stores {', '.join(others) or 'of nobody known'}"
+            f" was heard of the master; in sync are the stores {', '.join(others) or '(none is known)'}"
         )
 
     def stop(self, now_ms: int) -> None:
@@ -389,7 +389,7 @@ class Member:
         self._outbox.put(Finished())
 
     def _revoke_stray(self, leader: LeaderKey) -> None:
-        """An earlier process on this store led, or a campaign of it was done late: nobody keeps that lease alive."""
+        """An earlier process on this store led, or a campaign of it was done late: nothing keeps that lease alive."""
         self._rest("the lease of the process before this one is being revoked")
         if leader.lease not in self._strays:
             self._strays.add(leader.lease)

@@ -1,4 +1,4 @@
-"""The in-sync set of a leader that keeps it in the coordination store: reports and writes in, who counts out.
+"""The in-sync set of a leader that keeps it in the coordination store: reports and writes in, counted members out.
 
     a peer is      caught up within 500 ms    has all that is confirmed    the store has it       behind or silent 2 s
     LEARNER        JOINING                    -                            -                      -
@@ -8,12 +8,12 @@
 It is a learner again once the store has left it out. A set is not made smaller than `in_sync_min`: nothing would be
 confirmed by the smaller one, and the member that is left in can be elected.
 
-Who counts: everybody in the set as the store has it, in any set that was asked for and may yet be written, and who is
-joining. Nothing is confirmed that one of them has not on its disk.
+What counts: every member of the set as the store has it, of any set that was asked for and may yet be written, and the
+joining ones. Nothing is confirmed that one of them has not on its disk.
 
 Invariants:
- 1. Whoever could be elected by what the store has, or may yet have, counts.
- 2. Nobody is asked for who lacks a confirmed byte, and from then on none is confirmed that it lacks.
+ 1. A member that could be elected by what the store has, or may yet have, counts.
+ 2. No set is asked for with a member that lacks a confirmed byte, and from then on none is confirmed that it lacks.
  3. A set whose outcome is not known is forgotten only when the store has written another state than the one that it
     was asked for upon.
 """
@@ -41,7 +41,7 @@ class _Peer(Progress):
 
 
 class MemberSet:
-    """Of one term.
+    """The members of one term.
 
     Args:
         me: counts always; it is not among the peers.
@@ -83,7 +83,7 @@ class MemberSet:
             self._judge(peer, uuid, log_end, now_ms)
 
     def confirmed(self, confirmed_end: int) -> None:
-        """The core was told the verdict, and from then on confirms no more than it says; this is how far it was."""
+        """The core has the verdict, and from then on confirms no more than it says; this is how far it was."""
         for peer in self._peers.values():
             if peer.is_joining and peer.needed is None:
                 peer.needed = confirmed_end
@@ -127,7 +127,7 @@ class MemberSet:
 
     @property
     def electable(self) -> frozenset[str]:
-        """Who could be elected by what the store has, or may yet have."""
+        """The members that could be elected by what the store has, or may yet have."""
         return self.committed.in_sync.union(*self._asked_for)
 
     @property
@@ -145,7 +145,7 @@ class MemberSet:
         return True
 
     def flushed_of(self, uuid: str) -> int:
-        """Return how far a peer's disk is; 0 if nobody knows."""
+        """Return how far a peer's disk is; 0 if that is unknown."""
         return self._peers[uuid].flushed if uuid in self._peers else 0
 
     def successor(self) -> str:
@@ -154,7 +154,7 @@ class MemberSet:
         return max(able, key=lambda uuid: (self._peers[uuid].flushed, uuid), default="")
 
     def verdict(self) -> Verdict:
-        """Return what the core is to be told."""
+        """Return what the core may confirm."""
         counted = self.counted
         in_sync = self.committed.in_sync
         replicas = sum(peer.is_near for uuid, peer in self._peers.items() if uuid in in_sync)

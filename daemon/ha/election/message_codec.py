@@ -1,4 +1,4 @@
-"""What members of an election say to each other, as bytes: a JSON object with the message's kind and its numbers.
+"""The messages of an election as bytes: a JSON object with the message's kind and its numbers.
 
 Invariant: whatever bytes come, the outcome is a message or a ProtocolError.
 """

@@ -1,12 +1,12 @@
-"""What an election is told once, and its times.
+"""The fixed settings of an election, and its times.
 
     0 s       1 s       2 s       3 s       4 s
     |---------|---------|---------|---------|
-    sent      sent                fenced    the store lets the lease expire: somebody else may be elected
+    sent      sent                fenced    the store lets the lease expire: another one may be elected
     ^ the last keep-alive that succeeded, from the moment when it was sent
 
 Invariants:
- 1. FENCE_MS < LEASE_MS: a master has stopped before anybody else can begin. What is between them is for clocks that do
+ 1. FENCE_MS < LEASE_MS: a master has stopped before another one can begin. What is between them is for clocks that do
     not run at the same speed, and for what was under way.
  2. Both are counted from before the other side begins to count: a keep-alive and a question for a promise from when
     they were sent.
@@ -37,7 +37,7 @@ class Identity:
     """One broker of the group, for as long as it has its store.
 
     Attributes:
-        uuid: of the store: an empty disk is somebody else.
+        uuid: of the store: an empty disk is another member.
         address: where its peers reach it.
     """
 

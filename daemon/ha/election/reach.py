@@ -1,4 +1,4 @@
-"""Where the brokers of a group reach each other, as the coordination store has it.
+"""The addresses at which the brokers of a group reach each other, from the coordination store.
 
 HOST:PORT/HOST:PORT      of the broker, and where it ships its log
 """
@@ -20,7 +20,7 @@ class Reach(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What `read_reach` reads."""
+        """The text that `read_reach` reads."""
         return f"{self.broker}/{self.ha}"
 
 

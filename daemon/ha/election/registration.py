@@ -1,4 +1,4 @@
-"""Which of two masters of one name the names lead to: that of the newer epoch.
+"""Decides which of two masters of one name is registered: that of the newer epoch.
 
 The epoch goes to name servers as `DataVersion.stateVersion`, which RocketMQ's own controllers use for the same.
 """

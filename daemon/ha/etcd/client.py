@@ -2,8 +2,8 @@
 
     the endpoint                             the call                           the next call goes to
     cannot be connected to                   goes to the next endpoint          the one that was connected to
-    answers with an error                    was not done, or nobody knows      the same; another if etcd has no leader
-    does not answer, or half, or nonsense    nobody knows                       the next endpoint
+    answers with an error                    was not done, or is unknown        the same; another if etcd has no leader
+    does not answer, or half, or nonsense    unknown                            the next endpoint
 
 Invariants:
  1. Nothing is sent twice on behalf of one call, unless etcd has said that it was not done for lack of a token.
@@ -127,7 +127,7 @@ class Etcd:
         self._cluster = 0  # the one that answered first
 
     def close(self) -> None:
-        """End the connections that nobody uses."""
+        """End the connections that are not in use."""
         self._pool.clear()
 
     def commit(self, transaction: Transaction) -> Outcome:

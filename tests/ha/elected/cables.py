@@ -4,10 +4,10 @@ Each broker, the etcd, and those who connect over TCP have a network of their ow
 lasts until a sender over TCP was answered again, and a little longer. The rules are those of `switches`,
 but for the offsets of groups.
 
-    alone         the leader reaches nobody            deaf, dumb    what is for the leader, or from it, is lost
+    alone         the leader reaches no host           deaf, dumb    what is for the leader, or from it, is lost
     unelected     the leader does not reach etcd       lossy         30 % of all packets are lost
     split         the leader reaches no other broker   late          every packet takes 50 ms longer
-    follower      a follower reaches nobody            etcd          the etcd is stopped; nobody else is
+    follower      a follower reaches no host           etcd          the etcd is stopped, no broker is
     stop, die, promote                                 as in switches.py
 
 Prints one JSON object: counts, and for how long senders over TCP had no receipt, by kind of fault.
@@ -129,7 +129,7 @@ class Faults:
         self.stage.cables.heal()
 
     def _settled_leader(self) -> Broker:
-        """Who leads once every broker has been in sync for a while: who is counted out just now cannot be elected."""
+        """The leader once every broker has been in sync for a while: one that is counted out cannot be elected."""
         began, leader = 0.0, self.stage.brokers[0]
 
         def is_settled() -> bool:

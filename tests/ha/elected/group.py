@@ -37,7 +37,7 @@ class Group:
         return found
 
     def newest(self) -> Broker | None:
-        """Who says that it leads in the newest epoch, if anybody does: a dead one goes on saying what it said last."""
+        """The broker that says that it leads in the newest epoch, if any: a dead one goes on saying so."""
         leading = [broker for broker in self.brokers if leads(broker)]
         return max(leading, key=_epoch_of, default=None)
 

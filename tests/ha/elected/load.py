@@ -2,7 +2,7 @@
 
 over TCP         plain, ordered, delayed and transactional senders; members of groups, and a consumer that pops
 on each host     plain and transactional senders, of whom those on the leader's host are heard
-leader's host    a member of a group, which moves to whoever leads
+leader's host    a member of a group, which moves to the leader
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Load:
 
     @property
     def receivers(self) -> list[Receiver]:
-        """Those of the topic that everybody but one sends to."""
+        """Those of the topic that all senders but one use."""
         return [self.readers, self.poppers, self.local_readers]
 
     @property

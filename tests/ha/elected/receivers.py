@@ -30,7 +30,7 @@ class Receiver:
     """A member of a group that acknowledges what it gets.
 
     Args:
-        connect: None: there is nobody to connect to now.
+        connect: None: there is no broker to connect to now.
         is_here: whether that is still the one to be connected to.
     """
 

@@ -3,7 +3,7 @@
 every receipt is true       the place it names holds that body, on the last leader
 one place, one body         no two receipts name the same place
 a transaction ends as said  what was begun and is to be committed is there, once; what was rolled back is not, and
-                            nobody has received it
+                            no member has received it
 delayed, never early
 offsets stay                no switch sets a group's offset back behind what every broker in sync had of it
 """

@@ -26,7 +26,7 @@ def make_topics(leader: Broker) -> None:
 
 
 def wait_for_rest(group: Group, load: Load) -> Broker:
-    """Let everybody be in sync, and every receiver get what is acknowledged; return the leader."""
+    """Let all brokers be in sync, and every receiver get what is acknowledged; return the leader."""
     leader = group.wait_for_set(len(group.brokers))
     load.stop_sending()
     load.wait_for_receivers(leader)

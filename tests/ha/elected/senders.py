@@ -1,7 +1,7 @@
 """Producers that go on while brokers of a group die, and what was acknowledged to them.
 
-Each body is sent once and never again: what a sender was not told of may be there or not. A transaction ends as its
-body says, whoever is asked; one whose half was acknowledged has to end so, and once.
+Each body is sent once and never again: what was not acknowledged may be there or not. A transaction ends as its body
+says, whichever member is asked; one whose half was acknowledged has to end so, and once.
 """
 
 from __future__ import annotations

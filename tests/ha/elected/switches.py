@@ -66,7 +66,7 @@ class Switches:
 
     def _die(self, leader: Broker) -> Callable[[], Any]:
         for mark in leader.processes.values():
-            os.kill(mark.pid, signal.SIGKILL)  # all at once, as a host dies: nobody hands over
+            os.kill(mark.pid, signal.SIGKILL)  # all at once, as a host dies: without a hand-over
         leader.kill_daemon()
         return leader.restart
 

@@ -146,7 +146,7 @@ def test_a_leader_that_was_stopped_takes_nothing_when_it_wakes_up(tmp_path: Path
                 stop_threads(mark.pid)
             try:
                 assert group.leader(besides=old) is new
-                with pytest.raises((shmq.NotMaster, shmq.SendTimeout)):  # nobody confirms it, whoever sleeps
+                with pytest.raises((shmq.NotMaster, shmq.SendTimeout)):  # not confirmed, whichever host sleeps
                     producer.send("orders", b"lost?")
             finally:
                 for mark in marks:
@@ -214,7 +214,7 @@ def test_the_tail_of_an_asynchronous_leader_is_kept_and_counted(tmp_path: Path) 
         assert len(tail_file.read_text().splitlines()) == len(lost) == 10, tail
 
 
-def test_three_brokers_follow_whoever_is_elected(tmp_path: Path) -> None:
+def test_three_brokers_follow_the_one_that_is_elected(tmp_path: Path) -> None:
     with group_of(tmp_path, 3, sync=True) as (group, _):
         stored: list[int] = []
         for turn in range(2):

@@ -72,7 +72,7 @@ class EtcdServer:
         self._port = free_ports()
         self._peer = f"http://{address}:{free_ports()}"
         self.member = f"{name}={self._peer}"
-        self.cluster = self.member  # every member, as etcd is told
+        self.cluster = self.member  # every member, as in etcd's configuration
         self._certificates = certificates
         self.scheme = "http" if certificates is None else "https"
         self.endpoint = f"{self.scheme}://{address}:{self._port}"

@@ -64,7 +64,7 @@ def elected(etcd: Etcd, uuid: str = "A", ttl_ms: int = 60_000) -> View:
 # -- transactions and leases
 
 
-def test_nothing_is_there_before_somebody_was_elected(server: EtcdServer) -> None:
+def test_nothing_is_there_before_the_first_election(server: EtcdServer) -> None:
     outcome = client(server.endpoint).commit(READ)
     assert outcome.is_done and outcome.view == View(outcome.view.revision, None, None)
 
@@ -107,7 +107,7 @@ def test_a_hand_over_ends_the_leader_and_names_the_next(server: EtcdServer) -> N
     assert outcome.view.state is not None and outcome.view.state.successor == "B"
 
 
-def test_a_lease_that_nobody_keeps_alive_ends_and_its_leader_with_it(server: EtcdServer) -> None:
+def test_a_lease_that_is_not_kept_alive_ends_and_its_leader_with_it(server: EtcdServer) -> None:
     etcd = client(server.endpoint)
     view = elected(etcd, ttl_ms=2_000)
     assert view.leader is not None
@@ -277,7 +277,7 @@ def test_another_cluster_is_not_believed(server: EtcdServer, tmp_path: Path) -> 
 
 @contextlib.contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that says one thing to whoever comes, and hangs up; and what it was asked."""
+    """A server that says one thing to every client, and hangs up; and what it was asked."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -310,7 +310,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
         b"SSH-2.0-OpenSSH\r\n",
     ],
 )
-def test_after_half_an_answer_nobody_knows_and_nothing_is_sent_twice(answer: bytes) -> None:
+def test_after_half_an_answer_the_outcome_is_unknown_and_nothing_is_sent_twice(answer: bytes) -> None:
     with answering(answer) as (endpoint, asked):
         etcd = client(endpoint)
         with pytest.raises(StoreUnanswered):

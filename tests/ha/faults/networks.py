@@ -48,7 +48,7 @@ class Network:
         return self._keeper.pid
 
     def close(self) -> None:
-        """Let go of it; it ends with whoever is the last one in it."""
+        """Let go of it; it ends with the last process in it."""
         os.close(self.end)
         self._keeper.kill()
         self._keeper.wait(_DEADLINE_SECONDS)

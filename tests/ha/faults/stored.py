@@ -1,4 +1,4 @@
-"""Two logs are compared but for what nobody reads, and a store is proven, for tests of a slave's faults.
+"""Two logs are compared but for what is not read, and a store is proven, for tests of a slave's faults.
 
 A hole is the place of a `reserve()` whose owner was evicted; he may have written into its body since, so its bytes say
 nothing. Neither do those behind a BLANK, which fills a file up.
@@ -19,7 +19,7 @@ BODY_AT = 88  # in a record whose two hosts have IPv4 addresses, as those of a h
 
 
 def masked(log: bytes, file_bytes: int) -> bytes:
-    """A log from its first record on, with zeros where nobody reads."""
+    """A log from its first record on, with zeros where nothing is read."""
     found, at = bytearray(log), 0
     while at < len(log):
         size, magic = LENGTH_AND_MAGIC.unpack_from(log, at)

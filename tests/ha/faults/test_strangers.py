@@ -1,7 +1,7 @@
 """A slave that cannot follow: of another log, ahead of its master, or older than what retention has left there.
 
-Both hosts say so in `shmq health --json`, each with cause and cure, and no byte of the slave's log changes; what is
-told as the cure helps.
+Both hosts say so in `shmq health --json`, each with cause and cure, and no byte of the slave's log changes; the cure
+helps.
 """
 
 from __future__ import annotations

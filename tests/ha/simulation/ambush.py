@@ -3,7 +3,7 @@
     moment                        strikes, up to three of them together
     a lease is asked for          the request is on its way for long
     who leads, or the set, is     the same; nothing comes from the store; the asker is alone, or its process stops;
-    being written                 whoever joins or leaves is killed, or cut off from the asker
+    being written                 the one that joins or leaves is killed, or cut off from the asker
     a lease was kept alive        the answer takes long; then the asker is alone, or has some of its peers and no store
 
 Faults at any moment seldom come together in the tenth of a second in which two of them matter.
@@ -24,7 +24,7 @@ STRIKES_MAX = 3
 
 
 class Ambush:
-    """Of one schedule: how often it strikes is decided once.
+    """The ambushes of one schedule: how often they strike is decided once.
 
     Attributes:
         count: how often it has struck.

@@ -47,7 +47,7 @@ class Connection:
     def __init__(self, leader: Broker, follower: Broker, epoch: int) -> None:
         self.leader, self.follower, self.epoch = leader, follower, epoch
         self.is_broken = False  # closed: both ends know
-        self.is_silent = False  # nothing passes any more, and nobody knows
+        self.is_silent = False  # nothing passes any more, and neither end knows
         self.is_welcomed = False  # the follower knows where it is to be cut
         self.is_open = False  # it was cut, and is shipped to
         self.shipped = 0

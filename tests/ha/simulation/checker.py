@@ -1,18 +1,18 @@
-"""What must hold in every schedule; it sees everything, as nobody in the schedule does.
+"""What must hold in every schedule; it sees everything, as no broker in the schedule does.
 
     two-epochs      no position is confirmed, or under synchronous replication seen, with two different records
     lost            a confirmed record is in the log of every later leader; what was acknowledged is in the last one's
-    not-in-sync     what is confirmed is on the disk of everybody whom the store would let be elected, at every moment
+    not-in-sync     what is confirmed is on the disk of every broker that can be elected, at every moment
     one-election    an epoch begins above all that were before
-    deposed         nobody takes the place of a leader that has a lease, but by force
-    handed-over     who is handed the place has on its disk whatever was acknowledged
+    deposed         no broker takes the place of a leader that has a lease, but by force
+    handed-over     the one that is handed the place has on its disk what was acknowledged
     unequal         one position holds one record in one epoch, in whichever log
     after-fence     under asynchronous replication no receipt is given in an epoch after the next has begun
-    uncounted       what of an asynchronous acknowledgement is lost was in a tail that somebody kept and counted
-    acknowledged    whoever campaigns acknowledges nothing
-    promised        whoever promised does not campaign
+    uncounted       what of an asynchronous acknowledgement is lost was in a tail that a broker kept and counted
+    acknowledged    a candidate acknowledges nothing
+    promised        one that promised does not campaign
     names           the names never lead from a newer epoch to an older one
-    stuck           when all faults are over, somebody leads, is not fenced, and all are in sync
+    stuck           when all faults are over, one leads, is not fenced, and all are in sync
 
 Excepted: what a promotion by force gave up, which is counted, and receipts of a host whose clock stood still.
 """
@@ -33,7 +33,7 @@ class Violation(AssertionError):
 
 
 class Checker:
-    """Of one schedule."""
+    """The checks of one schedule."""
 
     def __init__(self, store: CoordinationModel, *, is_sync: bool) -> None:
         self.is_sync = is_sync

@@ -65,7 +65,7 @@ class CoordinationModel:
         return Lease(request.lease, 0)
 
     def go_down(self) -> None:
-        """Answer nobody, and let no lease end."""
+        """Answer no request, and let no lease end."""
         self.is_down = True
 
     def come_up(self, *, renews: bool) -> None:

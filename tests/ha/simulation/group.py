@@ -93,7 +93,7 @@ class Group:
     # The store
 
     def ask(self, broker: Broker, request: Request, then: Callable[[Answer | None], None]) -> None:
-        """Ask the store, as far as it can be reached; nobody waits for an answer for ever."""
+        """Ask the store, as far as it can be reached; no broker waits for an answer for ever."""
         world = self.world
         world.after(ANSWER_MS, broker.host, then, None)
         if (broker.name, "store") in self.cut or self.store.is_down:
@@ -129,7 +129,7 @@ class Group:
     def send(self, link: Connection, source: Broker, target: Broker, do: Callable[..., None], *arguments: Any) -> None:
         """Send over a connection: in order, or the connection is broken."""
         if (source.name, target.name) in self.cut:
-            link.is_silent = True  # nobody is told; what comes later would come behind a gap
+            link.is_silent = True  # neither end knows; what comes later would come behind a gap
         link.is_broken = link.is_broken or not target.host.is_up
         if link.is_broken or link.is_silent:
             return
@@ -171,7 +171,7 @@ class Group:
             broker.start()
 
     def _register(self, broker: Broker) -> None:
-        """Whoever believes that it leads says so to the names, also when it is mistaken."""
+        """A broker that believes that it leads says so to the names, also when it is mistaken."""
         self.world.after(REGISTER_MS, None, self._register, broker)
         if broker.is_running and not broker.core.is_stopped and broker.may_append():
             self.world.after(self.world.chance.choice((5, 50, 2_000)), None, self._registered, broker.leading)

@@ -25,7 +25,7 @@ class Result(NamedTuple):
         lost: acknowledged records of an asynchronous group that are in a tail, and not in the log.
         given_up: records given up by force.
         late_receipts: of a host whose clock stood still.
-        is_stuck: every store that is in sync is gone, so nobody may be elected.
+        is_stuck: every store that is in sync is gone, so none may be elected.
     """
 
     confirmed: int
@@ -78,7 +78,7 @@ class _Faults:
         names = [*self.group.brokers, "store"]
         one, other = self.chance.sample(names, 2)
         pairs = {(one, other), (other, one)} if self.chance.random() < 0.6 else {(one, other)}
-        if self.chance.random() < 0.2:  # one host is cut off from everybody
+        if self.chance.random() < 0.2:  # one host is cut off from all others
             pairs = {pair for name in names if name != one for pair in ((one, name), (name, one))}
         self.group.cut_for(self.span(), pairs)
 

@@ -64,7 +64,7 @@ DEFECTS = {
         f"{ELECTION}.member",
         (("if self.role is Role.FOLLOWING and self._is_cut else None", "if self._is_cut or True else None"),),
     ),
-    # Each of the two guards is enough by itself: whoever rests has closed the link over which it acknowledges.
+    # Each of the two guards is enough by itself: a resting one has closed the link over which it acknowledges.
     "who campaigns acknowledges the old epoch": Defect(
         f"{ELECTION}.member",
         (
@@ -101,7 +101,7 @@ DEFECTS = {
     "a campaign does not look whether the state is as it was": Defect(
         f"{ELECTION}.campaign", (("else 0, self._state_revision, leader", "else 0, None, leader"),)
     ),
-    "a campaign does not look whether somebody leads": Defect(
+    "a campaign does not look whether another one leads": Defect(
         f"{ELECTION}.campaign", (("Transaction(None if self._is_forced else 0,", "Transaction(None,"),)
     ),
     "a hand-over does not wait for the log": Defect(

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Host:
-    """Somebody who can be stopped and killed.
+    """A host that can be stopped and killed.
 
     Attributes:
         life: raised by a kill; what was due in an earlier life does not happen.

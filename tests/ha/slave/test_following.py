@@ -1,4 +1,4 @@
-"""A slave's thread and one connection to who answers: what is taken of it, what is said of it, and what can be done."""
+"""A slave's thread and one connection to its master: what is taken of it, what is said of it, and what can be done."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def nothing(_: bytes) -> bytes:
 @every_row(
     ("who", "cause", "cure"),
     [
-        ("nobody at --master", "refused", "--master, the HOST:PORT of its --listen"),
-        ("nobody at --master-ha", "refused", "or --master-ha, that of its --ha-listen"),
+        ("no listener at --master", "refused", "--master, the HOST:PORT of its --listen"),
+        ("no listener at --master-ha", "refused", "or --master-ha, that of its --ha-listen"),
         ("a name without an address", "the broker at", "correct the name of the host"),
         ("a name that can be none", "the broker at", "correct the name of the host"),
         ("HTTP at --master", "is no RocketMQ broker", "correct --master"),
@@ -147,12 +147,12 @@ def test_who_is_no_master_is_named_with_a_cure(
     }
     peer = Peer(words.get(who, nothing))
     master = {
-        "nobody at --master": closed,
+        "no listener at --master": closed,
         "a name without an address": ("no-such-host.invalid", 10911),
         "a name that can be none": ("a..b", 10911),
         "HTTP at --master": web.address,
     }.get(who, broker.address)
-    ours = Slave(slave, master, closed if who == "nobody at --master-ha" else peer.address)
+    ours = Slave(slave, master, closed if who == "no listener at --master-ha" else peer.address)
     ours.following._own_port = peer.address[1] if who == "this broker itself" else 0
     said = ours.attempt()
     web.close()
@@ -161,7 +161,7 @@ def test_who_is_no_master_is_named_with_a_cure(
     assert not said[0].startswith(": ") and ours.tables.topic("orders") is None
 
 
-def test_a_master_whose_broker_does_not_answer_goes_on_being_followed_and_that_is_told(
+def test_a_master_whose_broker_does_not_answer_goes_on_being_followed_and_that_is_reported(
     slave: LiveStore,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

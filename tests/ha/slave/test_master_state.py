@@ -1,4 +1,4 @@
-"""What is told of a slave's master, second by second."""
+"""What a slave shows of its master, second by second."""
 
 from __future__ import annotations
 

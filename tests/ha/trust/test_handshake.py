@@ -41,7 +41,7 @@ def slave_end(secret: bytes = SECRET, me: Side = SLAVE, number: int = 2) -> Slav
 
 
 def talk(slave: SlaveHandshake, master: MasterHandshake) -> tuple[list[bytes], list[bytes]]:
-    """Carry bytes until nobody has any; return what each said, one after the other."""
+    """Carry bytes until neither has any; return what each said, one after the other."""
     said: tuple[list[bytes], list[bytes]] = ([], [])
     while True:
         words = slave.take()

@@ -1,4 +1,4 @@
-"""Real brokers that ask for a secret: who proves it is served and followed, everybody else hears why not."""
+"""Real brokers that ask for a secret: a peer that proves it is served and followed, any other gets the reason."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_stock_slave_is_served_only_where_it_is_named(master: Broker, secret: 
     until_told(master, lambda told: any("is a stock peer" in lost.reason for lost in told.refused))
     with Broker(ha_listen="127.0.0.1:0", ha_secret_file=secret, ha_allow="127.0.0.0/8") as naming:
         with naming.connect() as mq:
-            mq.producer().send("orders", b"for everybody who is named")
+            mq.producer().send("orders", b"for every named peer")
         with socket.create_connection(ha_address(naming), 30.0) as stock:
             stock.sendall(pack_report(0))
             assert stock.recv(8, socket.MSG_WAITALL) == pack_header(0, 0)[:8]
@@ -139,7 +139,7 @@ def test_strangers_of_one_address_are_bounded(master: Broker) -> None:
             stranger.close()
 
 
-def test_nobody_unproven_makes_a_master_believe_that_it_was_replaced(master: Broker) -> None:
+def test_no_unproven_peer_makes_a_master_believe_that_it_was_replaced(master: Broker) -> None:
     newer = Side("DefaultCluster", master.name, "forged", epochs=(Epoch(1, 0), Epoch(99, 1)))
     hello = pack_hello(side_bytes(newer)) + pack_progress(0, 0)
     with socket.create_connection(ha_address(master), 60.0) as forger:
