@@ -1,4 +1,4 @@
-"""The daemon's processes, told apart by their first argument.
+"""The daemon's processes; the first argument chooses one.
 
 `shmq serve` and `shmq nameserver` become two of them, and the supervisor starts the others.
 

@@ -1,11 +1,11 @@
-"""What `serve` says to whoever started it: that the broker is ready, or why it is not.
+"""What `serve` prints or hands to its caller: that the broker is ready, or why it is not.
 
     text   for people, on stdout; errors on stderr with what to do
     json   one object on stdout, or on the descriptor the caller names:
            {"ready": true, "name": …, "pid": …, "socket": …, "store": …, "generation": …, "warm": …, "records": …}
            {"ready": false, "error": …, "kind": …, "hint": …, "exit": …}
 
-Rule: it is said once.
+Rule: it is announced once.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ def tcp_facts(addresses: Mapping[str, str], *, nameservers: Sequence[str], adver
     missing = [server for server in nameservers if server not in registered]
     if missing:
         facts.append(f"not registered yet with {', '.join(missing)}: tried again until it answers")
-    if not nameservers:  # else they hand out what they were told
+    if not nameservers:  # else they hand out what was registered
         facts.append(f"advertises {advertise}" if advertise else "advertises the address clients reach")
     return facts
 

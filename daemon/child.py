@@ -1,4 +1,4 @@
-"""One child process of the supervisor: starting it, hearing from it, ending it.
+"""One child process of the supervisor: starts it, reads what it reports, ends it.
 
 The supervisor decides when any of this is due.
 

@@ -1,10 +1,10 @@
-"""Descriptors: how many a broker's processes need, and what is done where they may not have so many.
+"""Descriptors: raises the limit to what a broker's processes need, or refuses the start.
 
     soft limit below what is wanted    raised as far as the hard limit lets, by each process for itself and its children
     hard limit below what is needed    the start is refused, with both numbers and what to type
 
-A keeper or a bridge that runs out of descriptors while it starts fails at some open or other: the broker would never be
-ready, and nobody would say why.
+A keeper or a bridge that ran out of descriptors while it starts would fail at some open or other, and the broker would
+never be ready, without a reason.
 """
 
 import resource

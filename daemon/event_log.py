@@ -10,10 +10,10 @@ A line has a name and fields, as text or as JSON.
 
 Rules: (1) a line is written with one system call, so the processes of a broker can share a stderr;
 (2) a line that cannot be written at once is dropped: a full pipe must not stop a broker (`standard_streams.py`);
-(3) what is left out is counted, and the count is said: of dropped lines before the next one that can be written, and
+(3) what is left out is counted, and the count is logged: of dropped lines before the next one that can be written, and
 by `shmq health`;
 (4) no message bodies: values are names, numbers and reasons, and a line is cut at what a pipe takes as a whole;
-(5) an exception nobody caught, and what libraries log, are events as well; faults of ours are counted.
+(5) uncaught exceptions, and what libraries log, are events as well; faults of ours are counted.
 """
 
 import json
@@ -79,7 +79,7 @@ class EventLog:
         self._lock = threading.RLock()  # a signal handler or a finalizer may come in between
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
-        self._unsaid = 0  # lines dropped since that was said
+        self._unsaid = 0  # lines dropped since that was logged
         self._is_torn = False  # whether a part of a line was the last that was written
         self._totals: dict[str, tuple[Counter, Counter]] = {}
         self.count_in(LooseCounters())
@@ -101,7 +101,7 @@ class EventLog:
                 self._write(event, {**values, "suppressed": suppressed} if suppressed else values)
 
     def tick(self) -> None:
-        """Say what was left out since; called now and then, so that it is said when no line follows."""
+        """Log what was left out since; called now and then, in case no line follows."""
         with self._lock:
             self._tell_ended()
             self._say_dropped()
@@ -117,7 +117,7 @@ class EventLog:
                 self._totals[family] = total, latest
 
     def own_everything(self) -> None:
-        """Make events of exceptions and warnings that nobody catches and of what libraries log; for the process' start.
+        """Make events of uncaught exceptions and warnings and of what libraries log; for the process' start.
 
         Each of them would write to stderr itself, where a line may be torn and is not counted.
         """

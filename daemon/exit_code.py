@@ -1,4 +1,4 @@
-"""With which status an error ends a process of the daemon.
+"""Maps an error to the exit status of a daemon process.
 
 It differs from the command's: what is wrong with the settings is the configuration's fault, and a port that cannot be
 taken is too.

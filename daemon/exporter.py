@@ -1,13 +1,13 @@
 """The exporter: a broker's metrics over HTTP, for Prometheus and whatever else reads OpenMetrics.
 
-It gives one answer a connection, takes small requests only and waits for nobody long. It is a process of its own and
-only reads shared memory, so a scrape costs the bridge and the keeper nothing, and what it says about them stays true
-when they are stopped or dead.
+It gives one answer a connection, takes small requests only and drops slow ones. It is a process of its own and only
+reads shared memory, so a scrape costs the bridge and the keeper nothing, and what it says about them stays true when
+they are stopped or dead.
 
     GET /metrics      200  OpenMetrics text        503  no broker: the reason
     anything else     404, 405, 400, 431
 
-Rules: (1) loopback, unless whoever starts the broker says --insecure: metrics have no accounts;
+Rules: (1) loopback, unless the broker was started with --insecure: metrics have no accounts;
 (2) a request has at most 8 KiB and 5 s, there are at most 16 at a time, and nothing is gathered more often than each
 quarter of a second;
 (3) a port the kernel chose is taken again by the next exporter.
@@ -124,7 +124,7 @@ def check_metrics_exposure(options: Options) -> None:
     host, _ = parse_address(options.metrics, name=METRICS)
     if not is_loopback(host) and not options.insecure:
         raise UsageError(
-            f"metrics on {host} without accounts: whoever reaches it could read the names of topics and groups",
+            f"metrics on {host} without accounts: any client that reaches it could read the names of topics and groups",
             hint="--metrics PORT listens on loopback; or --insecure where the network is trusted",
         )
 

@@ -1,4 +1,4 @@
-"""What a supervisor must own before it starts anything: its runtime directory and its store, alone.
+"""Takes the runtime directory and the store for one supervisor alone, before it starts anything.
 
 Two supervisors over one store would both recover it and append to it.
 
@@ -64,7 +64,7 @@ class Guard:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What the children inherit, so that the store stays locked while one of them lives."""
+        """Descriptors for the children, so that the store stays locked while one of them lives."""
         return self._lock.descriptors
 
     def release(self) -> None:

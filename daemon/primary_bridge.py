@@ -1,4 +1,4 @@
-"""The primary bridge process: control socket, TCP ports and name server, until it is told to stop.
+"""The primary bridge process: control socket, TCP ports and name server, until its supervisor stops it.
 
 `run_bridge` opens everything in the order below and closes it in the opposite one.
 
@@ -147,7 +147,7 @@ async def _listen_for_clients(
     open_things.callback(name_service.close)
     if name_service.registration is not None:
         bridge.wait_for_routes(name_service.registration)
-    await name_service.wait_until_told()
+    await name_service.wait_until_registered()
     path, access = around.place.addresses_path, access_rights()
     open_things.callback(lambda: path.unlink(missing_ok=True))
     addresses = {"broker": str(broker)} | name_service.addresses

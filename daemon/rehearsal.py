@@ -1,4 +1,4 @@
-"""What can be known to fail before a broker writes its first byte: its ports, and the files that protect them.
+"""Finds what would fail before a broker writes its first byte: its ports, and the files that protect them.
 
 The keeper makes two log files before the bridges open their ports, 2 GiB as a rule. A start that ended at a port in use
 left them behind, so whatever the servers will open is opened here first, and closed again.

@@ -1,8 +1,8 @@
-"""What the supervisor tells a service manager: that the broker is ready, that it stops, and that it is alive.
+"""Reports to a service manager: that the broker is ready, that it stops, and that it is alive.
 
 This is systemd's notification protocol, one datagram a message (sd_notify(3)).
 
-    NOTIFY_SOCKET     path, or @name in the abstract namespace; without it nothing is said
+    NOTIFY_SOCKET     path, or @name in the abstract namespace; without it nothing is sent
     WATCHDOG_USEC     the manager kills what is silent for so long; we speak twice in that time
     WATCHDOG_PID      whose business that is, when it is set
 

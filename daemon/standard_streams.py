@@ -1,7 +1,7 @@
 """Descriptors 1 and 2 of a daemon process: whatever writes there, in Python or in C, never waits for a reader.
 
-A pipe that is full because its reader hangs, or a terminal under Ctrl-S, would hold whoever writes: the bridge with all
-its connections, the keeper with the disk, the supervisor with its signals.
+A pipe that is full because its reader hangs, or a terminal under Ctrl-S, would hold the process that writes: the bridge
+with all its connections, the keeper with the disk, the supervisor with its signals.
 
     pipe, terminal      opened once more, without waiting; what does not fit is dropped with EAGAIN
     file, /dev/null     left as it is: it takes what comes
@@ -10,7 +10,7 @@ its connections, the keeper with the disk, the supervisor with its signals.
 Rules: (1) O_NONBLOCK belongs to an open file, which the user's shell and other programs share, so it is set on one of
 our own only; our children inherit that one;
 (2) sys.stdout and sys.stderr keep nothing back: what they could not write would be written, or fail, at the end;
-(3) a terminal that stops whoever writes in the background (`stty tostop`) stops no process of a broker.
+(3) a terminal that stops background processes that write (`stty tostop`) stops no process of a broker.
 """
 
 import contextlib

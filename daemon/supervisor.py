@@ -86,7 +86,7 @@ class Supervisor:
         self._children: dict[str, Child] = {}
         self._workers = [f"bridge-{number}" for number in range(1, options.bridges)] if options.tcp else []
         self._servers = ("keeper", "bridge", *self._workers)  # whose work is looked at
-        # What stands beside the broker: nobody who sends or reads waits for it.
+        # Processes beside the broker: no send and no read waits for them.
         self._besides = ["exporter"] if options.metrics else []
         self._besides += ["replication"] if options.replicates else []
         self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._besides), 0)
@@ -300,7 +300,7 @@ class Supervisor:
         self._log("broker.stopping")
         self._manager.stopping()
         servers = (*self._besides, *self._workers, "bridge")
-        # Who is elected hands over first: its successor asks the bridge for what it lacks.
+        # An elected leader hands over first: its successor asks the bridge for what it lacks.
         first = ("replication",) if self._options.etcd else ()
         self._end_all(first)
         self._end_all(role for role in servers if role not in first)

@@ -57,7 +57,7 @@ def configured_of(options: Options) -> str:
 
 
 def stand_back(options: Options) -> None:
-    """A broker that elects leads nobody when it starts as a whole, whatever it was before: it has to be elected.
+    """Make an electing broker a slave when it starts as a whole, whatever it was before: it has to be elected.
 
     Raises:
         ShmqError: there is a note that cannot be believed.

@@ -1,4 +1,4 @@
-"""How a child process of the broker is tied to its supervisor: when to stop, and how to say that it is ready.
+"""Ties a child process of the broker to its supervisor: when to stop, and how to say that it is ready.
 
     alive pipe    the supervisor holds the writing end and never writes; end of file means that it is dead
     ready pipe    one line of JSON from the child: {"ready": …} or {"error": …, "hint": …, "exit": …}
@@ -6,7 +6,7 @@
     SIGINT, SIGHUP   ignored: a Ctrl-C in the terminal, and its end, are the supervisor's to deal with
 
 Rules: (1) an orphan leaves within a second and cleans nothing up, because clients and the next supervisor go on with
-what is there; (2) a child that does not come back from its work is ended by its own thread, not by anybody's patience.
+what is there; (2) a child that does not come back from its work is ended by its own thread.
 """
 
 import contextlib

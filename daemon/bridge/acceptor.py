@@ -4,12 +4,12 @@
                             │ none                     │ takes too long, or leaves
                             │ a silent one makes room  ▼
                             ▼                         closed, its place is free
-                          told so, or closed
+                          refused, or closed
 
-A listener that runs out of descriptors or memory rests for a tick; the kernel's backlog waits meanwhile.
+A listener that runs out of descriptors or memory pauses for a tick; the kernel's backlog waits meanwhile.
 
 Invariants:
- 1. A connection that is accepted has a place, or one where it is told that there is none.
+ 1. An accepted connection has a place, or one of the few where it is refused with the reason.
  2. Only a TCP connection that has shown no account, or, where none is needed, is a member of no group, makes room for
     another; the one that has been silent for longest, and before it one that has never spoken.
 """

@@ -201,7 +201,7 @@ class Bridge:
         """Queues (by index) have new messages; who waits for them is served after what is written now has gone out."""
         self._storing.ask(queues)
 
-    # -- called by whoever watches the log
+    # -- called by the watch of the log
 
     def arrived(self, queues: Sequence[int]) -> None:
         """Queues (by index) may have new visible messages."""
@@ -222,7 +222,7 @@ class Bridge:
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
     def flush_failed(self) -> None:
-        """What is not on disk by now never will be."""
+        """Answer what waits for the disk: nothing more reaches it."""
         if self.plain is not None:
             self.plain.flush_failed()
 
@@ -292,7 +292,7 @@ class Bridge:
     # -- time
 
     def tick(self) -> None:
-        """Look at the clock for everybody."""
+        """Do what depends on the clock, for all connections."""
         self.log.tick()
         self._figures.beat()
         self.security.tick(self.log)

@@ -19,7 +19,7 @@ _SMOOTHING = 8  # requests that the mean gap remembers
 
 
 class BusyPoll:
-    """Of one loop; told of every arrival. `is_polling`: the loop looks again instead of sleeping."""
+    """The busy polling of one loop, from its arrivals. `is_polling`: the loop looks again instead of sleeping."""
 
     def __init__(self) -> None:
         self._last = 0.0

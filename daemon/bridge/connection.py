@@ -1,11 +1,11 @@
 """One connection of the bridge: bytes in, commands out to the broker, replies back.
 
-The connection enforces the limits of one peer: how much it may leave unfinished, unread or unsaid. Bytes become frames
+The connection enforces the limits of one peer: how much it may leave unfinished or unread. Bytes become frames
 in the decoder, which does no I/O. Complete frames are taken one at a time and given to the host at once, because what a
 command does decides how the next bytes are read: ATTACH allows longer frames, and a close or unread replies end the
 turn.
 
-    silent     from a peer that may be: no byte has come, and none is owed yet
+    silent     accepted, no byte received; allowed for this peer
     reading    while the peer reads its replies and its earlier requests are served
     paused     its replies pile up, here or before the disk, or others have their turn; the kernel holds what it sends
     closing    what is written still goes out, for at most `close_timeout`
@@ -100,7 +100,7 @@ class BridgeConnection(asyncio.Protocol):
         refused: request codes that are not served where this connection was accepted.
         refusal: why nothing is served here; "" where requests are.
         has_spoken: whether any byte has come.
-        is_member: whether a heartbeat has come: somebody counts on it.
+        is_member: whether a heartbeat has come, so it is a member of a group.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class BridgeConnection(asyncio.Protocol):
 
     @property
     def idle_since(self) -> float:
-        """When it last said something, or was told something."""
+        """When it last received or sent something."""
         return self._idle_since
 
     @property
@@ -234,7 +234,7 @@ class BridgeConnection(asyncio.Protocol):
             if key in self._held_notices or len(self._held_notices) < self._host.limits.held_notices_max:
                 self._held_notices[key] = command
             return
-        with contextlib.suppress(ShmqError):  # whoever asked a question of the peer sees that no answer comes
+        with contextlib.suppress(ShmqError):  # the part that asked the peer sees that no answer comes
             self.write(encode_command(command))
 
     def write(self, data: bytes) -> None:
@@ -303,7 +303,7 @@ class BridgeConnection(asyncio.Protocol):
     # -- inside
 
     def _serve_plain(self, data: bytes, plain: PlainPath, origin: Origin) -> bytes:
-        """Serve the plain sends and pulls in front; return the bytes that are left for everybody's way."""
+        """Serve the plain sends and pulls in front; return the bytes that are left for the ordinary way."""
         if 0 < (missing := self._decoder.missing_bytes) < len(data):
             # A frame that came in two pieces; what follows it may be plain again.
             self._feed(data[:missing], self._host.now())
@@ -404,7 +404,7 @@ class BridgeConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _charge(self) -> None:
-        """Bring the budget up to date; whoever breaks it goes."""
+        """Bring the budget up to date; close a connection that exceeds it."""
         if self._transport is None:
             return
         limits = self._host.limits
@@ -430,7 +430,7 @@ class BridgeConnection(asyncio.Protocol):
 
 
 def _unsent_bytes(transport: asyncio.Transport) -> int:
-    """What the kernel has and cannot send, as the peer's side is full; what is on its way is not among it."""
+    """Return the bytes that the kernel cannot send, as the peer's side is full; sent ones do not count."""
     with contextlib.suppress(OSError):  # a Unix socket's peer has everything at once
         found = fcntl.ioctl(transport.get_extra_info("socket").fileno(), _SIOCOUTQNSD, bytes(4))
         return int.from_bytes(found, sys.byteorder)

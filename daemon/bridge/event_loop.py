@@ -1,7 +1,7 @@
 """The event loop of a process that serves sockets.
 
-It chooses the loop (uvloop where that is installed), reports faults that nobody else caught, and turns the signals that
-end a process into one event.
+It chooses the loop (uvloop where that is installed), reports uncaught faults, and turns the signals that end a process
+into one event.
 
 Rule: when the loop is over, the signals mean again what they meant before; a closed uvloop would swallow them for ever.
 """
@@ -40,7 +40,7 @@ def stop_event(asked_before: threading.Event | None = None) -> asyncio.Event:
     """Return what SIGTERM, SIGINT and SIGHUP set from now on; called inside the loop.
 
     Args:
-        asked_before: set by who had the signals until now; a stop that came in time for that one counts here too.
+        asked_before: set by the signals' handler until now; a stop that came in time for that one counts here too.
     """
     stop = asyncio.Event()
     for number in ending_signals():

@@ -1,4 +1,4 @@
-"""What a bridge counts: how long requests take, and the figures of its logic, in its own counters.
+"""Counts how long a bridge's requests take, and the figures of its logic, in the bridge's own counters.
 
 Every figure is written into counters in shared memory, where the exporter reads it; requests are counted by class.
 

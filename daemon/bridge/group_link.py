@@ -1,4 +1,4 @@
-"""A worker bridge's link to what the groups subscribe to and the settings: asked of the primary bridge, then kept so.
+"""Keeps a worker bridge's copy of subscriptions and settings: asked of the primary bridge, then updated by it.
 
 The link is opened again, after a pause, whenever it breaks.
 

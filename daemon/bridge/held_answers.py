@@ -7,7 +7,7 @@ only, all that came of that call is one entry here. Nothing is done for a messag
                                                                          one write for a connection
                  │ after the timeout, or once a flush has failed: the same answers, but FLUSH_DISK_TIMEOUT,
                  │ or FLUSH_SLAVE_TIMEOUT where the disk has it and the slaves have not
-                 └ the connection is gone: its answers are written to nobody
+                 └ the connection is gone: its answers are dropped
 
 Invariants:
  1. An answer goes out once: as it is when the log is on disk up to the end of its entry, else with that code.
@@ -36,7 +36,7 @@ class Waiter(Protocol):
 
 
 class Entry(NamedTuple):
-    """What came of one call for one connection; the last two are for who counts."""
+    """What came of one call for one connection; the last two are for counting."""
 
     held: Held
     until: float
@@ -46,10 +46,10 @@ class Entry(NamedTuple):
 
 
 class HeldAnswers:
-    """Of one bridge.
+    """The held answers of one bridge.
 
     Attributes:
-        timeout: seconds after which who waits is told that the disk has not got its message.
+        timeout: seconds after which a sender gets FLUSH_DISK_TIMEOUT in place of its answer.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -99,7 +99,7 @@ def send(entries: Iterable[Entry], code: Response) -> tuple[()]:
         answers = parts[0] if len(parts) == 1 else b"".join(parts)
         try:
             waiter.released(answers if code == Response.SUCCESS else b"".join(_with_code(answers, code)), len(answers))
-        except Exception as error:  # whoever waits for the same flush has done nothing wrong
+        except Exception as error:  # the other waiters of this flush get their answers
             failed.append(error)
     if failed:
         raise ExceptionGroup("answers that were held", failed)

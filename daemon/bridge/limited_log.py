@@ -1,8 +1,7 @@
-"""A log that nobody can fill: so many lines from one peer, so many a tick from all.
+"""Limits the event log, so that no peer fills it: so many lines from one peer, so many a tick from all.
 
-A peer that misbehaves on purpose could otherwise fill the log of the service manager. One that does so by habit, for
-days, must not fill it either: after its first lines a peer has few, and what is left out is counted, not told each
-time.
+A peer that misbehaves could otherwise fill the service manager's log, at once or over days: after its first lines it
+has few, and lines that are left out are only counted.
 
     a peer      `PEER_LINES_MAX` at once; one more for each `TICKS_PER_LINE` ticks
     all         so many a tick
@@ -65,7 +64,7 @@ class LimitedLog:
             self.sum_up()
 
     def sum_up(self) -> None:
-        """Say how much was left out since that was said last."""
+        """Log how much was left out since the last such line."""
         if self._left_out:
             (worst, suppressed), *_ = self._left_out.most_common(1)
             self._log("log.suppressed", peer=worst or "none", suppressed=suppressed, of_all=self._left_out.total())

@@ -28,11 +28,11 @@ class BridgeLimits:
     loopback_connections_max: int = 512  # all programs of this host share one address
     more_places: str = "ulimit -n"  # what makes the two numbers above greater
     more_of_address: str = "ulimit -n"
-    refused_connections_max: int = 64  # over one of these limits, but told so: their first request is answered
-    idle_kept: float = 1.0  # whoever is silent for longer, and nobody knows, makes room for others at a limit
+    refused_connections_max: int = 64  # over one of these limits: their first request is answered with the reason
+    idle_kept: float = 1.0  # at a limit a connection silent for longer, in no group, makes room
     frame_bytes_max: int = FRAME_BYTES_MAX
     skipped_bytes_max: int = STOCK_FRAME_BYTES_MAX  # a send over TCP up to that is dropped, but answered
-    frame_bytes_max_unattached: int = 1 << 20  # a heartbeat fits; whoever wants more says who he is first
+    frame_bytes_max_unattached: int = 1 << 20  # a heartbeat fits; longer ones only once it is attached
     write_bytes_max: int = 8 << 20  # unread replies of one connection: twice the longest list
     write_bytes_high: int = 256 << 10  # above it the connection's requests wait until it reads
     in_flight_bytes_max: int = 256 << 20  # unfinished frames and unread replies of all connections

@@ -1,4 +1,4 @@
-"""What the bridge hosts: any logic of connections and commands, a broker's or a name server's.
+"""The interface of a logic that the bridge hosts: a broker's or a name server's.
 
 A logic decides and the bridge acts: no method waits, and what has to be done comes back as effects.
 

@@ -1,4 +1,4 @@
-"""Something to be done once in the next turn of the event loop, however often it is asked for in this one.
+"""Runs an action once in the next turn of the event loop, however often it is asked for in this one.
 
 The loop looks at its sockets between two turns, so what was written in this one goes out before, and other connections
 have their turn.

@@ -42,7 +42,7 @@ class Client(Waiter, Protocol):
 
 
 class PlainPath:
-    """Of one bridge.
+    """The plain path of one bridge.
 
     Args:
         is_open_for_sends: whether nothing has to be asked but the core.
@@ -69,7 +69,7 @@ class PlainPath:
         self._outcome: Callable[[int], Response] = lambda end: Response.SUCCESS
 
     def origin_of(self, client: Client) -> Origin | None:
-        """What plain sends of a connection take along; None where they go the way of everything else."""
+        """The hosts for plain sends of a connection; None where they have to become commands."""
         if client.remote is None or client.local is None or client.refusal:
             return None
         return self._sends.origin(client.remote, client.local)
@@ -128,7 +128,7 @@ class PlainPath:
         return self._release(self._held.take_durable(durable_end), self._outcome(durable_end))
 
     def flush_failed(self) -> None:
-        """What is not on disk by now never will be."""
+        """Answer what waits for the disk: nothing more reaches it."""
         self._release(self._held.take_all(), Response.FLUSH_DISK_TIMEOUT)
 
     def check_time(self) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ class Pulled(NamedTuple):
 
 
 class Plans(Protocol):
-    """Who knows what pulls get."""
+    """Finds what pulls get."""
 
     def plan(self, connection_id: int, command: Command) -> PullPlan | None:
         """Return what a connection's pulls like this get that find messages; None where each has to be judged."""

@@ -1,4 +1,4 @@
-"""What is answered to requests that no logic hears of."""
+"""Answers of the bridge itself, to requests that reach no logic."""
 
 from shmq.daemon.bridge.connection import BridgeConnection
 from shmq.errors import ConnectError
@@ -9,7 +9,7 @@ from shmq.protocol.header import HeaderTooLarge
 
 
 def refuse_header(connection: BridgeConnection, error: HeaderTooLarge) -> None:
-    """Answer what no message is too long for; nobody waits for the answer to an answer.
+    """Refuse a header that is too large; an answer gets no answer.
 
     Raises:
         HeaderTooLarge: it was an answer.

@@ -1,14 +1,14 @@
-"""Answers that wait until name servers elsewhere know what the request has changed about the topics.
+"""Holds answers until name servers elsewhere know what the request has changed about the topics.
 
-Who is answered that a topic exists asks a name server for its route next. So the answer to a request that changed the
-table of topics is kept here while the registration that tells of it is under way; a stock broker does the same.
+A client whose topic has just been made asks a name server for its route next. So the answer to a request that changed
+the table of topics is kept here until the registration has been answered; a stock broker does the same.
 
     request changes the table ──▶ registration sent ──▶ every name server that can be reached has answered ──▶ answer
                                                   └──── `WAIT_SECONDS`, if one of them does not ──────────────▶ answer
 
 Invariants:
  1. An answer is kept once and goes out once; what else follows from the request is not delayed.
- 2. A name server that is not connected delays nobody, and one that hangs no longer than `WAIT_SECONDS`.
+ 2. A name server that is not connected delays no answer, and one that hangs no longer than `WAIT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Registration(Protocol):
         """A number that differs when the topics may."""
 
     def announce(self) -> int:
-        """Tell everybody of the topics as they are now, unless that is done; return a number for `is_told`."""
+        """Register the topics as they are now, unless that is done; return a number for `is_registered`."""
 
-    def is_told(self, edition: int) -> bool:
+    def is_registered(self, edition: int) -> bool:
         """Whether every name server that can be reached knows what was announced with this number."""
 
-    def call_when_told(self, action: Callable[[], None]) -> None:
-        """Have `action` called whenever `is_told` may say something else."""
+    def call_when_registered(self, action: Callable[[], None]) -> None:
+        """Have `action` called whenever `is_registered` may say something else."""
 
 
 class _Owed(NamedTuple):
@@ -56,7 +56,7 @@ class RouteWaits:
         self._release = release
         self._owed: dict[tuple[int, int], _Owed] = {}  # by connection and opaque; its answer may not have come yet
         self._kept: dict[tuple[int, int], Reply] = {}
-        registration.call_when_told(self.look)
+        registration.call_when_registered(self.look)
 
     @property
     def version(self) -> int:
@@ -66,7 +66,7 @@ class RouteWaits:
     def changed_by(self, connection_id: int, opaque: int) -> None:
         """A request has changed the table: its answer waits."""
         edition = self._registration.announce()
-        if not self._registration.is_told(edition):
+        if not self._registration.is_registered(edition):
             self._owed[connection_id, opaque] = _Owed(edition, self._now() + WAIT_SECONDS)
 
     def keeps(self, reply: Reply) -> bool:
@@ -78,10 +78,10 @@ class RouteWaits:
         return True
 
     def look(self) -> None:
-        """Let go what need not wait any longer; called when something was told, and about once a second."""
+        """Release answers that need not wait longer; called after a registration, and about once a second."""
         now = self._now()
         for key, owed in list(self._owed.items()):
-            if now >= owed.until or self._registration.is_told(owed.edition):
+            if now >= owed.until or self._registration.is_registered(owed.edition):
                 del self._owed[key]
                 reply = self._kept.pop(key, None)
                 if reply is not None:

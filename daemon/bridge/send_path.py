@@ -43,7 +43,7 @@ _OPAQUE = 1_987_654_321  # stands for any; no other field of an answer looks lik
 
 
 class Held(NamedTuple):
-    """What waits for the log to be on disk up to a position: answers, and queues with messages that nobody sees yet."""
+    """What waits for the log to be on disk up to a position: answers, and queues whose messages are not visible yet."""
 
     end: int
     answers: bytes
@@ -80,7 +80,7 @@ class SendPath:
 
     @property
     def flush_timeout(self) -> float:
-        """Seconds after which who waits for the disk is told that it was too slow."""
+        """Seconds after which a sender that waits for the disk gets FLUSH_DISK_TIMEOUT."""
         return self._settings.flush_timeout_ms / 1000
 
     def origin(self, remote: Address, local: Address) -> Origin:

@@ -1,12 +1,12 @@
-"""How long a send has waited in this process before its turn, and the answer to one that waited too long.
+"""Measures how long a send has waited in this process before its turn, and refuses one that waited too long.
 
 Only sends are timed: other requests are answered however long they waited.
 
     bytes are read ── the requests of this turn are served at once ── the rest waits for later turns ── served
           └──────────────────────────── age of a request ───────────────────────────────────────────────┘
 
-RocketMQ's clients give up after 3 s by themselves; a send that nobody waits for any more is work for nothing. RocketMQ
-refuses what waited for 200 ms, and so do we, with its words and numbers: how long, and how many wait.
+RocketMQ's clients give up after 3 s, and storing a send after that is useless work. RocketMQ refuses what waited for
+200 ms, and so does the bridge, with its words and numbers: how long, and how many wait.
 
 Invariants:
  1. A request of the turn in which its last byte was read is never refused: there was no queue.

@@ -1,4 +1,4 @@
-"""What every bridge process is made of: segments, log, settings, security, TCP ports, and the wait for its end.
+"""Opens what every bridge process needs: segments, log, settings, security and TCP ports; and waits for its end.
 
 Both kinds of bridge, primary and worker, are made of these parts; `open_surroundings` opens them in order and an exit
 stack closes them in the opposite one.
@@ -80,11 +80,11 @@ class Waiting(Protocol):
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for somebody there."""
+        """What has to happen to the log for one of its waiting requests."""
 
     @property
     def wanted_version(self) -> object:
-        """What differs when `wanted` does."""
+        """A value that differs when `wanted` does."""
 
 
 def open_surroundings(

@@ -1,4 +1,4 @@
-"""The way of a client's commands from the bridge that accepted it to the primary one.
+"""Carries a client's commands from the bridge that accepted it to the primary one.
 
 Beside the primary bridge every connection has a twin: one connection to the control socket for each client that needs
 one, made with its first command. What the primary sends over it goes to the client frame by frame, as it is. So the
@@ -16,8 +16,8 @@ since, and sends it again first on a new connection; a stock client would come b
 Invariants:
  1. When the client goes, its connection to the primary goes: the primary forgets it at once.
  2. When the primary goes, a client that waits for an answer of it is cut off, so that it asks again; the others stay.
- 3. A new primary hears first what a client last said of its groups: the heartbeat, and what it left since. It is told
-    when it answers again, or before the client's next command.
+ 3. A new primary first gets what a client last said of its groups: the heartbeat, and what it left since. That goes out
+    when the primary answers again, or before the client's next command.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Upstreams:
         before = told.data if told is not None and command.code == Request.UNREGISTER_CLIENT else b""
         if command.code == Request.UNREGISTER_CLIENT and not before:
             return
-        # Nobody waits for the answer when it is said again.
+        # Oneway, because the client already has its answer.
         data = before + encode_command(replace(command, flag=command.flag | FLAG_ONEWAY))
         if len(data) <= _TOLD_BYTES_MAX:
             self._told[client.connection_id] = _Told(client, data)

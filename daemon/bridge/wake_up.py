@@ -1,6 +1,6 @@
-"""One timer of the event loop for all who want to be woken, at the earliest time that was asked for.
+"""Wakes the event loop with one timer, at the earliest of all times that were asked for.
 
-One is enough: whoever wants to be woken later says so again when woken too early.
+One is enough: a part that is woken too early asks again.
 
 Rule: what the timer is due at is kept here. A loop's handle need not know it: uvloop gives one without a time where the
 time has passed between two of its looks at the clock.

@@ -1,4 +1,4 @@
-"""Which address a client is given for a broker, and where a request comes from.
+"""Chooses the address of a broker that a client is given, and finds where a request comes from.
 
 A route hands out the host that the client reached: the broker cannot know which of its addresses a client can use, and
 the client has just shown one. So the embedded broker registers an address without a host. `--advertise` is for what

@@ -1,4 +1,4 @@
-"""What administrators ask of a name server: write permissions, topics, keys and values, and its settings.
+"""Serves administrators of a name server: write permissions, topics, keys and values, and its settings.
 
     205, 327, 216          write permissions of a broker, a topic is deleted; until the broker registers anew with
                            another version of its topics

@@ -1,4 +1,4 @@
-"""What brokers ask of a name server: register, unregister, still alive.
+"""Serves brokers at a name server: register, unregister, still alive.
 
 They are the requests 103, 104, 322, 217, 901 and 904.
 

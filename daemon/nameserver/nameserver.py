@@ -5,7 +5,7 @@
     connected -> handle* -> disconnected        tick about once a second, whatever happens
 
 Invariants:
- 1. Every request that is not oneway gets exactly one Reply; an unknown code is answered too, so that nobody waits.
+ 1. Every request that is not oneway gets exactly one Reply; an unknown code is answered too, so that no client waits.
  2. A request that fails changes nothing.
  3. After `disconnected` nothing stands that the connection registered last.
 """
@@ -93,7 +93,7 @@ class NameServer(Dispatch):
         return [*reply, *map(Report, answer.reports), *answer.effects]
 
     def _look_at_embedded(self, now_ms: int) -> list[Effect]:
-        """Register our own broker if it has changed; a refusal is told once for each change."""
+        """Register our own broker if it has changed; a refusal is reported once for each change."""
         if self._embedded is None or self._embedded.edition == self._embedded_edition:
             return []
         broker = self._embedded.broker()

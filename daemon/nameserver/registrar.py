@@ -1,4 +1,4 @@
-"""Being known to name servers elsewhere: what to tell which of them, and when.
+"""Registers the broker with name servers elsewhere: what to send to which of them, and when.
 
 It is pure: the time comes in, and requests to send, connections to open and to close go out.
 
@@ -6,11 +6,11 @@ It is pure: the time comes in, and requests to send, connections to open and to 
      ▲                    │                      │
      └── after ¼ … 4 s ───┴──── lost, or no answer in time: Cut ────┘           at the end: 104 to all that are up
 
-What is announced has a number, its edition: answers to changes of topics wait until it is told (`is_told`).
+What is announced has a number, its edition: answers to changes of topics wait until it `is_registered`.
 
 Invariants:
  1. Each name server has its own state: one that is dead, slow or refusing changes nothing for the others.
- 2. At most one registration is under way to each; what changes meanwhile is told with the next one.
+ 2. At most one registration is under way to each; what changes meanwhile goes with the next one.
  3. A failure is reported once until the registration has succeeded again.
  4. With a key pair every request is signed; the secret is in no text.
 """
@@ -33,7 +33,7 @@ CONNECT_TIMEOUT_MS = 3_000
 ANSWER_TIMEOUT_MS = 6_000  # RocketMQ's
 REGISTER_INTERVAL_MS = 30_000
 BACKOFF_MS = 250  # a name server that is started beside its brokers is known soon
-BACKOFF_MS_MAX = 4_000  # an attempt costs nothing, and until it succeeds nobody finds the broker
+BACKOFF_MS_MAX = 4_000  # an attempt costs nothing, and until it succeeds no client finds the broker
 
 # RocketMQ 5.3 takes a first registration of exactly one topic for a part of a longer one and refuses it.
 _PADDING = ("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")  # system topics, announced without any permission
@@ -79,7 +79,7 @@ class _Server:
     state: _State = _State.DOWN
     due_ms: int = 0
     backoff_ms: int = BACKOFF_MS
-    address: str = ""  # of the broker, as this name server is told
+    address: str = ""  # of the broker, as registered with this name server
     waiting_for: int | None = None  # opaque of the registration that is under way
     told: Version | None = None
     told_edition: int = 0
@@ -95,7 +95,7 @@ class _Server:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """Who registers.
+    """The broker that registers.
 
     Attributes:
         host: host that clients reach the broker at; "" takes our end of the connection to each name server.
@@ -130,22 +130,22 @@ class Registrar:
 
     @property
     def registered(self) -> dict[str, str]:
-        """The name servers that know the broker now, each with the address it was told."""
+        """The name servers that know the broker now, each with the address that is registered there."""
         return {link.name: link.address for link in self._servers.values() if link.is_known}
 
-    def is_told(self, edition: int) -> bool:
+    def is_registered(self, edition: int) -> bool:
         """Whether nothing is to be waited for: each name server has answered this edition, or cannot be reached."""
         return all(link.answered_edition >= edition or not link.is_expected for link in self._servers.values())
 
     def announce(self, topics: Mapping[str, QueueEntry], version: Version, now_ms: int) -> list[RegistrarEffect]:
-        """Take the broker's topics; a version that differs from the last is told to everybody at once."""
+        """Take the broker's topics; a version that differs from the last is registered everywhere at once."""
         self._version = version
         self._edition += 1
         self._body = _body(topics, version)
         return self.tick(now_ms)
 
     def ships_at(self, ha_port: int, now_ms: int) -> list[RegistrarEffect]:
-        """Take the port where slaves get the log; another one than before is told to everybody at once."""
+        """Take the port where slaves get the log; another one than before is registered everywhere at once."""
         if ha_port == self._broker.ha_port:
             return []
         self._broker = replace(self._broker, ha_port=ha_port)
@@ -191,7 +191,7 @@ class Registrar:
         return [effect for link in self._servers.values() for effect in self._look_at(link, now_ms)]
 
     def stop(self) -> list[RegistrarEffect]:
-        """Take leave of everybody; nothing is due afterwards."""
+        """Unregister everywhere; nothing is due afterwards."""
         effects: list[RegistrarEffect] = []
         for link in self._servers.values():
             if link.state is _State.UP:
@@ -238,7 +238,7 @@ class Registrar:
             "brokerId": str(self._broker.broker_id),
         }
         if code == Request.REGISTER_BROKER:
-            # A mandatory field, also where nobody replicates from: then it names RocketMQ's default, a closed port.
+            # A mandatory field, also where no log is shipped: then it names RocketMQ's default, a closed port.
             nowhere = self._broker.port + 1 if self._broker.port < 65535 else 1
             fields["haServerAddr"] = f"{host}:{self._broker.ha_port or nowhere}"
         fields |= ext or {}

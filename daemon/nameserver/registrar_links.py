@@ -71,11 +71,11 @@ class RegistrarLinks:
 
     @property
     def registered(self) -> dict[str, str]:
-        """The name servers that know the broker now, each with the address it was told."""
+        """The name servers that know the broker now, each with the address that is registered there."""
         return self._registrar.registered
 
     def announce(self) -> int:
-        """Tell everybody of the topics as they are now, unless that is done; return a number for `is_told`."""
+        """Register the topics as they are now, unless that is done; return a number for `is_registered`."""
         version = self.version
         topics = self._source.topics() if version != self._version else self._topics
         is_new = self._version is None or topics != self._topics  # groups count in the version, too
@@ -89,20 +89,20 @@ class RegistrarLinks:
         return self._registrar.edition
 
     def _deleted(self, topics: Topics) -> Iterable[str]:
-        """The topics that were deleted, until every name server was told; later it is the administrator's affair."""
+        """The topics that were deleted, until every name server knows it; later it is the administrator's affair."""
         edition = self._registrar.edition
         self._gone = {
-            name: since for name, since in self._gone.items() if name not in topics and not self.is_told(since)
+            name: since for name, since in self._gone.items() if name not in topics and not self.is_registered(since)
         }
         self._gone |= dict.fromkeys(self._topics.keys() - topics.keys(), edition + 1)
         return self._gone
 
-    def is_told(self, edition: int) -> bool:
+    def is_registered(self, edition: int) -> bool:
         """Whether every name server that can be reached knows what was announced with this number."""
-        return self._registrar.is_told(edition)
+        return self._registrar.is_registered(edition)
 
-    def call_when_told(self, action: Callable[[], None]) -> None:
-        """Have `action` called whenever `is_told` may say something else."""
+    def call_when_registered(self, action: Callable[[], None]) -> None:
+        """Have `action` called whenever `is_registered` may say something else."""
         self._told = action
 
     def close(self) -> None:
@@ -110,12 +110,12 @@ class RegistrarLinks:
         self._carry_out(self._registrar.stop())
         self._is_closed = True
 
-    async def wait_until_told(self, seconds: float) -> None:
+    async def wait_until_registered(self, seconds: float) -> None:
         """Wait until every name server that can be reached knows of the broker; no longer than that."""
         edition = self.announce()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self.is_told(edition):
+                while not self.is_registered(edition):
                     self._news.clear()
                     await self._news.wait()
 
@@ -189,7 +189,7 @@ class RegistrarLinks:
 
 
 class _Link(asyncio.Protocol):
-    """One connection; `lost` is said once, and not after `close`."""
+    """One connection; it calls `lost` once, and not after `close`."""
 
     def __init__(self, owner: RegistrarLinks, server: str) -> None:
         self.server = server
@@ -237,7 +237,7 @@ class _Link(asyncio.Protocol):
 
 
 def _nothing() -> None:
-    """Nobody waits for a registration."""
+    """The default of `call_when_registered`."""
 
 
 def _now_ms() -> int:

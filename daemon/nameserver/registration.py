@@ -168,7 +168,7 @@ def read_claim(call: Call, settings: NameServerSettings) -> Claim:
 
 
 GONE = QueueEntry(0, 0, 0, 0)
-"""What is registered of a topic that was deleted: a stock name server keeps it, and nobody reads or writes there."""
+"""What is registered of a topic that was deleted: a stock name server keeps it, without any permission."""
 
 
 def queue_entry(config: TopicConfig) -> QueueEntry:

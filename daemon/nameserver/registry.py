@@ -1,4 +1,4 @@
-"""Who is registered, and the routes that follow from it.
+"""The registered brokers, and the routes that follow from them.
 
 It is plain memory: connections are numbers, and the time is handed in.
 
@@ -13,11 +13,11 @@ Invariants:
  3. Only a master's claim changes queues, and only when its version is another than the one known; topics missing in it
     are kept, since a claim may tell of one changed topic only, and those that it has without any queue go. The
     embedded broker's list is complete instead.
- 4. The embedded broker never expires, and nobody else speaks for its name and id.
+ 4. The embedded broker never expires, and no other broker may claim its name and id.
  5. A refused claim changes nothing.
  6. While a broker is a member, no other address takes its id with the same epoch (`Version.state`) or an older one, and
     no other host its address. A newer epoch is a master's that was elected or promoted: the one before may be gone
-    without a word, and its connection stay open for as long as nobody notices.
+    without a word, and its connection stay open for a while.
 """
 
 from collections.abc import Iterator, Mapping
@@ -75,7 +75,7 @@ class Registry:
         """Take a claim; return the member it made or renewed.
 
         Raises:
-            PermissionDenied: the name and id are somebody else's, or of a newer epoch.
+            PermissionDenied: the name and id are another broker's, or of a newer epoch.
             ShmqError: a table is full.
         """
         identity = claim.identity
@@ -124,7 +124,7 @@ class Registry:
         return True
 
     def disconnected(self, connection_id: int) -> list[Member]:
-        """Remove whoever registered over this connection last, and return them."""
+        """Remove the members that registered over this connection last, and return them."""
         gone = [member for member in self.members() if member.connection_id == connection_id != EMBEDDED]
         for member in gone:
             self._remove(member)
@@ -168,7 +168,7 @@ class Registry:
         for broker_name, queue in known.items():
             self._put_queues(broker_name, {topic: queue}, is_complete=False)
 
-    # -- what everybody reads
+    # -- read by all parts
 
     def members(self) -> Iterator[Member]:
         """Go through every member; the tables must not change meanwhile."""

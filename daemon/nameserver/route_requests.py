@@ -1,8 +1,8 @@
-"""What clients ask of a name server: routes, clusters, lists of topics.
+"""Serves clients of a name server: routes, clusters, lists of topics.
 
 They are the requests 105, 106, 206, 224, 304 and 311 to 313.
 
-A route names every broker that has queues of the topic and somebody alive to serve them. What is without a master can
+A route names every broker that has queues of the topic and a live process to serve them. What is without a master can
 be read from its slaves, not written to; clients see that by themselves.
 """
 
@@ -32,7 +32,7 @@ _UNIT_SUBSCRIPTION = 2
 
 
 class RouteRequests:
-    """Serves clients and whoever lists."""
+    """Serves clients and administrators."""
 
     def __init__(self, registry: Registry, key_values: KeyValues, config: ConfigRequests) -> None:
         self._registry = registry

@@ -54,10 +54,10 @@ class NameService:
             return as_registered(self._links.registered)
         return {"nameserver": str(self._face.address)} if self._face is not None else {}
 
-    async def wait_until_told(self) -> None:
+    async def wait_until_registered(self) -> None:
         """Wait until name servers elsewhere know the broker, those that answer."""
         if self._links is not None:
-            await self._links.wait_until_told(_REGISTRATION_SECONDS)
+            await self._links.wait_until_registered(_REGISTRATION_SECONDS)
 
     @property
     def registration(self) -> RegistrarLinks | None:
@@ -191,7 +191,7 @@ def check_registration(options: Options) -> None:
 
 
 def _keys() -> KeyPair:
-    """Return the account that registrations are signed with; options are seen by everybody, so it is none of them."""
+    """Return the account that registrations are signed with; every user can see options, so it is none of them."""
     keys = key_pair_of(os.environ)
     if bool(keys.access_key) != bool(keys.secret_key):
         raise UsageError(

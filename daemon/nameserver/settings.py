@@ -1,4 +1,4 @@
-"""What a name server may be told, and what bounds it."""
+"""The settings of a name server, and its limits."""
 
 from dataclasses import dataclass, replace
 

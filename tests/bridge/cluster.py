@@ -12,7 +12,7 @@ from shmq.testing import Broker
 from tests.bridge.live_bridge import RawPeer, wait_until
 
 BRIDGES = ("bridge", "bridge-1", "bridge-2")
-CONNECTIONS_MAX = 400  # the kernel deals connections out by chance; that many miss nobody
+CONNECTIONS_MAX = 400  # the kernel deals connections out by chance; that many reach each bridge
 
 
 class Cluster:

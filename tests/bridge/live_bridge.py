@@ -232,7 +232,7 @@ def raw_peer(bridge: LiveBridge, *, tcp: bool = False) -> Iterator[RawPeer]:
 
 
 def is_served(bridge: LiveBridge) -> bool:
-    """Whether somebody else still gets an answer."""
+    """Whether another client still gets an answer."""
     try:
         client = ControlClient.connect(bridge.place, client_id=f"probe-{time.monotonic_ns()}", role=0, timeout=5.0)
     except ConnectError:

@@ -1,4 +1,4 @@
-"""A logic that attaches nobody and waits for nothing, for tests to fill in."""
+"""A logic that attaches no client and waits for nothing, for tests to fill in."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,12 +6,12 @@ from shmq.daemon.logic.effects import Effect
 
 
 class QuietLogic:
-    """What a logic may leave out: it attaches nobody and waits for nothing."""
+    """What a logic may leave out: it attaches no client and waits for nothing."""
 
     holds_sends = False
 
     def is_attached(self, connection_id: int) -> bool:
-        """Nobody is."""
+        """No client is attached."""
         return False
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Iterable[Effect]:
@@ -23,5 +23,5 @@ class QuietLogic:
         return ()
 
     def woken(self, now_ms: int) -> Iterable[Effect]:
-        """Nothing asked for it."""
+        """Drop it: nothing asked for it."""
         return ()

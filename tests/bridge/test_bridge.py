@@ -56,7 +56,7 @@ def attached(peer: RawPeer, name: str = "raw") -> None:
         encode_frame(Codec.BINARY, b"\xff" * 30, b""),
     ],
 )
-def test_a_peer_that_breaks_the_format_is_cut_off_and_nobody_else(data: bytes) -> None:
+def test_a_peer_that_breaks_the_format_is_cut_off_and_no_other(data: bytes) -> None:
     with running() as bridge, raw_peer(bridge) as good, raw_peer(bridge) as bad:
         bad.send(data)
         assert bad.take() is None
@@ -120,7 +120,7 @@ def test_an_idle_peer_that_never_attached_is_closed() -> None:
         assert client.ask(Request.STATUS).code == Response.SUCCESS
 
 
-def test_a_peer_that_asks_and_never_reads_holds_up_nobody_and_loses_nothing() -> None:
+def test_a_peer_that_asks_and_never_reads_delays_no_other_and_loses_nothing() -> None:
     count = 3000
     with running(limits=QUICK | {"write_bytes_high": 4096}) as bridge, raw_peer(bridge) as greedy:
         attached(greedy)
@@ -132,7 +132,7 @@ def test_a_peer_that_asks_and_never_reads_holds_up_nobody_and_loses_nothing() ->
                 sent += greedy.socket.send(data[sent : sent + 65536])
             except TimeoutError:
                 break
-        assert sent < len(data), "the bridge must not take requests whose answers nobody reads"
+        assert sent < len(data), "the bridge must not take requests whose answers are not read"
         assert is_served(bridge)
         greedy.socket.settimeout(20)
         answered = 0

@@ -210,7 +210,7 @@ def test_a_killed_primary_leaves_the_others_their_clients(cluster: Cluster) -> N
     assert b"afterwards" in replied(consumer, 401).body
 
 
-def test_groups_are_whole_after_the_primary_was_killed_though_nobody_sends_a_heartbeat() -> None:
+def test_groups_are_whole_after_the_primary_was_killed_without_a_heartbeat() -> None:
     # A broker of its own: where a primary was killed before, bridges may not follow the groups yet, so that the pull
     # would wait at the primary and end with it.
     with Broker(tcp=True, bridges=3) as broker, broker.connect() as mq:

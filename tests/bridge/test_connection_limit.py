@@ -1,4 +1,4 @@
-"""Connections that are open and say nothing lock nobody out, and who is refused is told why."""
+"""Connections that are open and say nothing lock no client out, and a refusal gives its reason."""
 
 import contextlib
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def peers(bridge: LiveBridge, *, beat: bool) -> Iterator[list[RawPeer]]:
 
 
 def is_answered(peer: RawPeer) -> bool:
-    """Whether a member, who may have been told that its group has changed, is served."""
+    """Whether a member, which may have a notice that its group has changed, is served."""
     peer.send(encode_command(Command(code=Request.GET_BROKER_CONFIG, opaque=99)))
     replies = iter(peer.take, None)
     return next(reply for reply in replies if reply.is_reply and reply.opaque == 99).code == Response.SUCCESS
@@ -65,7 +65,7 @@ def test_silent_connections_make_room_the_oldest_first(bridge: LiveBridge) -> No
         assert silent[-1].ask(Request.GET_BROKER_CONFIG).code == Response.SUCCESS
 
 
-def test_members_stay_and_who_is_refused_is_told(bridge: LiveBridge) -> None:
+def test_members_stay_and_a_refusal_is_answered(bridge: LiveBridge) -> None:
     with peers(bridge, beat=True) as members:
         reply = wait_until(lambda: asked(bridge))
         assert reply.code == Response.SYSTEM_BUSY

@@ -1,4 +1,4 @@
-"""Connections that are slow, silent, half open, hostile or many disturb nobody: a good client beside them is answered.
+"""Connections that are slow, silent, half open, hostile or many disturb no other: a good client is answered.
 
 Each scene drives a real bridge; a good client asks all the while. Replies are counted, nothing is timed.
 """

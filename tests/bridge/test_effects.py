@@ -99,7 +99,7 @@ def test_each_effect_is_carried_out_although_one_before_it_failed() -> None:
 
     data, of_unlucky = asyncio.run(scene())
     assert b"whole" in data
-    assert of_unlucky == b"", "who would wait for an answer is told by the end of its connection"
+    assert of_unlucky == b"", "a client that waits for an answer sees the end of its connection"
     assert logged.count("internal.error") == 2
 
 
@@ -174,7 +174,7 @@ def test_what_a_primary_bridge_does_not_read_is_bounded() -> None:
         written = 0
         with tempfile.TemporaryDirectory(prefix="shmq-") as directory, socket.socket(socket.AF_UNIX) as silent:
             silent.bind(f"{directory}/p")
-            silent.listen()  # the kernel takes connections for it, and nobody ever reads one
+            silent.listen()  # the kernel takes connections for it, and none is ever read
             upstreams = Upstreams(Path(directory, "p"))
             logic = Scripted(lambda connection_id, command: [Forward(connection_id, command)])
             async with bridge_of(logic, [], upstreams) as (_, path), asyncio.timeout(30):

@@ -1,4 +1,4 @@
-"""No room in the log, or its lock taken for good: senders wait or are refused, everybody else is served.
+"""No room in the log, or its lock taken for good: senders wait or are refused, all other requests are served.
 
 Answers are counted, nothing is timed: a loop that waits in the core for each send answers senders as often as others.
 """
@@ -105,7 +105,7 @@ def ask(peer: RawPeer, times: int) -> None:
         assert peer.ask(Request.GET_ALL_TOPIC_CONFIG, opaque=number).code == Response.SUCCESS
 
 
-def test_without_a_next_file_senders_wait_and_everybody_else_is_served() -> None:
+def test_without_a_next_file_senders_wait_and_all_else_is_served() -> None:
     with broker() as (bridge, peer), beating(bridge):
         fill(bridge, peer)
         with insisting(bridge) as senders:
@@ -119,7 +119,7 @@ def test_without_a_next_file_senders_wait_and_everybody_else_is_served() -> None
             eventually(lambda: all(sender.answers[-1] == Response.SUCCESS for sender in senders), "they go on")
 
 
-def test_without_a_keeper_everybody_is_served_until_the_log_is_full_and_then_all_but_senders() -> None:
+def test_without_a_keeper_all_are_served_until_the_log_is_full_and_then_all_but_senders() -> None:
     with broker() as (bridge, peer):
         assert fill(bridge, peer) > 50
         with insisting(bridge) as senders:
@@ -181,7 +181,7 @@ def test_a_oneway_send_is_stored_when_there_is_room_though_its_sender_has_gone()
         eventually(lambda: bridge.store.queue(queue)[1] >= stored + 5, "the oneways are stored")
 
 
-def test_above_the_mark_sends_are_refused_at_once_and_everybody_else_is_served() -> None:
+def test_above_the_mark_sends_are_refused_at_once_and_all_else_is_served() -> None:
     with broker() as (bridge, peer), beating(bridge):
         KeeperStore(bridge.store).set_read_only(disk_full_word(95, 90))
         assert bridge.store.read_only == READ_ONLY_DISK_FULL

@@ -1,4 +1,4 @@
-"""Nobody fills the log, no peer hides what others cause, and the limiter itself says little."""
+"""No peer fills the log or hides what others cause, and the limiter itself says little."""
 
 from typing import Any
 

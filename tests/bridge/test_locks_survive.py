@@ -1,4 +1,4 @@
-"""Who reads a queue in order outlives the bridges: no killed one gives it away, and no local member takes it."""
+"""A lock for ordered reading outlives the bridges: no killed one gives it away, and no local member takes it."""
 
 from __future__ import annotations
 

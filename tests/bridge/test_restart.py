@@ -62,7 +62,7 @@ def test_a_killed_bridge_comes_back_on_its_ports_and_nothing_acknowledged_is_los
         producers = [Producer((host, int(port)), f"p{number}", stop) for number in range(PRODUCERS)]
         for producer in producers:
             producer.start()
-        wait_until(lambda: all(producer.acknowledged for producer in producers), "everybody sends")
+        wait_until(lambda: all(producer.acknowledged for producer in producers), "all producers send")
         first = broker.expect("orders", 1, timeout=DEADLINE)  # by a local client, which outlives the bridge too
         for turn in range(KILLS):
             role = roles[turn % bridges]

@@ -141,7 +141,7 @@ def test_a_peer_that_does_not_read_is_not_served_for_ever() -> None:
             assert other.take() is not None
 
 
-# ---- answers that wait for the disk: nobody flushes but the test -----------------------------------------------------
+# ---- answers that wait for the disk: only the test flushes -----------------------------------------------------------
 
 
 def silent(peer: RawPeer) -> bool:
@@ -198,7 +198,7 @@ def test_who_does_not_wait_for_the_disk_is_answered_at_once() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_failed_flush_is_told_at_once_to_all_who_wait(codec: Codec) -> None:
+def test_a_failed_flush_is_answered_at_once_to_all_who_wait(codec: Codec) -> None:
     with broker(flush="sync") as (bridge, peer):
         peer.send(b"".join(send(number, codec=codec) for number in range(20)))
         assert silent(peer)
@@ -246,7 +246,7 @@ def test_a_held_pull_gets_the_message_when_it_is_on_disk() -> None:
         assert reply is not None and (reply.opaque, reply.code) == (5, Response.SUCCESS) and b"body" in reply.body
 
 
-def test_answers_of_a_connection_that_is_gone_are_for_nobody() -> None:
+def test_answers_of_a_connection_that_is_gone_are_dropped() -> None:
     with broker(flush="sync") as (bridge, peer):
         with raw_peer(bridge, tcp=True) as gone:
             gone.send(send(1))

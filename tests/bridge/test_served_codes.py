@@ -10,7 +10,7 @@ from tests.bridge.live_bridge import RawPeer, running
 REPLICATION = "replication is a later issue"
 TIMER = "a slave's copy of 5.x's wheel; ours is a queue of the log, and offsets of groups (43) say what was delivered"
 
-# Codes a client, an administrator or a server may send that nobody here answers, and why.
+# Codes a client, an administrator or a server may send that no part here answers, and why.
 NOT_SERVED = {
     Request.UPDATE_AND_GET_GROUP_FORBIDDEN: "5.x's second way to forbid a group a topic",
     Request.GET_TIMER_CHECK_POINT: TIMER,

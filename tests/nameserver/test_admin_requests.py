@@ -26,7 +26,7 @@ def test_write_permission_is_wiped_and_added_for_all_topics_of_a_broker(desk: De
 
 
 def test_of_an_unknown_broker_nothing_is_changed(desk: Desk) -> None:
-    reply = desk.ask(desk.connect(), Request.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "nobody"})
+    reply = desk.ask(desk.connect(), Request.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "absent"})
     assert (reply.code, reply.ext) == (Response.SUCCESS, {"wipeTopicCount": "0"})
 
 

@@ -22,7 +22,7 @@ def has_route(desk: Desk, topic: str) -> bool:
     return desk.route(desk.connect(), topic).code == Response.SUCCESS
 
 
-def test_a_master_is_told_nothing_but_the_order_configuration(desk: Desk) -> None:
+def test_a_master_gets_nothing_but_the_order_configuration(desk: Desk) -> None:
     broker = desk.connect("10.0.0.1")
     reply = desk.register(broker, ORDERS)
     assert (reply.code, reply.ext, reply.body) == (Response.SUCCESS, {}, b"")
@@ -32,7 +32,7 @@ def test_a_master_is_told_nothing_but_the_order_configuration(desk: Desk) -> Non
     assert desk.register(broker, ORDERS).body == b""
 
 
-def test_a_slave_is_told_its_master_as_soon_as_there_is_one(desk: Desk) -> None:
+def test_a_slave_gets_its_master_as_soon_as_there_is_one(desk: Desk) -> None:
     slave = desk.connect("10.0.0.2")
     assert desk.register(slave, ORDERS, **SLAVE).ext == {}
     desk.register(desk.connect("10.0.0.1"), ORDERS)
@@ -48,7 +48,7 @@ def test_a_slave_of_the_embedded_broker_is_sent_where_it_reached_us(desk: Desk) 
     assert reply.ext == {"masterAddr": "10.0.0.9:10911"}
 
 
-def test_nobody_speaks_for_the_embedded_broker(desk: Desk) -> None:
+def test_no_client_speaks_for_the_embedded_broker(desk: Desk) -> None:
     desk.embed("orders", name="broker-a", address="10.0.0.1:10911")
     asker = desk.connect("127.0.0.1")
     for fields in (MASTER, MASTER | {"brokerId": "1"}):
@@ -131,7 +131,7 @@ def test_a_scan_happens_every_ten_seconds(desk: Desk) -> None:
 def test_one_topic_may_be_registered_by_itself(desk: Desk) -> None:
     broker = desk.connect("10.0.0.1")
     queue = {"brokerName": "broker-a", "perm": 6, "readQueueNums": 2, "topicSysFlag": 0, "writeQueueNums": 3}
-    stray = queue | {"brokerName": "nobody"}
+    stray = queue | {"brokerName": "absent"}
     body = json.dumps({"queueDatas": [queue, stray]}).encode()
     ask = (Request.REGISTER_TOPIC_IN_NAMESRV, {"topic": "t"}, body)
     assert desk.ask(broker, *ask).code == Response.SUCCESS and not has_route(desk, "t")
@@ -150,7 +150,7 @@ def test_the_members_of_a_broker_are_listed(desk: Desk) -> None:
         b'{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},'
         b'"brokerName":"broker-a","cluster":"DefaultCluster"}}'
     )
-    unknown = desk.ask(asker, Request.GET_BROKER_MEMBER_GROUP, fields | {"brokerName": "nobody"})
+    unknown = desk.ask(asker, Request.GET_BROKER_MEMBER_GROUP, fields | {"brokerName": "absent"})
     assert json.loads(unknown.body)["brokerMemberGroup"]["brokerAddrs"] == {}
 
 

@@ -25,7 +25,7 @@ def test_a_client_is_given_the_address_it_reached(desk: Desk) -> None:
         ]
 
 
-def test_an_advertised_address_is_given_to_everybody(desk: Desk) -> None:
+def test_an_advertised_address_is_given_to_all_clients(desk: Desk) -> None:
     desk.embed("orders", address="mq.example:20911")
     body = json.loads(desk.route(desk.connect(local="10.1.1.1"), "orders").body)
     assert body["brokerDatas"][0]["brokerAddrs"] == {"0": "mq.example:20911"}

@@ -1,4 +1,4 @@
-"""What is told to which name server, and when, hours in milliseconds."""
+"""What is registered with which name server, and when, hours in milliseconds."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_it_registers_at_once_and_every_thirty_seconds() -> None:
     assert accept(registrar, again, 30 + REGISTER_INTERVAL_MS) == []
 
 
-def test_a_change_is_told_at_once_and_one_during_a_registration_with_the_next() -> None:
+def test_a_change_is_registered_at_once_and_one_during_a_registration_with_the_next() -> None:
     registrar = new_registrar()
     registrar.announce(TOPICS, FIRST, 0)
     (first,) = sent(registrar.connected("ns:9876", "", 0))
@@ -83,27 +83,27 @@ def test_a_change_is_told_at_once_and_one_during_a_registration_with_the_next() 
     assert b'"counter":1' in third.body
 
 
-def test_what_is_announced_is_told_when_everybody_who_can_be_reached_has_answered() -> None:
+def test_what_is_announced_is_registered_when_all_that_can_be_reached_have_answered() -> None:
     registrar = new_registrar("a:1", "b:1", "refuses:1", "dead:1")
     registrar.announce(TOPICS, FIRST, 0)
-    assert not registrar.is_told(registrar.edition), "all of them may answer soon"
+    assert not registrar.is_registered(registrar.edition), "all of them may answer soon"
     registrar.lost("dead:1", "Connection refused", 0)
     requests = {server: sent(registrar.connected(server, "", 0))[0] for server in ("a:1", "b:1", "refuses:1")}
     registrar.answered("refuses:1", requests["refuses:1"].reply(Response.SYSTEM_ERROR), 1)
     accept(registrar, requests["a:1"], 1, "a:1")
-    assert not registrar.is_told(registrar.edition)
+    assert not registrar.is_registered(registrar.edition)
     registrar.announce(TOPICS | {"new": QUEUES}, SECOND, 2)
     (again,) = sent(accept(registrar, requests["b:1"], 3, "b:1"))
-    assert registrar.is_told(registrar.edition - 1), "what came after it delays nobody"
-    assert not registrar.is_told(registrar.edition)
+    assert registrar.is_registered(registrar.edition - 1), "what came after it delays no answer"
+    assert not registrar.is_registered(registrar.edition)
     assert registrar.registered == {"a:1": "10.0.0.1:10911", "b:1": "10.0.0.1:10911"}
     registrar.lost("refuses:1", "", 3)
     registrar.lost("a:1", "", 3)
     accept(registrar, again, 4, "b:1")
-    assert registrar.is_told(registrar.edition)
+    assert registrar.is_registered(registrar.edition)
 
 
-def test_without_a_host_each_name_server_is_told_the_address_it_sees() -> None:
+def test_without_a_host_each_name_server_gets_the_address_it_sees() -> None:
     registrar = new_registrar("a:1", "b:1", host="")
     registrar.announce(TOPICS, FIRST, 0)
     for server, host, expected in (("a:1", "10.1.0.1", "10.1.0.1:10911"), ("b:1", "fd00::1", "[fd00::1]:10911")):
@@ -121,7 +121,7 @@ def test_a_slave_says_which_it_is_and_where_it_ships_the_log_on() -> None:
     assert (request.ext["brokerId"], request.ext["haServerAddr"]) == ("1", "10.0.0.2:20912")
 
 
-def test_another_port_for_slaves_is_told_to_everybody_at_once_also_behind_an_answer_that_is_awaited() -> None:
+def test_another_port_for_slaves_is_registered_everywhere_at_once_also_behind_an_answer_that_is_awaited() -> None:
     registrar = new_registrar("a:1", "b:1")
     registrar.announce(TOPICS, FIRST, 0)
     for server in ("a:1", "b:1"):
@@ -136,7 +136,7 @@ def test_another_port_for_slaves_is_told_to_everybody_at_once_also_behind_an_ans
     assert registrar.ships_at(20912, 4) == []
 
 
-def test_one_topic_alone_is_padded_with_some_nobody_may_use() -> None:
+def test_one_topic_alone_is_padded_with_some_without_permission() -> None:
     registrar = new_registrar()
     registrar.announce({"TBW102": QUEUES}, FIRST, 0)
     (request,) = sent(registrar.connected("ns:9876", "", 0))
@@ -160,7 +160,7 @@ def test_a_dead_name_server_is_tried_ever_more_slowly_and_reported_once() -> Non
     assert len(told) == 1 and "ns:9876 is not reached: Connection refused" in told[0]
 
 
-def test_a_dead_name_server_delays_nobody() -> None:
+def test_a_dead_name_server_delays_no_other() -> None:
     registrar = new_registrar("dead:1", "ns:9876")
     assert registrar.announce(TOPICS, FIRST, 0) == [Connect("dead:1"), Connect("ns:9876")]
     (request,) = sent(registrar.connected("ns:9876", "", 1))

@@ -22,7 +22,7 @@ QUICK = {"tick_interval": 0.05}
 
 
 def dead_port() -> int:
-    """A port at which nobody listens."""
+    """A port without a listener."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port: int = closed.getsockname()[1]
@@ -54,7 +54,7 @@ def test_a_broker_is_known_to_every_name_server_that_lives_and_leaves_them_when_
             assert f"broker test (0, {host}:{port}) of DefaultCluster has left" in log
 
 
-def test_a_name_server_that_comes_back_is_told_again() -> None:
+def test_a_name_server_that_comes_back_gets_the_registration_again() -> None:
     with name_server() as first, running(tcp=True, nameservers=first.address, limits=QUICK) as bridge:
         bridge.connect("local").create_topic("orders", queues=2)
         expected = {"test": {"0": "{}:{}".format(*bridge.address)}}
@@ -64,7 +64,7 @@ def test_a_name_server_that_comes_back_is_told_again() -> None:
             wait_for_route(second, expected)
 
 
-def test_listening_at_every_address_each_name_server_is_told_the_one_it_sees() -> None:
+def test_listening_at_every_address_each_name_server_gets_the_one_it_sees() -> None:
     options = {"listen": "0.0.0.0:0", "insecure": True}
     with name_server() as server, running(tcp=True, nameservers=server.address, limits=QUICK, **options) as bridge:
         bridge.connect("local").create_topic("orders", queues=2)
@@ -117,7 +117,7 @@ def test_a_broker_with_half_a_key_pair_does_not_start(monkeypatch: pytest.Monkey
         bridge.close()
 
 
-def test_over_tls_only_a_name_server_that_is_vouched_for_is_told(tmp_path: Path) -> None:
+def test_over_tls_only_a_name_server_that_is_vouched_for_gets_the_registration(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     (tmp_path / "other").mkdir()
     (certificate, key), (stranger, _) = (make_certificate(tmp_path / name) for name in ("ours", "other"))

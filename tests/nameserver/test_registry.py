@@ -227,7 +227,7 @@ def test_a_master_on_another_host_takes_the_name_with_a_newer_epoch_and_no_other
     registry = Registry(SMALL)
     register(registry, replace(new_claim("x"), version=Version(state=1)), connection_id=1, host="h1")
     register(registry, new_claim("x", broker_id=1, address="h2:1"), connection_id=2, host="h2")
-    # Its host is gone or stands still: nobody has closed its connection.
+    # Its host is gone or stands still: its connection is not closed.
     for epoch in (0, 1):
         same = replace(new_claim("x", address="h2:1"), version=Version(state=epoch, counter=9))
         with pytest.raises(PermissionDenied, match="registered from h1, not from h2"):
@@ -237,7 +237,7 @@ def test_a_master_on_another_host_takes_the_name_with_a_newer_epoch_and_no_other
     with pytest.raises(PermissionDenied, match="registered from h2, not from h1"):  # it wakes up
         register(registry, replace(new_claim("x"), version=Version(state=1)), connection_id=1, host="h1")
     assert registry.disconnected(1) == []
-    with pytest.raises(PermissionDenied, match="registered from"):  # a slave's epoch is nobody's title
+    with pytest.raises(PermissionDenied, match="registered from"):  # a slave's epoch is no title
         slave = replace(new_claim("x", broker_id=0, address="h3:1"), version=Version(state=2))
         register(registry, slave, connection_id=4, host="h3")
     register(registry, new_claim("x", broker_id=1), connection_id=1, host="h1")
@@ -261,4 +261,4 @@ def test_write_permission_is_taken_and_given_back() -> None:
     assert {queues["a"].perm for queues in registry.topics().values()} == {4}
     assert registry.set_write_perm("a", is_allowed=True) == 2
     assert {queues["a"].perm for queues in registry.topics().values()} == {6}
-    assert registry.set_write_perm("nobody", is_allowed=True) == 0
+    assert registry.set_write_perm("absent", is_allowed=True) == 0

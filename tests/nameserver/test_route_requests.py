@@ -67,7 +67,7 @@ def test_an_order_configuration_travels_with_the_route(desk: Desk) -> None:
     assert b"orderTopicConf" not in desk.route(admin, "orders").body
 
 
-def test_the_cluster_info_has_ids_without_quotes_for_everybody(desk: Desk) -> None:
+def test_the_cluster_info_has_ids_without_quotes_for_every_client(desk: Desk) -> None:
     register_pair(desk)
     assert desk.ask(desk.connect(), Request.GET_BROKER_CLUSTER_INFO).body == (
         b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},'

@@ -46,7 +46,7 @@ def held(pid: int) -> Iterator[bool]:
     try:
         yield bool(threads)
     finally:
-        for thread in reversed(threads):  # the end of the first one is not told before that of the others
+        for thread in reversed(threads):  # the end of the first one is reported after those of the others
             if libc.ptrace(_PTRACE_DETACH, thread, None, None) != 0:  # it was killed, and the kernel waits for our look
                 os.waitpid(thread, _WALL)
 

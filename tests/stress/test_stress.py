@@ -164,7 +164,7 @@ def test_the_keepers_of_a_run_are_found() -> None:
     assert keepers_of(os.getpid()) == []
 
 
-def test_what_fails_is_told_with_the_seed_that_repeats_it(tmp_path: Path) -> None:
+def test_what_fails_is_reported_with_the_seed_that_repeats_it(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(PROGRAM)
     (tmp_path / "conftest.py").write_text("pytest_plugins = ('tests.suites',)\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\nmarkers = slow: takes long\n")

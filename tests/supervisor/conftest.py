@@ -134,7 +134,7 @@ class Client:
     def __init__(self, served: Served) -> None:
         self._instance = served.instance
         self.store: Store = open_store(self._instance, writable=True)
-        attach_presence(self._instance)  # as every client does: what has attached processes is swept by nobody
+        attach_presence(self._instance)  # as every client does: segments with attached processes are not swept
         self._producer = Producer(self.store, resolve=self._resolve, timeout=5.0)
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""The log says what happens, once a line, counts what it leaves out, and holds nobody's messages."""
+"""The log says what happens, once a line, counts what it leaves out, and holds no messages."""
 
 from __future__ import annotations
 

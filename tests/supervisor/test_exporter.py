@@ -95,7 +95,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out_for_longer_than_the
         each.close()
 
 
-def test_a_killed_exporter_comes_back_at_its_port_and_disturbs_nobody(broker: Broker) -> None:
+def test_a_killed_exporter_comes_back_at_its_port_and_disturbs_no_client(broker: Broker) -> None:
     address, before = address_of(broker), instance_of(broker)
     os.kill(before.processes["exporter"].pid, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""A stderr that takes nothing more holds nobody: not those who send, not new clients, not SIGTERM."""
+"""A stderr that takes nothing more delays nothing: neither senders, nor new clients, nor SIGTERM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def unread(request: pytest.FixtureRequest) -> Iterator[Unread]:
         unread_output(request.param) as (writing, reading),
         UnreadBroker(writing, tcp=True, metrics="127.0.0.1:0", ha_listen="127.0.0.1:0") as broker,
     ):
-        assert os.get_blocking(writing)  # the open file is that of whoever started it
+        assert os.get_blocking(writing)  # the open file is that of the process that started it
         yield broker, reading
 
 
@@ -52,7 +52,7 @@ def break_off(address: str) -> None:
 
 
 def served(broker: UnreadBroker) -> None:
-    """Every way into a broker leads there: new clients send and read, and its metrics are told."""
+    """Every way into a broker leads there: new clients send and read, and its metrics are served."""
     with broker.connect() as mq, shmq.connect(f"rocketmq://{broker.name_server}") as remote:
         for sender in (mq, remote):
             sender.send("orders", b"x")

@@ -33,7 +33,7 @@ sys.stdin.read()
 
 
 def nothing(event: str, **values: object) -> None:
-    """An event log that nobody reads."""
+    """An event log that is not read."""
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_nothing_of_it_is_seen_outside(box: Box) -> None:
 
 @pytest.mark.slow
 @needs_namespaces
-def test_who_shares_the_memory_and_not_the_process_numbers_is_told_what_is_missing(box: Box) -> None:
+def test_a_client_that_shares_the_memory_and_not_the_process_numbers_learns_what_is_missing(box: Box) -> None:
     box.wait()
     refused = box.inside("produce", "orders", "x", "--json", own_pids=True)
     document = json.loads(refused.stderr)
@@ -122,7 +122,7 @@ SOME = [[], ["ipc"], ["mount"], ["mount", "ipc"], ["pid"], ["pid", "ipc"], ["pid
 @pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("shared", SOME, ids=lambda shared: "+".join(shared) or "none")
-def test_who_shares_only_some_namespaces_is_told_so_at_once(box: Box, shared: list[str]) -> None:
+def test_a_client_that_shares_only_some_namespaces_gets_the_reason_at_once(box: Box, shared: list[str]) -> None:
     box.wait()
     refused = box.in_some(shared, "produce", "orders", "x", "--json")
     document = json.loads(refused.stderr)
@@ -132,7 +132,7 @@ def test_who_shares_only_some_namespaces_is_told_so_at_once(box: Box, shared: li
 @pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("shared", SOME, ids=lambda shared: "+".join(shared) or "none")
-def test_nobody_is_called_dead_by_who_cannot_see_the_processes(box: Box, shared: list[str]) -> None:
+def test_health_calls_no_process_dead_that_it_cannot_see(box: Box, shared: list[str]) -> None:
     box.wait()
     for words in (["health", "--json"], ["health", "--fast", "--json"]):
         if set(shared) == {"pid", "mount"}:  # nothing is missing but the kernel's count of the attached
@@ -167,7 +167,7 @@ def test_a_broker_whose_memory_lies_elsewhere_is_not_taken_for_one_that_does_not
 @pytest.mark.parametrize(
     "words", [["produce", "orders", "x"], ["consume", "orders", "-n", "1"]], ids=lambda words: words[0]
 )
-def test_who_does_not_have_the_log_at_its_path_is_told_so_before_the_first_message(box: Box, words: list[str]) -> None:
+def test_a_client_without_the_log_at_its_path_is_refused_before_its_first_message(box: Box, words: list[str]) -> None:
     box.wait()
     store = box.directory / "store"
     bare = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs {store} && exec "$@"', "sh")
@@ -210,7 +210,7 @@ def test_the_compose_file_shares_what_the_document_says() -> None:
     assert ROOT / "docs/operations.md" in pages
     built = re.search(r"^# docker build .* -t (\w+) \.$", (DEPLOY / "Dockerfile").read_text(), re.M)
     assert built is not None
-    assert set(re.findall(r"^    image: (\S+)$", text, re.M)) == {built[1]}, "an image that nobody can pull or build"
+    assert set(re.findall(r"^    image: (\S+)$", text, re.M)) == {built[1]}, "an image that cannot be pulled or built"
     assert re.findall(r"^    command: (\w+)", app, re.M) == ["tail"]  # it waits, as an application does
     [command] = re.findall(r"^    command: (.*)$", broker, re.M)
     options = command.split()

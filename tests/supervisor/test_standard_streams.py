@@ -1,4 +1,4 @@
-"""Nothing that a process says to a full stdout or stderr waits, in whatever way it says it."""
+"""A process that writes to a full stdout or stderr never waits, in whatever way it writes."""
 
 from __future__ import annotations
 

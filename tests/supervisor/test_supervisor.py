@@ -54,7 +54,7 @@ def test_a_clean_stop_leaves_nothing_but_the_store(serve: Serve, attach: Attach,
     assert attach(again).sent == 1
 
 
-def test_readiness_is_told_on_the_descriptor_that_was_named(serve: Serve, tmp_path: Path) -> None:
+def test_readiness_is_reported_on_the_descriptor_that_was_named(serve: Serve, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     served = serve("--ready-fd", str(writing), pass_fds=(writing,))
     os.close(writing)
@@ -103,7 +103,7 @@ def test_an_interrupt_of_the_terminal_is_a_clean_stop(serve: Serve, left: Left) 
     assert left() == []
 
 
-def test_the_end_of_the_terminal_is_a_clean_stop_however_often_it_is_told(serve: Serve, left: Left) -> None:
+def test_the_end_of_the_terminal_is_a_clean_stop_however_often_it_is_signalled(serve: Serve, left: Left) -> None:
     served = serve()
     for _ in range(3):  # the kernel tells it, and the shell
         served.process.send_signal(signal.SIGHUP)
@@ -125,7 +125,7 @@ def test_a_broker_that_is_to_outlive_its_terminal_does(serve: Serve, attach: Att
     assert served.stop() == 0
 
 
-def test_an_attached_client_is_told_that_the_broker_stopped(serve: Serve, attach: Attach) -> None:
+def test_an_attached_client_learns_that_the_broker_stopped(serve: Serve, attach: Attach) -> None:
     served = serve()
     client = attach(served)
     client.send(b"x")

@@ -1,4 +1,4 @@
-"""shmq.daemon.tether: how a child is told to stop."""
+"""shmq.daemon.tether: how a child is stopped."""
 
 import os
 import signal

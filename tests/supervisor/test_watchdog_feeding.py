@@ -152,7 +152,7 @@ def test_an_abstract_socket_is_spoken_to_and_a_foreign_watchdog_is_not_ours() ->
         speaker.close()
     speaker = ServiceManager({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "4000000", "WATCHDOG_PID": str(os.getpid())})
     assert speaker.feed_seconds == 2.0
-    speaker.feed()  # nobody listens any more
+    speaker.feed()  # the listener is gone
     speaker.close()
 
 

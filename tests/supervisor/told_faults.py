@@ -3,7 +3,7 @@
     shmq.testing.Broker                     its log is read behind each test, and before the broker removes it
     LiveBridge, LiveNameServer, Served      give what they logged to `look_at` when they end
 
-What is found when brokers of a module end is told behind the next test, or at the end of the session.
+What is found when brokers of a module end is reported behind the next test, or at the end of the session.
 """
 
 from __future__ import annotations

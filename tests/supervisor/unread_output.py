@@ -1,4 +1,4 @@
-"""Outputs that take nothing more: a full pipe that nobody reads, a terminal under Ctrl-S. And a broker that has one."""
+"""Outputs that take nothing more: a full pipe that is not read, a terminal under Ctrl-S. And a broker that has one."""
 
 from __future__ import annotations
 

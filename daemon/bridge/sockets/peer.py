@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket, by the kernel's word.
+"""Asks the kernel which process is at the other end of a Unix socket.
 
 The kernel filled these credentials in when the peer connected, so a client cannot lie about them.
 """

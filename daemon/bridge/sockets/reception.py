@@ -1,11 +1,11 @@
-"""From an accepted socket to a connection: who finds a place, and whether in plain or encrypted.
+"""Takes an accepted socket to a connection: it needs a place, and may be plain or encrypted.
 
 `Reception` enforces the connection limits, in all and for each address. What it opens is an `Arrival` until then; the
 bridge cancels one that takes too long (a TLS handshake that hangs).
 
     control socket    a place of `connections_max`; TCP never takes one of them
     TCP               a place of `tcp_connections_max`, and one of its own address
-    no place          one of `refused_connections_max`, to be told so
+    no place          one of `refused_connections_max`; its first request is answered with the reason
 
 Invariant: a place that was taken is left exactly once, whatever becomes of the connection.
 """
@@ -87,13 +87,13 @@ class Reception:
         return ""
 
     def is_crowded(self, host: str) -> bool:
-        """Whether an address has no place left of its own; else there is none left for anybody."""
+        """Whether an address has no place left of its own; else all places are taken."""
         limits = self._limits
         most = limits.loopback_connections_max if is_loopback_address(host) else limits.address_connections_max
         return self._taken[host] >= most
 
     def refuse(self, connection_id: int) -> bool:
-        """Take a place where somebody is told that there is none; False when these are taken, too."""
+        """Take a place for a connection that is refused with the reason; False when these are taken, too."""
         if len(self._refused) >= self._limits.refused_connections_max:
             return False
         self._refused.add(connection_id)

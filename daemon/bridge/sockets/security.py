@@ -1,4 +1,4 @@
-"""What protects the TCP ports of one process: accounts, TLS, and the rule about where it may listen.
+"""Protects the TCP ports of one process: accounts, TLS, and the rule about where it may listen.
 
 The files behind both are looked at once a second and read again when they have changed.
 
@@ -83,7 +83,7 @@ class Security:
 
     @property
     def state(self) -> RosterSecurity:
-        """What is in force, for whoever judges it from outside."""
+        """What is in force, for figures and health."""
         kept = "; ".join(self._kept.values())
         if self.tls is None:
             return RosterSecurity(kept=kept)
@@ -121,10 +121,10 @@ class Security:
         if self.admission.rules is None:
             if not insecure:
                 raise UsageError(
-                    f"listening on {shown} without accounts: whoever reaches it could do everything",
+                    f"listening on {shown} without accounts: any client that reaches it could do everything",
                     hint="--acl FILE (docs/security.md shows one), or --insecure where the network is trusted",
                 )
-            log("security.insecure", hosts=shown, meaning="whoever reaches it may do everything")
+            log("security.insecure", hosts=shown, meaning="any client that reaches it may do everything")
         if self.tls is None:
             log("security.plain", hosts=shown, meaning="messages and signatures can be read on the way: --tls-mode")
 

@@ -2,11 +2,11 @@
 
 It binds the sockets, and sets the options that every accepted socket gets.
 
-RocketMQ's clients may be told to use a "VIP channel": sends and offsets then go to the main port minus two. A slave
-fetches its topics there whatever it was told. Pulls are not served on it, as in RocketMQ.
+RocketMQ's clients can be configured for a "VIP channel": sends and offsets then go to the main port minus two. A slave
+always fetches its topics there. Pulls are not served on it, as in RocketMQ.
 
 Invariants:
- 1. A port that somebody else listens on is an error that names the port; nothing is bound beside it.
+ 1. A port that another process listens on is an error that names the port; nothing is bound beside it.
  2. A port that was chosen by the kernel has no VIP port.
 """
 

@@ -7,12 +7,12 @@ before a transport is made, so a plain connection pays one system call, and only
     0x16          closed      TLS           TLS           (a TLS handshake record; no remoting frame begins with it)
     other         plain       plain         closed
 
-There is no certificate to test with: RocketMQ's own made every client accept anything.
+No test certificate comes with it: RocketMQ's own made every client accept anything.
 
-A certificate that is not valid now is taken at the start, for clients that do not look; it is never taken in the place
-of another. Both is told, as is that it will expire.
+A certificate that is not valid now is taken at the start, for clients that do not check; it never replaces another. The
+log says both, and when a certificate is about to expire.
 
-Invariant: the byte is looked at, not taken; whoever reads the socket next reads it again.
+Invariant: the byte stays in the socket; the connection's reader gets it again.
 """
 
 import asyncio

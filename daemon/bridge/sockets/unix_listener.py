@@ -1,8 +1,8 @@
-"""The listening Unix socket: made under another name, then renamed, so that whoever sees it can connect.
+"""The listening Unix socket: bound under another name, then renamed, so that every process that sees it can connect.
 
     path absent                        bind beside it, listen, rename
-    path is a socket, nobody answers   a dead bridge left it: replaced by the rename
-    path is a socket, somebody lives   refused
+    path is a socket, no answer        a dead bridge left it: replaced by the rename
+    path is a socket, and answers      refused
     path is anything else              refused: it is not ours to remove
 
 Invariants:
@@ -92,5 +92,5 @@ def _check_vacant(path: Path) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             return  # left behind by a bridge that was killed
         except OSError:
-            pass  # a full backlog or a foreign mode: somebody lives there
+            pass  # a full backlog or a foreign mode: a bridge serves it
     raise StoreLocked(f"another bridge answers at {path}", hint="stop it first: shmq stop")

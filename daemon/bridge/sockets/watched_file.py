@@ -1,6 +1,6 @@
-"""A small file of the administrator's: read only when nobody else may reach its secrets, again when it changed.
+"""A small file of the administrator's, with accounts or TLS keys: read again when it has changed.
 
-Files of accounts and TLS keys are read through it.
+Secrets are read only from a file that no other user may read.
 
     open -> regular, ours or root's, no right for group and others, not too long -> bytes
 

@@ -1,12 +1,12 @@
-"""News of the disk for the event loop: the log is on disk up to a position that somebody waits for.
+"""Wakes the event loop when the log is on disk up to the position that its answers wait for.
 
 A thread of the core sleeps on the durable end and writes to an eventfd (`core/log/durable_watch.c`); the loop sleeps on
-that like on any connection. It is told once for each position that it wanted, however many answers wait for it, and no
-thread of Python stands in between.
+that like on any connection. It is woken once for each wanted position, however many answers wait for it, and no Python
+thread stands in between.
 
     loop: want(position) ──▶ thread: sleeps until then ──eventfd──▶ loop: news() ──▶ want(next) …
 
-Invariant: after `close` nothing is told.
+Invariant: after `close` no news comes.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class DurableNews:
     """Tells the loop of the thread that makes it.
 
     Args:
-        ships: what is wanted is the end of the log, for who ships it.
+        ships: what is wanted is the end of the log, for shipping.
         news: called when the disk has what was wanted last, or when a flush has failed.
     """
 
@@ -37,7 +37,7 @@ class DurableNews:
         self._loop.add_reader(self._descriptor, self._readable)
 
     def want(self, position: int) -> None:
-        """Be told when the log is on disk up to a position, instead of what was wanted before."""
+        """Call `news` when the log is on disk up to a position; it replaces what was wanted before."""
         self._watch.want(position)
 
     def close(self) -> None:

@@ -41,14 +41,14 @@ class StoreIndex:
 
     @property
     def wanted_end(self) -> int:
-        return self._store.visible_end  # what nobody may see yet need not be found
+        return self._store.visible_end  # what is not visible yet need not be found
 
     def has_reached(self, log_position: int) -> bool:
         if self._filled is None:
             try:
                 self._counters = open_counters(self._instance)
             except SegmentError:
-                return True  # there is no room to count, so nobody can say
+                return True  # there is no room to count, so it is unknown
             self._filled = self._counters.word(KEEPER, DISPATCHED)
         if self._filled.value >= log_position:
             return True

@@ -1,15 +1,15 @@
 """The broker's log as it is in shared memory.
 
-It implements the broker's `Log` over the store. Whoever waits for a message or for the disk is told by the bridge.
+It implements the broker's `Log` over the store. The bridge answers requests that wait for a message or for the disk.
 
 Records that go to clients over TCP leave the record's own CRC out: it protects the log, and RocketMQ's clients would
 show it as a property that the sender had set. An append from here does not wake this process (`shmq_wake_others`): the
 bridge serves its held pulls itself, and a wake-up of its own watcher thread would only compete for the GIL.
 
 Invariants:
- 1. Nothing here waits for the disk or for room. The append lock is waited for `PATIENCE` at most, and once that was in
-    vain not at all, until an append succeeds: one loop serves everybody. Whoever found it taken, or no room, may try
-    again later; `congestion` counts them.
+ 1. Nothing here waits for the disk or for room, because one loop serves all connections. The append lock is waited for
+    `PATIENCE` at most, and once that was in vain not at all, until an append succeeds. A request that found it taken,
+    or no room, may try again later; `congestion` counts them.
  2. A damaged record is reported and passed over, as for local readers; it is never handed out, never in silence.
  3. Errors are those of `shmq.errors`: the core makes them (see `shmq.shm.core`).
 """

@@ -1,4 +1,4 @@
-"""A thread that sleeps on the log for the event loop: others append, and the keeper flushes, without asking us.
+"""A thread that sleeps on the log for the event loop, until other processes append or the keeper flushes.
 
 Held pulls and answers that wait for the disk are a list of queues and one log position. The thread waits for them like
 any other reader of the segments, woken by the same bit as a local consumer, so a pull over TCP waits for a local
@@ -9,9 +9,9 @@ producer without polling.
 Invariants:
  1. The thread sleeps on what was published last, and reports news once for each publication.
  2. Nothing that became visible between two publications is missed: the core looks before it sleeps.
- 3. What was told and is waited for again at the same offset is looked at again after _DOUBT_SECONDS only: somebody
-    waits there for the keeper to rebuild a unit, or for the disk, and each look would find the same.
- 4. A store that cannot be waited on now is tried again each second; a reason is told once.
+ 3. Where a reader waits again at an offset that was news, the next look comes after _DOUBT_SECONDS: it waits there for
+    the keeper to rebuild a unit, or for the disk, and each look would find the same.
+ 4. A store that cannot be waited on now is tried again each second; a reason is logged once.
 """
 
 import asyncio

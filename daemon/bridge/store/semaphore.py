@@ -1,12 +1,12 @@
 """The semaphore a client slot sleeps on: made when the slot is handed out, at zero, with the right owner and mode.
 
 Writers and other readers post to it (bindings/core/log/wake.c), and the slot's owner waits on it (sleep.c). A semaphore
-is never removed by itself: writers keep it open, and a post to a removed one would wake nobody. It goes with the
+is never removed by itself: writers keep it open, and a post to a removed one would wake no reader. It goes with the
 segments.
 
 Invariants:
  1. After `prepare_semaphore` the semaphore exists, is ours, has exactly the wanted mode and the value 0.
- 2. A name that somebody else has taken is refused, never used.
+ 2. A name that another user has taken is refused, never used.
 """
 
 import os
@@ -18,7 +18,7 @@ import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from shmq.errors import SegmentError
 
 SEMAPHORE_DIRECTORY = Path("/dev/shm")  # where Linux keeps named semaphores, as sem.<name>
-_DRAIN_MAX = 1 << 16  # wake-ups a slot can have missed; more means that somebody plays with it
+_DRAIN_MAX = 1 << 16  # wake-ups a slot can have missed; more means that another process posts at will
 
 
 def prepare_semaphore(name: str, *, mode: int, gid: int) -> None:
@@ -29,7 +29,7 @@ def prepare_semaphore(name: str, *, mode: int, gid: int) -> None:
         gid: its group, -1 to leave it.
 
     Raises:
-        SegmentError: the name is taken by somebody else, or the system refuses.
+        SegmentError: the name is taken by another user, or the system refuses.
     """
     path = SEMAPHORE_DIRECTORY / f"sem.{name[1:]}"
     try:

@@ -93,7 +93,7 @@ class StoreTables:
 
     @property
     def standing_clock(self) -> Callable[[], float] | None:
-        """What tells the seconds on the broker's clock where that stands, for tests."""
+        """The seconds of a broker's clock that stands, for tests; None where it runs."""
         return (lambda: self._store.clock_ms / 1000) if self._store.clock_ahead_ms is None else None
 
     def steady_ms(self, now_ms: int) -> int:
@@ -146,7 +146,7 @@ class StoreTables:
             gone = stats["topics_used"] - used
             return SegmentFull(
                 f"topic {name!r} has no place: {used} of {most} topics are there, {gone} were deleted just now",
-                hint=_AGAIN if gone else "shmq topic delete NAME for one that nobody needs",
+                hint=_AGAIN if gone else "shmq topic delete NAME for one that is not needed",
                 used=used,
                 limit=most,
             )
@@ -172,7 +172,7 @@ class StoreTables:
             most = self._store.head["group_max"]
             raise SegmentFull(
                 f"group {name!r} has no place: {most} of {most} groups are there",
-                hint="shmq group delete NAME for one that nobody needs: its place is used again at once",
+                hint="shmq group delete NAME for one that is not needed: its place is used again at once",
                 used=most,
                 limit=most,
             ) from error

@@ -1,4 +1,4 @@
-"""Questions of administrators that only a client can answer: the broker asks it, and its answer is the reply.
+"""Passes questions of administrators that only a client can answer to it; its answer is the reply.
 
 They are the requests 307, 309 and 223.
 

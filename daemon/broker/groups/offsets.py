@@ -4,7 +4,7 @@ They are the requests 14, 15, 29, 30, 31, 32 and OFFSET_SLOTS.
 
 Progress that a TCP client reports for its group (15, or the commit field of a pull) counts as follows:
 
-    no local member has the queue      stored, as in RocketMQ: forward or back
+    no local member has the queue        stored, as in RocketMQ: forward or back
     a local member owns the queue        dropped: it has the newer word, and the client has lost the queue already
     of the topic's former life           passed over: `lives.py`
     behind the end of the queue          refused, dropped in a pull: RocketMQ stores it, and the group then silently

@@ -13,8 +13,8 @@ stored before it, `INDEX_WAIT_MS` at most, for the disk of the index may be full
 Our own clients say `fromPosition`: they get the oldest records from that log position on instead of the newest, as many
 as fit, and `nextPosition`: where to go on, or 0. So they can have all of them, in order.
 
-RocketMQ hands out whatever the hash of the key led to and lets the client look; here the records are looked at first,
-which no client can tell from a day without equal hashes.
+RocketMQ hands out whatever the hash of the key led to and lets the client compare; here the broker compares first,
+so no client sees records of other keys.
 """
 
 from collections import deque

@@ -10,7 +10,7 @@ at once then, which is early.
 
 Invariants:
  1. Nothing is delivered before its due time on the clock that stamps records: no copy is stamped earlier. If that
-    clock was set back, a message goes out when its delay has passed since we saw it, on a clock that is never set: no
+    clock was set back, a message goes out when its delay has passed since we saw it, on the steady clock: no
     message waits for years.
  2. A level's messages are delivered in their order; one that cannot be stored now stops its level only, for a second,
     or for 20 ms where only the append lock was taken.

@@ -1,4 +1,4 @@
-"""Who is at the other end, by the kernel's word."""
+"""The process at the other end, by the kernel's word."""
 
 import os
 import socket

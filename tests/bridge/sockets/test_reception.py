@@ -42,7 +42,7 @@ def test_tcp_takes_no_place_of_local_processes() -> None:
     assert reception.take(21, None) == ""
 
 
-def test_those_who_are_told_that_there_is_no_room_have_places_of_their_own() -> None:
+def test_refused_connections_have_places_of_their_own() -> None:
     reception = Reception(dataclasses.replace(LIMITS, refused_connections_max=2), None)
     assert [reception.refuse(number) for number in range(3)] == [True, True, False]
     reception.leave(0)
@@ -95,7 +95,7 @@ def test_more_places_than_files_are_refused_with_what_to_type(may_open: Callable
         limits_of(Options(tcp_connections_max=10_000))
 
 
-def test_who_finds_no_place_is_told_the_limit_and_its_option(may_open: Callable[[int], None]) -> None:
+def test_a_refusal_names_the_limit_and_its_option(may_open: Callable[[int], None]) -> None:
     may_open(20_000)
     reception = Reception(limits_of(Options(tcp_connections_max=2)), None)
     assert [reception.take(number, "10.0.0.1") for number in range(2)] == ["", ""]

@@ -238,7 +238,7 @@ def test_versions_before_1_2_are_refused(certificate: tuple[Path, Path]) -> None
         peer.close()
 
 
-def test_peers_that_never_finish_the_handshake_are_cut_off_and_hold_up_nobody(certificate: tuple[Path, Path]) -> None:
+def test_peers_that_never_finish_the_handshake_are_cut_off_and_delay_no_other(certificate: tuple[Path, Path]) -> None:
     cert, key = certificate
     tls = {"tls_mode": "permissive", "tls_cert": str(cert), "tls_key": str(key)}
     with running(tcp=True, clock="frozen", limits=QUICK, **tls) as bridge:
@@ -310,7 +310,7 @@ class Events:
         return lines
 
 
-def test_the_end_of_a_certificate_is_told_and_one_that_is_not_valid_takes_no_place(tmp_path: Path) -> None:
+def test_the_end_of_a_certificate_is_reported_and_one_that_is_not_valid_takes_no_place(tmp_path: Path) -> None:
     cert, key = certificates.make_certificate(tmp_path, ends_in=13.2 * DAY)
     log, security = Events(), Security(tls_mode="enforcing", tls_cert=str(cert), tls_key=str(key))
     for _ in range(2):
@@ -335,7 +335,7 @@ def test_the_end_of_a_certificate_is_told_and_one_that_is_not_valid_takes_no_pla
     assert log.take() == [("tls.changed", "")] and security.state.kept == ""
 
 
-def test_a_certificate_that_is_over_is_told_at_the_start_and_taken(tmp_path: Path) -> None:
+def test_a_certificate_that_is_over_is_reported_at_the_start_and_taken(tmp_path: Path) -> None:
     cert, key = certificates.make_certificate(tmp_path, begins_in=-3 * DAY, ends_in=-DAY)
     log, options = Events(), Options(tcp=True, tls_mode="permissive", tls_cert=str(cert), tls_key=str(key))
     open_security(options, log)
@@ -344,7 +344,7 @@ def test_a_certificate_that_is_over_is_told_at_the_start_and_taken(tmp_path: Pat
 
 
 @pytest.mark.parametrize("which", ["accounts", "certificate", "key"])
-def test_a_file_that_is_removed_is_told_once_and_what_it_said_stays(
+def test_a_file_that_is_removed_is_reported_once_and_what_it_said_stays(
     tmp_path: Path, certificate: tuple[Path, Path], which: str
 ) -> None:
     cert, key = (Path(shutil.copy2(path, tmp_path / path.name)) for path in certificate)

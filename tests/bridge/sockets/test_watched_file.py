@@ -1,4 +1,4 @@
-"""A file with secrets is read only when nobody else can reach it, and again when it changed."""
+"""A file with secrets is read only when no other user can reach it, and again when it changed."""
 
 import os
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_what_is_no_file_or_too_long_is_refused(tmp_path: Path) -> None:
         WatchedFile(path).read()
 
 
-def test_a_change_is_seen_once_and_a_file_that_vanished_is_told(tmp_path: Path) -> None:
+def test_a_change_is_seen_once_and_a_file_that_vanished_is_reported(tmp_path: Path) -> None:
     path = secret(tmp_path / "f")
     watched = WatchedFile(path)
     assert watched.has_changed()

@@ -86,7 +86,7 @@ def test_a_record_is_stored_with_every_field(log: StoreLog, topic: Topic) -> Non
     assert contract.record_at(stored.log_position + 1) is None
 
 
-def test_no_append_is_stamped_before_the_least_stamp_that_was_told(
+def test_no_append_is_stamped_before_the_least_stamp_that_was_returned(
     segments: tuple[Instance, Store], log: StoreLog, topic: Topic
 ) -> None:
     tables = StoreTables(segments[1], segments[0], Access(-1))

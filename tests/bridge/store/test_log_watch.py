@@ -81,7 +81,7 @@ def test_a_store_that_cannot_be_waited_on_is_tried_again_and_complained_of_once(
     async def run() -> None:
         watch = scene.start()
         try:
-            watch.publish(Wanted({scene.queue: 0}))  # without a slot nobody could be woken
+            watch.publish(Wanted({scene.queue: 0}))  # without a slot the watch could not be woken
             await eventually_async(lambda: scene.failures)
             watch.publish(Wanted({scene.queue: 0}))
             scene.take_slot()

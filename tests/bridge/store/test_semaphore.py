@@ -65,8 +65,8 @@ def test_a_semaphore_with_another_mode_is_refused(name: str) -> None:
         prepare_semaphore(name, mode=0o600, gid=-1)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make somebody else's file")
-def test_a_semaphore_of_somebody_else_is_refused(name: str) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
+def test_a_semaphore_of_another_user_is_refused(name: str) -> None:
     prepare_semaphore(name, mode=0o600, gid=-1)
     os.chown(path_of(name), 65534, -1)
     with pytest.raises(SegmentError, match="uid 65534"):

@@ -194,7 +194,7 @@ def test_when_all_slots_are_taken_the_next_is_an_error(tables: StoreTables) -> N
         tables.client_put(pid, start, 1)
 
 
-def test_dead_processes_are_told_from_living_ones(tables: StoreTables) -> None:
+def test_dead_processes_are_distinguished_from_living_ones(tables: StoreTables) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         living = tables.client_put(os.getpid(), process_start(os.getpid()), 3)
         dying = tables.client_put(child.pid, process_start(child.pid), 3)

@@ -1,4 +1,4 @@
-"""What was answered is true for everybody: the next request of anybody, at any address, finds it."""
+"""What was answered is true for all clients: the next request of any, at any address, finds it."""
 
 import itertools
 from collections.abc import Iterator
