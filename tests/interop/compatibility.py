@@ -23,8 +23,8 @@ TESTS = [
 ]
 NOT_TRIED = "–"
 _STORES = "tests/interop/stores/test_stock_pairs.py::"
-_STOCK_SLAVE = f"{_STORES}test_a_stock_slave_has_all_that_our_master_acknowledged_whoever_is_killed"
-_STOCK_MASTER = f"{_STORES}test_our_slave_has_all_that_a_stock_master_acknowledged_whoever_is_killed"
+_STOCK_SLAVE = f"{_STORES}test_a_stock_slave_has_all_that_our_master_acknowledged_after_any_kill"
+_STOCK_MASTER = f"{_STORES}test_our_slave_has_all_that_a_stock_master_acknowledged_after_any_kill"
 PAIRS = {
     (
         "shmq",

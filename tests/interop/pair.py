@@ -17,7 +17,7 @@ GET_MAX_OFFSET = 30
 
 @dataclass(frozen=True)
 class Pair:
-    """A client, the broker it is pointed at, and names that nobody else has."""
+    """A client, the broker it is pointed at, and names of its own."""
 
     client_name: str
     client: LineClient

@@ -54,12 +54,12 @@ GROUPS = [
     Step("all producers", 328, None),
     Step("progress of a group", 208, {"consumerGroup": GROUP}),
     Step("progress of a group in a topic", 208, {"consumerGroup": GROUP, "topic": TOPIC}),
-    Step("progress of an unknown group", 208, {"consumerGroup": "DiffNobody"}),
+    Step("progress of an unknown group", 208, {"consumerGroup": "DiffAbsent"}),
     Step("progress without a group", 208, {}),
     Step("time span of a group", 303, {"topic": TOPIC, "group": GROUP}),
     Step("time span in an unknown topic", 303, {"topic": "DiffNothing", "group": GROUP}, keeps_remark=True),
     Step("topics of a group", 343, {"group": GROUP}),
-    Step("topics of an unknown group", 343, {"group": "DiffNobody"}),
+    Step("topics of an unknown group", 343, {"group": "DiffAbsent"}),
     Step("subscription of a group", 345, {"group": GROUP, "topic": TOPIC}),
     Step(
         "running information of an absent consumer",
@@ -97,7 +97,7 @@ GROUPS = [
     Step("all offsets", 43, None),
     Step("all delay offsets", 45, None),
     Step("delete a group", 207, {"groupName": ONLINE}),
-    Step("delete an unknown group", 207, {"groupName": "DiffNobody"}),
+    Step("delete an unknown group", 207, {"groupName": "DiffAbsent"}),
     Step("delete no group", 207, {}),
 ]
 

@@ -109,7 +109,7 @@ def test_a_topic_is_changed_and_deleted(scene: Scene, named: Named) -> None:
     assert f"delete topic [{name}] from NameServer success." in deleted
 
 
-def test_a_group_keeps_what_it_is_told(scene: Scene, named: Named) -> None:
+def test_a_group_keeps_its_settings(scene: Scene, named: Named) -> None:
     name, address = named("Told"), scene.target.broker_address
     made = scene.run("updateSubGroup", "-b", address, "-g", name, "-r", "5", "-s", "false", "-q", "2")
     assert f"create subscription group to {address} success." in made
@@ -137,8 +137,8 @@ def test_connections_are_listed(scene: Scene) -> None:
     assert re.search(rf"{scene.topic}\s+\*", consumers) and re.search(r"127\.0\.0\.1:\d+\s+JAVA\s+V", consumers)
     producers = scene.run("producerConnection", "-g", scene.producer, "-t", scene.topic)
     assert re.search(r"127\.0\.0\.1:\d+\s+JAVA\s+V", producers)
-    everybody = scene.run("producer", "-b", scene.target.broker_address)
-    assert f"producer group ({scene.producer}) instance" in everybody
+    producers = scene.run("producer", "-b", scene.target.broker_address)
+    assert f"producer group ({scene.producer}) instance" in producers
 
 
 def progress(scene: Scene, group: str) -> dict[int, tuple[int, int]]:
@@ -167,8 +167,8 @@ def test_progress_is_shown_reset_and_cloned(scene: Scene, named: Named) -> None:
 def test_a_running_member_answers_through_the_broker(scene: Scene) -> None:
     status = scene.run("consumerStatus", "-g", scene.group, "-i", scene.client_id)
     assert "#Consumer Properties#" in status and "#Consumer Subscription#" in status
-    everybody = scene.run("consumerStatus", "-g", scene.group)
-    assert "Same subscription in the same group of consumer" in everybody and "Rebalance OK" in everybody
+    statuses = scene.run("consumerStatus", "-g", scene.group)
+    assert "Same subscription in the same group of consumer" in statuses and "Rebalance OK" in statuses
 
 
 def test_a_message_is_consumed_again_by_the_member_that_is_named(scene: Scene) -> None:

@@ -82,7 +82,7 @@ def _topics(wire: Wire) -> list[str]:
 def _all_routes(address: str) -> dict[str, tuple[int, Any]]:
     """Every topic's route, as code and values; a topic that goes away meanwhile has the code that says so.
 
-    What tests say of the order of a topic is told to each name server by itself, and no broker evens it out.
+    What tests say of the order of a topic goes to each name server by itself, and no broker evens it out.
     """
     with Wire(address) as wire:
         replies = {topic: _ask(wire, 105, {"topic": topic}) for topic in _topics(wire)}
@@ -159,7 +159,7 @@ REQUESTS: list[tuple[int, dict[str, str] | None]] = [
     (105, {"topic": "TBW102"}),
     (327, {"brokerName": "broker-a"}),
     (105, {"topic": "TBW102"}),
-    (205, {"brokerName": "nobody"}),
+    (205, {"brokerName": "absent"}),
     (216, {"topic": "no_such_topic"}),
     (105, {"topic": DELETED}),
     (216, {"topic": DELETED}),
@@ -268,7 +268,7 @@ def test_our_broker_is_known_to_a_stock_name_server(line: str, request: pytest.F
         eventually(lambda: ours.broker_name in _brokers(stock.name_server), "it registers", REGISTER_TIMEOUT)
         with Wire(ours.broker_address) as broker:
             assert _ask(broker, 17, _creation("ours_only")).code == 0
-        eventually(lambda: has_route(stock.name_server, "ours_only"), "a new topic is told", 5.0)
+        eventually(lambda: has_route(stock.name_server, "ours_only"), "a new topic is registered", 5.0)
         with Wire(stock.name_server) as wire:
             route = json.loads(_ask(wire, 105, {"topic": "ours_only"}).body)
         assert route["brokerDatas"][0]["brokerAddrs"] == {"0": ours.broker_address}

@@ -23,7 +23,7 @@ def test_log_topics_groups_and_disk_are_as_mqadmin_says(mqadmin: Mqadmin) -> Non
         consumer = mq.subscribe("orders", group="billing")
         for _, message in zip(range(5), consumer, strict=False):
             message.ack()
-        until(lambda: (look := observer.snapshot().group("billing")) and look.members, "the member to be told of")
+        until(lambda: (look := observer.snapshot().group("billing")) and look.members, "the member to be shown")
 
         def asked(*words: str) -> list[list[str]]:
             return rows(mqadmin("4", *words, "-n", broker.name_server))

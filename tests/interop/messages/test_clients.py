@@ -1,4 +1,4 @@
-"""Stock clients of four languages send and receive in every way they have: shmq cannot be told from a stock broker."""
+"""Stock clients of four languages send and receive in every way they have: as from a stock broker."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_tag_of_ten_thousand_characters_is_consumed(pair: Pair, produce: Produ
 @on_pairs("java-4", "java-5")
 @covers("filter by tag")
 def test_a_group_whose_tag_matches_nothing_new_has_no_lag(pair: Pair, produce: Produce, topic: str) -> None:
-    """The client is told to go on behind what it does not want, and says how far it is."""
+    """The client gets an offset behind what it does not want, goes on there, and says how far it is."""
     name = _consume(pair, topic, tags="red")
     produce("send", topic=topic, bodies=["first"] * 4, tag="red")
     eventually(lambda: "first" in pair.bodies(name), "it consumes")

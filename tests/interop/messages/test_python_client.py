@@ -197,7 +197,7 @@ def test_offsets_are_committed_at_close_and_the_group_goes_on_there(
         assert take(subscription).body == b"3"
 
 
-def test_a_group_that_is_new_begins_where_it_is_told(mq: shmq.Connection, topic: str, named: Named) -> None:
+def test_a_group_that_is_new_begins_where_it_was_set_to(mq: shmq.Connection, topic: str, named: Named) -> None:
     mq.send_batch(topic, [b"old"] * 5, queue_id=0)
     group = named("group")
     with mq.subscribe(topic, group=group, start="last") as subscription:
@@ -320,7 +320,7 @@ def test_a_python_and_a_java_member_share_a_group(
 
 
 # -- pulling
-def test_a_pull_consumer_reads_from_where_it_is_told(mq: shmq.Connection, topic: str, named: Named) -> None:
+def test_a_pull_consumer_reads_from_where_it_was_set_to(mq: shmq.Connection, topic: str, named: Named) -> None:
     receipts = mq.send_batch(topic, [b"%d" % number for number in range(10)], queue_id=3)
     group = named("group")
     with mq.pull_consumer(topic) as consumer:
@@ -464,7 +464,7 @@ def test_a_dead_name_server_beside_a_living_one_is_not_noticed(target: Target, t
         assert mq.send(topic, b"x").topic == topic
 
 
-def test_where_nobody_listens_connecting_says_so_in_time() -> None:
+def test_where_no_broker_listens_connecting_says_so_in_time() -> None:
     started = time.monotonic()
     with pytest.raises(shmq.BrokerNotRunning, match=r"127\.0\.0\.1:1") as caught:
         shmq.connect("rocketmq://127.0.0.1:1", timeout=2.0)

@@ -1,4 +1,4 @@
-"""Requests and replies with the official Java clients: who asks and who answers, at ours and at stock brokers."""
+"""Requests and replies with the official Java clients: asking and answering, at ours and at stock brokers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_java_and_a_local_process_ask_and_answer_each_other(here: Here, java_cli
 
 
 @pytest.mark.parametrize("java_version", ["4"])
-def test_a_java_requester_that_nobody_answers_times_out(here: Here, java_client: JavaClient, named: Named) -> None:
+def test_a_java_requester_without_an_answer_times_out(here: Here, java_client: JavaClient, named: Named) -> None:
     name = named("impatient")
     java_client.do("producer", name=name, group=name, nameServer=here.target().name_server)
     with here.broker.connect() as mq:
@@ -145,6 +145,6 @@ def test_a_java_requester_that_nobody_answers_times_out(here: Here, java_client:
             java_client.do("request", name=name, topic=topic, body="hello?", timeoutMs=500)
         with mq.pull_consumer(topic) as consumer:
             (message,) = eventually(lambda: consumer.poll(10, 1.0), "the request")
-        # It is gone before the reply comes: the replier is told, and nothing else happens.
+        # It is gone before the reply comes: the replier gets the error, and nothing else happens.
         java_client.do("producer-close", name=name)
         eventually(lambda: not mq._live().requests.reply(message, b"too late"), "the requester is gone")

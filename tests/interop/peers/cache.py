@@ -1,4 +1,4 @@
-"""Owns the cache directory of the peers: one entry a name, made once, by whoever comes first.
+"""Owns the cache directory of the peers: one entry a name, made once, by the first process that needs it.
 
 It does not know what an entry holds. An entry is complete when it has its final name: it is built in a directory beside
 it and renamed. A file lock keeps two test runs from building the same one.

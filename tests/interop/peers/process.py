@@ -32,7 +32,7 @@ def die_with_parent() -> None:
 
 
 def accepts(address: str) -> bool:
-    """Whether somebody listens at "host:port"."""
+    """Whether a process listens at "host:port"."""
     host, port = address.rsplit(":", 1)
     with socket.socket() as probe:
         probe.settimeout(1.0)

@@ -137,7 +137,7 @@ class StockBroker:
     def stop(self) -> None:
         """End both and remove their directory."""
         for child in reversed(self._children):
-            child.kill()  # a polite stop of a JVM takes seconds, and nobody reads this store again
+            child.kill()  # a polite stop of a JVM takes seconds, and this store is not read again
         self._children.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -22,7 +22,7 @@ ONE_WAY_FLAG = 2
 
 @dataclass
 class Frame:
-    """One frame as it came: `header` is what the JSON said, so absent keys can be told from empty ones."""
+    """One frame as it came: `header` is what the JSON said, so absent keys differ from empty ones."""
 
     header: dict[str, Any] = field(default_factory=dict)
     body: bytes = b""

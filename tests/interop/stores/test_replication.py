@@ -76,7 +76,7 @@ def test_our_greeting_acknowledges_nothing_to_a_synchronous_stock_master() -> No
         ):
             connection.sendall(slave.take())
             with pytest.raises(shmq.SendTimeout) as raised:
-                mq.send("colours", b"nobody has it")
+                mq.send("colours", b"on no slave")
             assert raised.value.code == Response.FLUSH_SLAVE_TIMEOUT
             while not slave.closed:
                 slave.feed(connection.recv(1 << 16), 0)

@@ -98,7 +98,7 @@ def report(version: str, sending: Sending, done: list[str], end: int) -> None:
 
 @pytest.mark.timeout(3600 if LONG else 600)
 @pytest.mark.parametrize("version", ["4", "5"])
-def test_a_stock_slave_has_all_that_our_master_acknowledged_whoever_is_killed(version: str) -> None:
+def test_a_stock_slave_has_all_that_our_master_acknowledged_after_any_kill(version: str) -> None:
     with our_master() as master:
         settings = SLAVE | {"brokerName": master.name}
         with stock_broker(version, settings=settings, registers_with=master.name_server) as slave:
@@ -129,7 +129,7 @@ def test_a_stock_slave_has_all_that_our_master_acknowledged_whoever_is_killed(ve
 
 @pytest.mark.timeout(3600 if LONG else 600)
 @pytest.mark.parametrize("version", ["4", "5"])
-def test_our_slave_has_all_that_a_stock_master_acknowledged_whoever_is_killed(version: str, tmp_path: Path) -> None:
+def test_our_slave_has_all_that_a_stock_master_acknowledged_after_any_kill(version: str, tmp_path: Path) -> None:
     with stock_broker(version) as master:
         slave = Broker(tcp=True, file_bytes=FILE_BYTES, role="slave", master=master.broker_address)
         with slave, Sending(master.name_server, SEED) as sending:

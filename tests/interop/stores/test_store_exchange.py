@@ -24,7 +24,7 @@ Named = Callable[[str], str]
 
 
 class Written(NamedTuple):
-    """What was sent, and what it was told about it."""
+    """What was sent, and what was answered about it."""
 
     topic: str
     group: str

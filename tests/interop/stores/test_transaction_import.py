@@ -51,7 +51,7 @@ def test_what_a_stock_broker_has_ended_is_not_open_after_the_import(version: str
             for number in range(TRANSACTIONS):
                 transaction = mq.producer(group="buyers").transaction("orders", b"bought %d" % number)
                 transaction.commit() if number % 2 else transaction.rollback()
-            mq.producer(group="buyers").transaction("orders", b"nobody knows yet")
+            mq.producer(group="buyers").transaction("orders", b"not settled yet")
             eventually(lambda: set(range(TRANSACTIONS)) <= settled(stock.store), "the op records are written")
             if version == "5":
                 copied = eventually(lambda: len(records_of(stock.store, HALF_TOPIC)) > 2 * TRANSACTIONS)
