@@ -65,7 +65,7 @@ struct shmq_columns {
 /* `order` holds each column once at most. */
 enum shmq_status shmq_columns_init(struct shmq_columns *columns, const uint8_t *order, uint32_t count);
 void shmq_columns_clear(struct shmq_columns *columns);
-/* So much is coming, probably: growing in steps would copy it and touch new pages each time. */
+/* The expected size: growing in steps would copy it and touch new pages each time. */
 void shmq_columns_expect(struct shmq_columns *columns, uint64_t rows, uint64_t record_bytes);
 /* Fill the columns that say the same in every row. false: no memory. */
 bool shmq_columns_finish(struct shmq_columns *columns);

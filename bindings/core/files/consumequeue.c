@@ -33,7 +33,7 @@ static int file_at(struct shmq_store *store, uint32_t queue, uint64_t number)
     if (bytes < 0 || (size_t)bytes >= sizeof path) {
         return -1;
     }
-    /* Whose files have that name now, the queue's number says: a topic that was made anew has others of the same name. */
+    /* The queue's number says whose files have that name now: a topic that was made anew has others of the same name. */
     if (store->consumequeue_fd >= 0 && store->consumequeue_queue == queue &&
         strcmp(path, store->consumequeue_path) == 0) {
         return store->consumequeue_fd;

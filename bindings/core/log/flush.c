@@ -76,7 +76,7 @@ static enum shmq_status flush_locked(struct shmq_store *store, uint64_t target)
     if (target <= from) {
         return SHMQ_OK;
     }
-    /* In this order: who sees the round sees how far it goes. */
+    /* In this order: a waiter that sees the round sees how far it goes. */
     atomic_store_explicit(&store->log->flush_target, target, memory_order_relaxed);
     atomic_store_explicit(&store->log->flush_round, round, memory_order_release);
     for (uint64_t at = from; at < target; at = (at / store->sizes.file_bytes + 1) * store->sizes.file_bytes) {

@@ -65,7 +65,7 @@ uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_
         if (index == SHMQ_NONE || index >= shmq_topic_count(store)) {
             return SHMQ_NONE;
         }
-        /* Whose name that was, only a look between two looks at the number says. */
+        /* The name is the number's only if the number is the same before and after. */
         const struct shmq_topic *topic = &store->topics[index];
         const uint32_t number = atomic_load_explicit(&topic->number, memory_order_acquire);
         const bool lives = is_live(topic);
