@@ -1,4 +1,4 @@
-"""What every test keeps to: no pause instead of a wait, and one test command for readers and for CI."""
+"""What the tree keeps to: no pause instead of a wait, one test command for all, words that name the component."""
 
 import configparser
 import re
@@ -16,6 +16,43 @@ WAITING = {"deadline.py"}
 PAUSE = re.compile(r"\b(?:time|asyncio)\.sleep\((?!0\))")
 IMPORTED = re.compile(r"^\s*from (?:time|asyncio) import .*\bsleep\b")
 ON_PURPOSE = "# not a wait: "
+
+RIDDLE = re.compile(
+    r"(?:no|some|any|every)body|who(?:ever)|(?<![a-z])no[ -]one(?![a-z])|(?:any|some|every)one(?![a-z])"
+    r"|(?<![a-z])(?:is|are|was|were|be|been|being)(?:_|\s[\s#*/]*)"
+    r"(?:(?:not|never|also|only|once|again)[ _])?told(?![a-z])"
+)
+"""Words that hide which component acts: a reader, the bridge, another process, the operator. Names count, too."""
+WITH_WORDS = ("bindings", "daemon", "shmq", "tools", "spark", "pyspark_shmq", "tests", "benchmarks", "examples")
+RIDDLES_LEFT = {
+    "bindings/face/store/py_store.c": 2,
+    "shmq": 409,
+    "tools": 75,
+    "spark": 59,
+    "benchmarks": 14,
+    "examples": 7,
+    "tests/benchmarks": 6,
+    "tests/client": 73,
+    "tests/conformance": 27,
+    "tests/contrib": 9,
+    "tests/documents": 5,
+    "tests/figures": 10,
+    "tests/install": 6,
+    "tests/protocol": 5,
+    "tests/shm": 48,
+    "tests/spark": 36,
+    "tests/store": 15,
+    "tests/tools": 74,
+    "tests/ports.py": 3,
+    "tests/conftest.py": 1,
+    "tests/crash/mutants/catalogue.py": 1,
+    "tests/test_aio.py": 3,
+    "tests/test_conftest.py": 1,
+    "tests/test_message.py": 1,
+    "tests/test_testing.py": 1,
+    "tests/test_typed_json.py": 1,
+}
+"""How many there still are, by file or folder. These numbers only fall."""
 
 
 def pauses(text: str) -> Iterator[tuple[int, str]]:
@@ -73,3 +110,46 @@ def test_mutants_replace_what_is_there_and_name_tests_that_are() -> None:
     """They run in the suite `faults`; that a change has left one behind is seen at once."""
     missing = {name: [*mutant.missing_texts(), *mutant.missing_tests()] for name, mutant in MUTANTS.items()}
     assert {name: found for name, found in missing.items() if found} == {}
+
+
+def riddles(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line number and text of each word that hides which component acts, also if broken over two lines."""
+    for found in RIDDLE.finditer(text.lower()):
+        yield text.count("\n", 0, found.start()) + 1, " ".join(found[0].split())
+
+
+def test_prose_and_names_say_which_component_acts() -> None:
+    found: dict[str, list[str]] = {}
+    for path in (each for folder in WITH_WORDS for each in sorted((ROOT / folder).rglob("*"))):
+        if path.suffix in {".py", ".pyi", ".c", ".h"} and path != Path(__file__):
+            name = path.relative_to(ROOT).as_posix()
+            places = [name, *(parent.as_posix() for parent in Path(name).parents)]
+            left = next((place for place in places if place in RIDDLES_LEFT), name)
+            found.setdefault(left, []).extend(f"{name}:{number}: {word}" for number, word in riddles(path.read_text()))
+    too_many = [
+        f"{place}: {len(lines)}, {RIDDLES_LEFT.get(place, 0)} allowed: name the component\n  " + "\n  ".join(lines)
+        for place, lines in found.items()
+        if len(lines) > RIDDLES_LEFT.get(place, 0)
+    ]
+    assert not too_many, "\n".join(too_many)
+
+
+@every_row(
+    ("text", "is_one"),
+    [
+        ("Nobody waits.", True),
+        ("def test_it_harms_nobody() -> None:", True),
+        ("Whoever looks", True),
+        ("everyone is served", True),
+        ("no one looks", True),
+        ("its sender is told", True),
+        (" * its sender is\n * told", True),
+        ("which are not told", True),
+        ("def is_told() -> bool:", True),
+        ("the master told us", False),
+        ("anyonethere", False),
+        ("one is untold", False),
+    ],
+)
+def test_a_word_that_hides_the_component_is_found_however_it_is_written(text: str, is_one: bool) -> None:
+    assert bool(list(riddles(text))) is is_one
