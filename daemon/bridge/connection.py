@@ -423,7 +423,7 @@ class BridgeConnection(asyncio.Protocol):
             self.abort(f"connections hold {full.held_bytes} bytes; {full.bytes_max} are allowed")
 
     def _budgets(self) -> tuple[Budget, ...]:
-        """Whatever this connection holds counts in each of them."""
+        """The budgets that count what this connection holds."""
         if self.is_proven or self.peer is not None:
             return (self._host.budget,)
         return self._host.budget, self._host.unproven

@@ -118,7 +118,7 @@ class _Told(NamedTuple):
 
 
 class Upstreams:
-    """All of them; lives inside the event loop."""
+    """The upstream connections of one bridge; inside the event loop."""
 
     def __init__(self, control_socket: Path) -> None:
         self._path = control_socket

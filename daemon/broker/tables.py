@@ -258,7 +258,7 @@ class ClientSlots(Protocol):
 
 
 class Tables(Counts, StoreState, ClientSlots, Protocol):
-    """All of it."""
+    """All tables of one broker."""
 
 
 def committed_of(offsets: Offsets, group: str, queue: int) -> int:

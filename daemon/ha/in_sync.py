@@ -106,7 +106,7 @@ class InSyncSet:
         self._judge(replica, log_end, now_ms)
 
     def gone(self, key: Hashable) -> None:
-        """The link of a replica has ended."""
+        """Note that the link of a replica has ended."""
         self._replicas.pop(key, None)
 
     def tick(self, log_end: int, now_ms: int) -> None:

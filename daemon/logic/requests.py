@@ -169,7 +169,7 @@ class Part:
         return ()
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
-        """Some part asked for a `Wake`; maybe this one."""
+        """Called after a `Wake` that some part asked for, maybe this one."""
         return ()
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:

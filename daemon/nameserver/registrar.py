@@ -57,7 +57,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Close the connection, or give up opening it; nothing need be said about it."""
+    """Close the connection, or give up opening it, without a report."""
 
     server: str
 

@@ -120,5 +120,5 @@ def _member(member: Member, connection: Connection | None) -> RosterMember:
 
 
 def _is_client(connection: Connection) -> bool:
-    """Not a bridge that only watches; one that speaks for a TCP client has that client's address."""
+    """Whether it is a client: no bridge that only watches; one for a TCP client has that client's address."""
     return connection.remote is not None or connection.is_attached

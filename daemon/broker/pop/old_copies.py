@@ -34,7 +34,7 @@ def is_copy(record: StoredRecord, topic: str) -> bool:
 
 
 class OldCopies:
-    """Finds them."""
+    """Finds the old copies."""
 
     def __init__(self, tables: GroupProgress, log: Log) -> None:
         self._tables = tables

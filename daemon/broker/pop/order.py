@@ -108,7 +108,7 @@ class OrderedPops:
 
 
 def _left_ms(record: OrderRecord, clock_ms: int) -> int:
-    """How long no message that is not settled may be handed out again."""
+    """How long messages that are not settled stay invisible."""
     until = [
         record.ot.get(offset, record.pt + record.it)
         for index, offset in enumerate(record.o)

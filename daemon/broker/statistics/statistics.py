@@ -93,7 +93,7 @@ class Statistics:
         self._due_ms = 0
 
     def add(self, name: str, key: str, value: int, now_ms: int, *, times: int = 1) -> None:
-        """Count `value`, in so many countings."""
+        """Add `value`, the sum of so many countings."""
         self._told(name, key, value)
         counter = self._counters.get((name, key))
         if counter is None:

@@ -52,13 +52,13 @@ class TimerProgress:
         self._tables.set_committed(self._slots[2], self.at << _MARK_BITS | due_ms & _MARK)
 
     def known(self, offset: int) -> None:
-        """Every message below an offset is pending in memory, or delivered."""
+        """Note that every message below an offset is pending in memory, or delivered."""
         if offset != self.read:
             self.read = offset
             self._tables.set_committed(self._slots[0], offset)
 
     def stored_anew(self, offset: int) -> None:
-        """Every message below an offset that had to be stored anew was."""
+        """Note that every message below an offset that had to be stored anew was."""
         if offset != self.rolled:
             self.rolled = offset
             self._tables.set_committed(self._slots[3], offset)

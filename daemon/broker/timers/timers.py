@@ -411,7 +411,7 @@ class TimerService(Part):
             self._progress.stored_anew(offset + 1)
 
     def _code(self, record: StoredRecord) -> int | None:
-        """What the unit of a record says, or would say if it had been written here."""
+        """The tag code of a record's unit, or the one it would have if it had been written here."""
         for unit in self._tables.units(self._queue, record.queue_offset, 1):
             if code_time(unit.tag_code) is not None:
                 return unit.tag_code

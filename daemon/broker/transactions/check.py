@@ -100,7 +100,7 @@ class TransactionRequests(Part):
         self._entries_max = settings.list_entries_max
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
-        """It answers nothing any more."""
+        """Forget a member whose connection is gone."""
         self._answering.pop(connection.connection_id, None)
         return ()
 

@@ -91,7 +91,7 @@ class Halves:
         return complete
 
     def settle(self, offsets: Iterable[int]) -> None:
-        """These are not open any more."""
+        """Forget halves that are not open any more."""
         self.open.difference_update(offsets)
 
     def opened(self, offset: int) -> None:

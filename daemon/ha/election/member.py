@@ -59,7 +59,7 @@ from shmq.daemon.ha.in_sync import Verdict
 
 
 class Role(Enum):
-    """Where a member stands."""
+    """The state of a member."""
 
     WAITING = auto()
     FOLLOWING = auto()
