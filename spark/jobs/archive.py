@@ -44,7 +44,7 @@ COLUMNS: Final = (
     "body_crc", "properties", "flag", "sys_flag", "born_timestamp", "store_timestamp", "born_host", "store_host",
     "reconsume_times",
 )  # fmt: skip
-"""What is archived unless somebody asks for less: all that a replay or an audit can want."""
+"""The columns archived by default: all that a replay or an audit can want."""
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
 _BATCH_BYTES: Final = "4g"
 _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestampstrategy")

@@ -245,7 +245,7 @@ def test_no_queue_offset_is_given_out_again_where_log_files_were_lost_while_no_k
     assert second.send("orders", b"x").offset == given
 
 
-def test_what_a_keeper_told_of_changed_files_is_told_by_the_next_one_of_the_same_broker(
+def test_what_a_keeper_told_of_changed_files_is_named_by_the_next_one_of_the_same_broker(
     start_keeper: StartKeeper,
 ) -> None:
     for is_running in (True, False):

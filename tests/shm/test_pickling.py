@@ -1,6 +1,7 @@
 """Every error that the package defines, found by walking it, is the same after pickle, copy and a process pool."""
 
 import copy
+import errno
 import importlib
 import inspect
 import pickle
@@ -73,6 +74,8 @@ def _made(kind: type[BaseException]) -> BaseException:
     """Return an error of a class with everything it can have."""
     if kind.__init__ in (Exception.__init__, BaseException.__init__):
         return kind("what happened", 7)
+    if issubclass(kind, OSError) and kind.__init__ is OSError.__init__:
+        return kind(errno.EINVAL, "what happened", "/store/lock")
     given = list(inspect.signature(kind).parameters.values())
     places = [ARGUMENTS[each.name] for each in given if each.kind is each.POSITIONAL_OR_KEYWORD]
     named = {each.name: ARGUMENTS[each.name] for each in given if each.kind is each.KEYWORD_ONLY}

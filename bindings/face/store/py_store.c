@@ -69,7 +69,7 @@ bool seconds_from(struct core_state *state, PyObject *value, const char *name, d
         if (!PyErr_ExceptionMatches(PyExc_OverflowError) || !PyLong_Check(value)) {
             return false;
         }
-        PyErr_Clear(); /* an int that is no double any more is longer than anybody waits, or below 0 */
+        PyErr_Clear(); /* an int that is no double any more is longer than any wait, or below 0 */
         (void)PyLong_AsLongAndOverflow(value, &sign);
         number = sign > 0 ? HUGE_VAL : -HUGE_VAL;
     }
@@ -198,7 +198,7 @@ static bool store_map(PyStore *self, const int *segments, bool writable)
 {
     static const char *const names[] = {"control", "units", "readers"};
     for (int i = 0; i < 3; i++) {
-        bool write = writable || (i == 2 && !self->observing); /* waiter bits and offsets are everybody's */
+        bool write = writable || (i == 2 && !self->observing); /* every process writes waiter bits and offsets */
         self->maps[i] = self->sysv ? map_sysv(segments[i], write, &self->map_bytes[i])
                                    : map_descriptor(segments[i], write, &self->map_bytes[i]);
         if (!self->maps[i]) {

@@ -30,7 +30,7 @@ _LOCK_SECONDS = 0.5
 
 
 def save_what_changed(store: Store, files: OpenFiles, log: EventLog) -> tuple[ChangedFile, ...]:
-    """Do all of it; returns what became of which file, to be told of these segments or the next ones."""
+    """Do all of it; returns what became of which file, which health shows for these segments or the next ones."""
     head, layout, commitlog = store.head, files.layout, files.commitlog
     if (head["store_path"], head["file_bytes"]) != (str(layout.root), commitlog.file_bytes) or store.retired:
         return ()

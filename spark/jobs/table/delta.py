@@ -44,7 +44,7 @@ _ARROW: Final = {
     "map<string,string>": pyarrow.map_(pyarrow.string(), pyarrow.string()),
 }
 _DERIVED: Final = {"date": pyarrow.date32(), "hour": pyarrow.string()}
-_ENTRIES: Final = "shmq.entries"  # in the commit's own metadata, for whoever audits
+_ENTRIES: Final = "shmq.entries"  # in the commit's own metadata, for audits
 _LOG: Final = "_delta_log"
 _PLAIN: Final = "_manifests"  # of archives before they were Delta tables
 

@@ -64,7 +64,7 @@ def test_a_batch_that_is_in_is_read_and_known_by_the_next_job(tmp_path: Path) ->
     before = archive_files(str(tmp_path / "a"))
     table.commit(batch(tmp_path / "a", 1))
     assert [Path(file).name for file in sorted(before)] == ["0-10-x.parquet", "10-20-x.parquet"]
-    assert all(Path(file).exists() for file in before)  # whoever has begun to read goes on
+    assert all(Path(file).exists() for file in before)  # a reader that has begun goes on
     assert offsets(tmp_path / "a") == list(range(40)) and len(archive_files(str(tmp_path / "a"))) == 4
 
 
