@@ -31,6 +31,7 @@ FOREIGN_ABI: Final[int]
 SOURCES: Final[str]
 FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
+DETACHED: Final[int]
 NOT_MASTER: Final[int]
 FENCED: Final[int]  # another process decides: an older transaction, or a master of an older epoch
 ABI: Final[int]
@@ -401,7 +402,7 @@ class Store:
     writable: bool
     clock_ms: int  # the broker's clock, which stamps records: ms since the epoch
     clock_ahead_ms: int | None  # how far it is ahead of the host's; None where it stands
-    client_slot: int  # set after registration; -1 before
+    client_slot: int  # as it was handed out; -1 before
     log_end: int
     described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
@@ -446,16 +447,20 @@ class Store:
         """Committed queue offset, -1 when never set."""
     def offset_set(self, slot: int, offset: int, /) -> None: ...
     def offset_owner(self, slot: int, /) -> int:
-        """Client slot of the live owner, -1 when there is none or the owner is dead."""
+        """Client slot of the live owner, -1 when nobody owns it or the owner is dead."""
+    def offset_is_own(self, slot: int, /) -> bool:
+        """Whether we own the queue; no once our client slot was taken back."""
     def offset_take(self, slot: int, /) -> bool:
-        """Become the owner (our client slot) if no live client is and no lock holds; True when it is ours."""
+        """Become the owner if no live one is and no lock holds; True when it is ours. DETACHED once our client slot was
+        taken back."""
     def offset_leave(self, slot: int, /) -> None:
         """Give the queue up if it is ours."""
     def offsets(self) -> list[OffsetEntry]: ...
     def offsets_lost(self) -> list[tuple[int, int, int, int]]:
         """(group, queue, messages lost to cleaning, seconds since the epoch of the last) where there are any."""
-    def use_client(self, slot: int, /) -> None:
-        """This process' own slot; needed before waiting or owning offsets."""
+    def use_client(self, slot: int, generation: int, /) -> None:
+        """This process' own slot, as it was handed out; needed before waiting or owning offsets. Once it was taken
+        back, nothing is owned or counted under it, and waiting threads look every 200 ms."""
     # -- reading outside a Reader
     def message_at(
         self,
@@ -652,6 +657,8 @@ class BrokerTables:
     def offset_show(self, slot: int, taken: int, /) -> None:
         """Show how far a client over TCP was handed messages; a slot that a local member owns stays as it is."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
+    def client_generation(self, slot: int, /) -> int:
+        """How often the slot was handed out and taken back: it says in which of its lives the slot is."""
     def client_drop(self, slot: int, /) -> None: ...
 
 @final

@@ -95,6 +95,7 @@ enum shmq_status {
     SHMQ_FENCED = 20,          /* another process decides about the record this was done for */
     SHMQ_NOT_MASTER = 21,      /* this log follows a master, or is fenced: store->log->leader */
     SHMQ_UNCONFIRMED = 22,     /* the deadline passed: on this disk, but not on those of all replicas in sync */
+    SHMQ_DETACHED = 23,        /* our client slot was taken back; attach again */
 };
 
 /* In the word that says so: DISK_FULL | percent used << 8 | percent allowed << 16, so that errors can name them. */
@@ -307,7 +308,7 @@ enum shmq_client_state { SHMQ_CLIENT_FREE = 0, SHMQ_CLIENT_AWAKE = 1, SHMQ_CLIEN
 
 struct shmq_client {           /* one attached process connection */
     _Atomic uint32_t state;
-    _Atomic uint32_t generation;   /* grows each time the slot is handed out; part of the semaphore's meaning */
+    _Atomic uint32_t generation;   /* grows each time the slot is handed out or taken back; changed with `state`: sleep.c */
     uint32_t pid;
     uint32_t role;                 /* 1 reads, 2 writes, 3 both */
     uint64_t start;                /* field 22 of /proc/pid/stat */
@@ -324,6 +325,8 @@ struct shmq_client {           /* one attached process connection */
 };
 static_assert(sizeof(struct shmq_client) == 128, "two cache lines a client");
 static_assert(offsetof(struct shmq_client, received) == 64, "the second line begins with the statistics");
+static_assert(offsetof(struct shmq_client, state) % 8 == 0 && offsetof(struct shmq_client, generation) % 8 == 4,
+              "both are changed at once");
 
 struct shmq_group_settings { uint32_t bytes; char text[SHMQ_GROUP_SETTINGS_BYTES_MAX]; };
 
@@ -585,9 +588,9 @@ struct shmq_store {
     bool growable;                    /* the units segment can be grown by shmq_io.allocate(units_fd) */
     int units_fd;
     uint32_t processors;
-    uint32_t client_slot;             /* SHMQ_NONE until registered */
     uint32_t self_pid;
     uint64_t self_start;
+    _Atomic uint64_t client;          /* our client word, as shmq_client_put gave it; 0 until registered */
     const struct shmq_io *io;
     void (*repair)(struct shmq_store *); /* repair.c: what shmq_lock runs when the holder has died */
     uint64_t clock_ticks;             /* append.c: cycle counter and wall clock at the last look at the clock */
@@ -942,20 +945,68 @@ SHMQ_API uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t grou
 SHMQ_API bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t committed);
 /* What is committed, the next queue offset plus 1; 0: never set, or the slot is another queue's. */
 SHMQ_API uint64_t shmq_offset_get(const struct shmq_offset *entry, uint32_t queue);
-/* The next queue offset to deliver, and when it was set. */
-SHMQ_API void shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
+/* Set the next queue offset to deliver, and when; false, and nothing is changed: as above, or there is no such offset. */
+#define SHMQ_QUEUE_OFFSET_MAX ((uint64_t)INT64_MAX - 1)
+SHMQ_API bool shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
                               uint64_t queue_offset);
 /* Count messages that cleaning took before the group had acknowledged them; `seconds` of the wall clock. */
 SHMQ_API void shmq_offset_lose(struct shmq_offset *entry, uint32_t queue, uint64_t count, uint64_t seconds);
 
+/* A client slot in one of its lives: slot + 1 | generation << 32; 0 is none. What a process does with its slot it does with
+ * the word it was given: when the slot was taken back meanwhile, and perhaps is another process' by now, the word fits no more. */
+SHMQ_API enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role,
+                                          uint64_t *client);
+SHMQ_API void shmq_client_drop(struct shmq_store *store, uint32_t slot);
+/* Be the client of that word from now on; threads that wait look again. */
+SHMQ_API void shmq_client_use(struct shmq_store *store, uint64_t client);
+/* The slot of a client word, SHMQ_NONE of none. */
+static inline uint32_t shmq_client_slot(uint64_t client)
+{
+    return (uint32_t)client - 1u;
+}
+/* The word of a slot in its present life: for the process that hands slots out. */
+static inline uint64_t shmq_client_word(const struct shmq_store *store, uint32_t slot)
+{
+    return (uint64_t)atomic_load_explicit(&store->clients[slot].generation, memory_order_acquire) << 32 | (slot + 1u);
+}
+/* Whether the slot is handed out, and still in the life that the word says. */
+static inline bool shmq_client_lives(const struct shmq_store *store, uint64_t client)
+{
+    const uint32_t slot = shmq_client_slot(client);
+    return slot < store->sizes.client_max &&
+           atomic_load_explicit(&store->clients[slot].state, memory_order_acquire) != SHMQ_CLIENT_FREE &&
+           atomic_load_explicit(&store->clients[slot].generation, memory_order_acquire) == (uint32_t)(client >> 32);
+}
+/* Our client word, 0 when we have none, or our slot was taken back. */
+static inline uint64_t shmq_client_own(const struct shmq_store *store)
+{
+    const uint64_t client = atomic_load_explicit(&store->client, memory_order_acquire);
+    return shmq_client_lives(store, client) ? client : 0;
+}
+
 /* owner.c: who reads a queue for a group. `entry` is &store->offsets[slot]; where it is another queue's by now, each of
- * these answers no and changes nothing. A member has a client slot: shmq_client_put, then store->client_slot. */
+ * these answers no and changes nothing. A member has a client slot: shmq_client_put, then shmq_client_use; when it was
+ * taken back, the member owns nothing and is given nothing. */
 #define SHMQ_OWNER_LOCK (UINT32_C(1) << 31)  /* in the low half of an owner word: a client over TCP has it */
 #define SHMQ_OWNER_MOVING UINT64_MAX         /* the slot becomes another queue's */
+#define SHMQ_OWNER_HOLDER_MAX (SHMQ_OWNER_LOCK - 1u)
+#define SHMQ_OWNER_UNTIL_MS_MAX ((UINT64_C(1) << 38) - 129) /* of the monotonic clock: 8 years after its start */
 struct shmq_owner_lock { uint32_t holder; uint64_t now_ms, life_ms; }; /* 31 bits of the holder; monotonic clock */
 /* Become the owner where no living one is; true: it is ours. */
 SHMQ_API bool shmq_owner_take(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue);
 SHMQ_API void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue);
+/* Whether we own it. */
+SHMQ_API bool shmq_owner_is_own(const struct shmq_store *store, const struct shmq_offset *entry, uint32_t queue);
+/* offset.c: set the next queue offset to deliver, as the owner; false, and nothing is changed, when we do not own it. */
+SHMQ_API bool shmq_owner_commit(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
+                                uint64_t queue_offset);
+/* Whether holder and end of a lock fit into a word. */
+static inline bool shmq_owner_lock_fits(const struct shmq_owner_lock *lock)
+{
+    return lock->holder <= SHMQ_OWNER_HOLDER_MAX && lock->now_ms <= SHMQ_OWNER_UNTIL_MS_MAX &&
+           lock->life_ms <= SHMQ_OWNER_UNTIL_MS_MAX - lock->now_ms;
+}
+/* False also where it does not fit. */
 SHMQ_API bool shmq_owner_lock(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
                               const struct shmq_owner_lock *lock);
 SHMQ_API void shmq_owner_unlock(struct shmq_offset *entry, uint32_t queue, uint32_t holder);
@@ -964,19 +1015,12 @@ SHMQ_API void shmq_owner_free(struct shmq_offset *entry, uint32_t queue);
 /* Client slot of the living local owner, SHMQ_NONE without one. */
 SHMQ_API uint32_t shmq_owner_find(const struct shmq_store *store, const struct shmq_offset *entry, uint32_t queue);
 SHMQ_API uint32_t shmq_owner_of(const struct shmq_store *store, uint64_t word);
-/* As shmq_owner_of as far as shared memory says: the slot is in use, and was not handed out again. */
-SHMQ_API bool shmq_owner_stays(const struct shmq_store *store, uint64_t word);
 static inline bool shmq_owner_is_local(uint64_t word)
 {
     return (uint32_t)word && !((uint32_t)word & SHMQ_OWNER_LOCK);
 }
-/* The owner word of this process' client slot, 0 without one. */
-SHMQ_API uint64_t shmq_owner_word(const struct shmq_store *store);
 /* Show how far a reader without a client slot was handed messages, unless a local member reads the queue. */
 SHMQ_API void shmq_owner_show(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t taken);
-SHMQ_API enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role,
-                                          uint32_t *slot);
-SHMQ_API void shmq_client_drop(struct shmq_store *store, uint32_t slot);
 
 /* wake.c */
 /* Writer side: after commit, outside the lock. One is woken, or two, and they wake the others. */
@@ -986,7 +1030,8 @@ SHMQ_API void shmq_wake_others(struct shmq_store *store, uint32_t queue);
 SHMQ_API void shmq_wake_all(struct shmq_store *store);
 
 /* sleep.c */
-SHMQ_API void shmq_wake_client(struct shmq_store *store, uint32_t slot);
+/* Let the threads of this process that wait look again. */
+SHMQ_API void shmq_wake_own(struct shmq_store *store);
 /* Sleep until one of the queues moves past its offset, or deadline. Sets the waiter bits, re-checks, sleeps. */
 SHMQ_API enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets,
                                     uint32_t count,

@@ -34,7 +34,7 @@ static void pause_ns(long ns) {
 static void sleep_on_the_queue(uint32_t number) {
     uint64_t offset = 0;
     arena_attach(&arena);
-    arena.store.client_slot = number;
+    arena.store.client = shmq_client_word(&arena.store, number);
     for (;;) {
         enum shmq_status status =
             shmq_wait(&arena.store, &arena.queues[0], &offset, 1, 0, arena_now_ns() + WAIT_NS);
@@ -98,10 +98,11 @@ static void name_of(char name[200], uint32_t slot) {
 
 static void take_slots(void) {
     char name[200];
-    uint32_t slot;
+    uint64_t client;
     for (uint32_t i = 0; i < sleepers; i++) {
-        arena_check(shmq_client_put(&arena.store, 1, 1, 3, &slot) == SHMQ_OK && slot == i, "taking a client slot");
-        name_of(name, slot);
+        arena_check(shmq_client_put(&arena.store, 1, 1, 3, &client) == SHMQ_OK, "taking a client slot");
+        arena_check(shmq_client_slot(client) == i, "the client slots begin at 0");
+        name_of(name, i);
         sem_t *semaphore = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
         arena_check(semaphore != SEM_FAILED && sem_close(semaphore) == 0, "making a semaphore");
         arena_check(sem_init(&bare[i].bell, 1, 0) == 0, "making a bell");

@@ -44,6 +44,7 @@ static int add_constants(PyObject *module)
         {"FOREIGN_NAMESPACE", SHMQ_FOREIGN_NAMESPACE},
         {"RETIRED", SHMQ_RETIRED},
         {"NOT_MASTER", SHMQ_NOT_MASTER},
+        {"DETACHED", SHMQ_DETACHED},
         {"FENCED", SHMQ_FENCED},
         {"ABI", SHMQ_ABI},
         {"INDEX_DONE", SHMQ_INDEX_DONE},

@@ -209,6 +209,12 @@ static inline bool store_check(PyStore *self) /* open, or raises */
 {
     return self->open || store_raise_closed(self);
 }
+/* Our client slot, to count in; NULL without one, and when it was taken back. */
+static inline struct shmq_client *store_client(const PyStore *self)
+{
+    const uint64_t client = self->open ? shmq_client_own(&self->core) : 0;
+    return client ? &self->core.clients[shmq_client_slot(client)] : NULL;
+}
 bool store_check_readers(PyStore *self); /* and its readers segment may be written to */
 bool store_check_writable(PyStore *self);
 struct store_lane *store_lane_take(PyStore *self);
@@ -233,6 +239,8 @@ bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds);
 bool seconds_from(struct core_state *state, PyObject *value, const char *name, double *seconds);
 /* A new reference to an int, of any library's; NULL with an exception for what is none, True and False included. */
 PyObject *whole_from(PyObject *value);
+/* A whole number from 0 to `most`; false with an exception that names it. */
+bool whole_in(struct core_state *state, PyObject *value, const char *name, uint64_t most, uint64_t *out);
 bool store_format(PyStore *self, PyObject *format); /* py_format.c: fill mapped, zeroed segments */
 bool store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;

@@ -29,6 +29,7 @@ static const char *const meanings[] = {
     [SHMQ_EVICTED] = "the claim was taken away",
     [SHMQ_FENCED] = "another process decides about the record this was done for",
     [SHMQ_NOT_MASTER] = "this broker is not the master",
+    [SHMQ_DETACHED] = "the broker took our client slot back; attach again",
 };
 
 static const char *const read_only_reasons[] = {

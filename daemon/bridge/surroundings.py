@@ -188,7 +188,7 @@ def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things:
     pid = os.getpid()
     slot = tables.client_put(pid, process_start(pid), Role.BOTH)
     open_things.callback(tables.client_drop, slot)
-    store.use_client(slot)
+    store.use_client(slot, tables.client_generation(slot))
 
     def news(queues: Sequence[int]) -> None:
         bridge.arrived(queues)

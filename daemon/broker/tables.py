@@ -247,6 +247,9 @@ class ClientSlots(Protocol):
     def client_put(self, pid: int, start: int, role: int) -> int:
         """Hand out a client slot, its wake-up semaphore ready and at zero."""
 
+    def client_generation(self, slot: int, /) -> int:
+        """Return in which of its lives a slot is; each time it is handed out is another."""
+
     def client_is(self, slot: int, pid: int, start: int) -> bool:
         """Say whether a slot is handed out to exactly this process."""
 

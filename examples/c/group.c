@@ -50,10 +50,9 @@ static enum shmq_status read_queue(struct shmq_store *store, struct shmq_offset 
         if (status != SHMQ_OK) {
             return status;
         }
-        if (shmq_owner_find(store, entry, queue) != store->client_slot) {
+        if (!shmq_owner_commit(store, entry, queue, ++offset)) {
             return SHMQ_GONE; /* the group's offset was set by the broker, which took the queue away */
         }
-        shmq_offset_set(store, entry, queue, ++offset);
     }
     return SHMQ_OK;
 }
@@ -61,6 +60,7 @@ static enum shmq_status read_queue(struct shmq_store *store, struct shmq_offset 
 int main(int argc, char **argv)
 {
     enum shmq_status status;
+    uint64_t client;
     uint32_t group, slot;
     if (argc != 6) {
         fprintf(stderr, "usage: group TOPIC GROUP CONTROL UNITS READERS\n");
@@ -74,12 +74,11 @@ int main(int argc, char **argv)
     uint32_t queue = topic == SHMQ_NONE ? SHMQ_NONE : shmq_topic_queue(store, topic, 0);
     status = queue == SHMQ_NONE ? SHMQ_NO_TOPIC : shmq_group_put(store, argv[2], &group);
     status = status == SHMQ_OK ? shmq_offset_put(store, group, queue, &slot) : status;
-    status = status == SHMQ_OK
-                 ? shmq_client_put(store, store->self_pid, store->self_start, ROLE, &store->client_slot)
-                 : status;
+    status = status == SHMQ_OK ? shmq_client_put(store, store->self_pid, store->self_start, ROLE, &client) : status;
     if (status != SHMQ_OK) {
         return failed("joining the group", status);
     }
+    shmq_client_use(store, client);
     struct shmq_offset *entry = &store->offsets[slot];
     if (shmq_owner_take(store, entry, queue)) {
         status = read_queue(store, entry, queue);
@@ -87,7 +86,7 @@ int main(int argc, char **argv)
     } else {
         printf("client slot %" PRIu32 " reads the queue\n", shmq_owner_find(store, entry, queue));
     }
-    shmq_client_drop(store, store->client_slot);
+    shmq_client_drop(store, shmq_client_slot(client));
     shmq_store_close(store);
     return status == SHMQ_OK ? 0 : failed("reading", status);
 }

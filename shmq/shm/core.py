@@ -12,7 +12,7 @@ daemon may ask the other for its status.
     TIMED_OUT, UNCONFIRMED  SendTimeout      EMPTY, GONE                        OffsetOutOfRange
     CORRUPT             CorruptionError      SYSTEM                             SegmentError
     FOREIGN_ABI         VersionMismatch      FOREIGN_NAMESPACE                  ForeignNamespace
-    RETIRED             BrokerNotRunning     NOT_MASTER                         NotMaster
+    RETIRED, DETACHED   BrokerNotRunning     NOT_MASTER                         NotMaster
     anything else       ShmqError
 """
 
@@ -274,6 +274,10 @@ def _retired(message: str) -> errors.ShmqError:
     return errors.BrokerNotRunning(message, hint="start it with `shmq serve`; clients attach again by themselves")
 
 
+def _detached(message: str) -> errors.ShmqError:
+    return errors.BrokerNotRunning(message, hint="it attaches again by itself; try again")
+
+
 def _unconfirmed(message: str) -> errors.ShmqError:
     error = errors.SendTimeout(message, hint="do not resend; `shmq health` says how many slaves are in sync")
     error.code = 12  # RocketMQ's FLUSH_SLAVE_TIMEOUT
@@ -301,6 +305,7 @@ _RAISED_AS: dict[int, Callable[[str], errors.ShmqError]] = {
     _core.FOREIGN_ABI: errors.VersionMismatch,
     _core.FOREIGN_NAMESPACE: errors.ForeignNamespace,
     _core.RETIRED: _retired,
+    _core.DETACHED: _detached,
     _core.NOT_MASTER: _not_master,
 }
 

@@ -194,7 +194,7 @@ class TableEntries:
 
 
 def _is_word(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
+    return type(value) is int and 0 <= value < (1 << 63) - 1  # the core keeps an offset plus 1, signed
 
 
 def _kind_of(raw: dict[str, Any]) -> int:

@@ -91,7 +91,7 @@ class LiveStore:
         name = f"/shmq.{head['broker_name']}.{head['generation']:016x}.w{slot}"
         posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600).close()
         self._semaphores.append(name)
-        store.use_client(slot)
+        store.use_client(slot, self.tables.client_generation(slot))
         return slot
 
     def topic(self, name: str = "orders", queues: int = 4, **options: int) -> list[int]:

@@ -503,7 +503,8 @@ def test_an_owner_whose_process_died_is_no_owner() -> None:
         live.use_client()
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         other = live.attach(writable=True)
-        other.use_client(_core.BrokerTables(other).client_put(child.pid, _core.process_start(child.pid), 1))
+        theirs = live.tables.client_put(child.pid, _core.process_start(child.pid), 1)
+        other.use_client(theirs, live.tables.client_generation(theirs))
         assert other.offset_take(slot)
         assert not live.store.offset_take(slot)
         child.communicate(b"\n")
@@ -526,7 +527,7 @@ def test_clients_are_listed_with_what_they_did() -> None:
         assert beat_ns > 0
         for wrong in (-1, SIZES["client_max"]):
             with pytest.raises((OverflowError, _core.CoreError)):
-                live.store.use_client(wrong)
+                live.store.use_client(wrong, 1)
 
 
 # ---- the keeper's side -------------------------------------------------------------------------------------------

@@ -486,7 +486,8 @@ ECHO = """
 import sys
 from shmq.bindings import _core
 store = _core.Store(*map(int, sys.argv[1:4]), writable=True)
-store.use_client(int(sys.argv[4]))
+slot = int(sys.argv[4])
+store.use_client(slot, _core.BrokerTables(store).client_generation(slot))
 producer = _core.Producer(store, resolve=store.topic_find)
 reader = _core.Reader(store, slice=30.0, spin_us=int(sys.argv[5]))
 reader.assign("ping", store.topic(store.topic_find("ping"))["queues"][0], 0, 0)

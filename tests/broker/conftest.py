@@ -2,6 +2,7 @@
 
 import itertools
 from array import array
+from collections import Counter
 
 import pytest
 
@@ -31,6 +32,7 @@ class MemoryTables:
         self.received_counts: dict[int, int] = {}
         self.bounds: dict[int, QueueBounds] = {}
         self.clients: dict[int, tuple[int, int, int]] = {}
+        self.generations: Counter[int] = Counter()
         self.dead: set[tuple[int, int]] = set()
         self.times: dict[int, list[int]] = {}
         self.settings: dict[int, bytes] = {}
@@ -228,7 +230,11 @@ class MemoryTables:
         if not free:
             raise SegmentFull("all client slots are taken")
         self.clients[free[0]] = (pid, start, role)
+        self.generations[free[0]] += 1
         return free[0]
+
+    def client_generation(self, slot: int) -> int:
+        return self.generations[slot]
 
     def client_is(self, slot: int, pid: int, start: int) -> bool:
         return slot in self.clients and self.clients[slot][:2] == (pid, start)

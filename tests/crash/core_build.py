@@ -143,7 +143,12 @@ def _objects(sources: Iterable[Path], flags: tuple[str, ...], edits: Iterable[Ed
     texts |= {path: text for path, text in edited.items() if path.suffix == ".c"}
     headers = {path: text for path, text in edited.items() if path.suffix == ".h"}
     overlay = _overlay(headers)
-    changed = {path for path, text in texts.items() if path in edited or any(f'/{h.name}"' in text for h in headers)}
+    is_public = any(path.parent == BINDINGS for path in headers)  # shmq.h reaches every file, through other headers
+    changed = {
+        path
+        for path, text in texts.items()
+        if is_public or path in edited or any(f'/{h.name}"' in text for h in headers)
+    }
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         quiet = {path: (*overlay, *flags, "-w") if path in changed else flags for path in texts}
         return list(pool.map(lambda path: _object(path, texts[path], quiet[path]), texts))

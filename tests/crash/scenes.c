@@ -154,9 +154,10 @@ static void put_parts(struct shmq_store *store, enum operation operation)
 static void put_to_sleep(struct arena *arena)
 {
     struct shmq_store *store = &arena->store;
-    uint32_t slot;
+    uint64_t client;
     for (uint32_t i = 0; i <= 64; i++) {
-        ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 1, &slot) == SHMQ_OK && slot == i);
+        ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 1, &client) == SHMQ_OK);
+        ARENA_MUST(shmq_client_slot(client) == i);
     }
     for (uint32_t i = 0; i <= 64; i += 64) {
         atomic_store(&store->clients[i].watched, 1);
@@ -221,9 +222,10 @@ static void build_deleted(struct arena *arena, enum scene scene)
 static void give_errand(struct arena *arena)
 {
     struct shmq_store *store = &arena->store;
-    uint32_t slot;
+    uint64_t client;
     for (uint32_t i = 0; i < SLEEPERS; i++) {
-        ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 1, &slot) == SHMQ_OK && slot == i);
+        ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 1, &client) == SHMQ_OK);
+        ARENA_MUST(shmq_client_slot(client) == i);
         atomic_store(&store->clients[i].watched, i == SLEEPER_ELSEWHERE ? 2 : 1);
         atomic_store(&store->clients[i].state, i == 0 ? SHMQ_CLIENT_AWAKE : SHMQ_CLIENT_ASLEEP);
     }
@@ -566,7 +568,9 @@ static void check_owner(struct shmq_store *store, bool acked, struct verdict *ve
     struct shmq_offset *entry = &store->offsets[shmq_offset_find(store, 0, SHAPE_OFFSET_QUEUE)];
     const uint64_t word = atomic_load(&entry->owner);
     const bool is_owned = shmq_owner_find(store, entry, SHAPE_OFFSET_QUEUE) != SHMQ_NONE;
-    ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 3, &store->client_slot) == SHMQ_OK);
+    uint64_t client;
+    ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 3, &client) == SHMQ_OK);
+    store->client = client;
     const bool takes = shmq_owner_take(store, entry, SHAPE_OFFSET_QUEUE);
     if (takes == is_owned || (acked && is_owned) || atomic_load(&entry->committed) != 6) {
         verdict_add(verdict, 10, "owner %llx, and the next member %s it", (unsigned long long)word,
@@ -576,7 +580,7 @@ static void check_owner(struct shmq_store *store, bool acked, struct verdict *ve
     if (takes && atomic_load(&entry->owner) != 0) {
         verdict_add(verdict, 10, "the queue was left, and has an owner");
     }
-    store->client_slot = SHMQ_NONE;
+    store->client = 0;
 }
 
 /* A reader that sees an end sees the beginning, and what is on disk, that were published with it. */
@@ -600,7 +604,7 @@ void check_tables(struct scenery *scenery, const struct shape *shape, bool acked
     struct arena *arena = &scenery->arena;
     struct shmq_store *store = &arena->store;
     uint64_t durable = shmq_load_acquire(&store->log->durable_end);
-    uint32_t one, two;
+    uint64_t one, two;
     switch (shape->operation) {
     case OPERATION_TOPIC_PUT:
     case OPERATION_TOPIC_GROW:
@@ -625,7 +629,8 @@ void check_tables(struct scenery *scenery, const struct shape *shape, bool acked
         break;
     case OPERATION_CLIENT_PUT:
         if (shmq_client_put(store, 1, 1, 1, &one) != SHMQ_OK || shmq_client_put(store, 2, 2, 1, &two) != SHMQ_OK ||
-            one == two || two >= atomic_load(&store->readers->client_high)) {
+            shmq_client_slot(one) == shmq_client_slot(two) ||
+            shmq_client_slot(two) >= atomic_load(&store->readers->client_high)) {
             verdict_add(verdict, 10, "client slots cannot be put after the death");
         }
         break;

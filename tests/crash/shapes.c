@@ -216,8 +216,9 @@ void actor_prepare(struct actor *actor, const struct shape *shape, struct scener
         write_body(actor);
     }
     if (shape->operation == OPERATION_OWNER) {
-        ARENA_MUST(shmq_client_put(&actor->store, actor->store.self_pid, actor->store.self_start, 3,
-                                   &actor->store.client_slot) == SHMQ_OK);
+        uint64_t client;
+        ARENA_MUST(shmq_client_put(&actor->store, actor->store.self_pid, actor->store.self_start, 3, &client) == SHMQ_OK);
+        actor->store.client = client;
     }
     if (shape->operation == OPERATION_REPLICATE) {
         ship(actor, scenery->ledger.begins_at[first->queue]);
@@ -331,6 +332,7 @@ static enum shmq_status act_publish(struct actor *actor)
 static enum shmq_status act_table(struct actor *actor)
 {
     uint32_t out;
+    uint64_t client;
     enum shmq_status status;
     struct shmq_leaving leaving[8];
     switch (actor->shape->operation) {
@@ -359,7 +361,7 @@ static enum shmq_status act_table(struct actor *actor)
     case OPERATION_QUEUE_PUBLISH:
         return act_publish(actor);
     default:
-        return shmq_client_put(&actor->store, actor->store.self_pid, actor->store.self_start, 3, &out);
+        return shmq_client_put(&actor->store, actor->store.self_pid, actor->store.self_start, 3, &client);
     }
 }
 

@@ -33,7 +33,7 @@ def test_nothing_of_a_broker_is_mapped_writable_and_nothing_can_be_changed() -> 
         assert {line.split()[1] for line in mapped} == {"r--s"}
         store = observer.store
         assert store is not None
-        for change in (lambda: store.offset_set(0, 1), lambda: store.use_client(0), lambda: KeeperStore(store)):
+        for change in (lambda: store.offset_set(0, 1), lambda: store.use_client(0, 1), lambda: KeeperStore(store)):
             with pytest.raises(ReadOnlyStore):
                 change()
 

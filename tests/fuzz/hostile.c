@@ -6,8 +6,11 @@
  *
  *   hostile read|write|race ROUNDS SEED
  *
- * All mappings lie between guard pages, so a step outside is a SIGSEGV, with or without a sanitizer. The mutexes are left
- * alone: the C library follows pointers in a robust mutex, so a process that may write them is trusted (shmq.h).
+ * Owner words, places and client slots are scribbled as well, and the calls of members and of clients over TCP are made; both
+ * draw from a random stream of their own.
+ *
+ * All mappings lie between pages that belong to nobody, so a step outside is a SIGSEGV, with or without a sanitizer. The mutexes
+ * are left alone: the C library follows pointers in a robust mutex, so whoever may write them is trusted (shmq.h says who).
  * After each round the store is put back. Prints one JSON line.
  */
 #include <fcntl.h>
@@ -146,6 +149,74 @@ static void scribble(uint64_t *random)
     }
 }
 
+/* A word as there might be one: of a slot in this or another life, a lock, a slot that is moving. */
+static uint64_t owner_like(uint64_t *random, uint64_t old)
+{
+    const uint64_t dice = roll(random);
+    const uint32_t slot = (uint32_t)(dice >> 8) % arena.sizes.client_max;
+    switch (dice % 6) {
+    case 0:
+        return shmq_client_word(&arena.store, slot);
+    case 1:
+        return (dice >> 32) % 4 << 32 | (slot + 1u);
+    case 2:
+        return dice >> 32 << 32 | SHMQ_OWNER_LOCK | (uint32_t)(dice >> 16) % 3;
+    case 3:
+        return SHMQ_OWNER_MOVING;
+    case 4:
+        return 0;
+    default:
+        return nasty(random, old);
+    }
+}
+
+static void scribble_owners(uint64_t *random)
+{
+    const uint64_t dice = roll(random);
+    struct shmq_offset *entry = &arena.store.offsets[(dice >> 8) % 3];
+    if (dice % 4 < 2) {
+        const uint64_t word = owner_like(random, atomic_load(&entry->owner));
+        for (size_t i = 0; i < sizeof word; i++) { /* by bytes and volatile: this is a race on purpose */
+            ((volatile uint8_t *)&entry->owner)[i] = (uint8_t)(word >> (8 * i));
+        }
+    } else if (dice % 4 < 3) { /* what is committed, the place, and the statistics */
+        scribble_word((uint8_t *)entry + roll(random) % (sizeof *entry / 8) * 8, 8, random);
+    } else { /* state, generation, process, errand */
+        struct shmq_client *client = &arena.store.clients[(dice >> 8) % 3];
+        scribble_word((uint8_t *)client + roll(random) % (sizeof *client / 4) * 4, 4, random);
+    }
+}
+
+/* ---- the calls of members and of the broker on their queues ---------------------------------------------- */
+static void own(struct shmq_store *store, uint64_t *random)
+{
+    const uint64_t dice = roll(random);
+    struct shmq_offset *entry = &store->offsets[dice % 3];
+    const uint32_t queue = (dice >> 8) % 8 != 0 ? (uint32_t)(dice % 3) : (uint32_t)roll(random);
+    const struct shmq_owner_lock lock = {
+        .holder = (uint32_t)nasty(random, 7), .now_ms = nasty(random, 1000), .life_ms = nasty(random, 60000)};
+    store->client = (dice >> 16) % 4 != 0 ? shmq_client_word(&arena.store, 0) : owner_like(random, store->client);
+    const bool is_taken = shmq_owner_take(store, entry, queue);
+    note(is_taken && shmq_owner_is_own(store, entry, queue) ? SHMQ_OK : SHMQ_EMPTY);
+    note(shmq_owner_commit(store, entry, queue, nasty(random, 5)) ? SHMQ_OK : SHMQ_DETACHED);
+    (void)shmq_offset_set(store, entry, queue, nasty(random, 5));
+    (void)shmq_offset_get(entry, queue);
+    shmq_owner_leave(store, entry, queue);
+    note(shmq_owner_lock(store, entry, queue, &lock) ? SHMQ_OK : SHMQ_WOULD_BLOCK);
+    shmq_owner_show(store, entry, queue, roll(random));
+    const uint32_t owner = shmq_owner_find(store, entry, queue);
+    ARENA_MUST(owner == SHMQ_NONE || owner < store->sizes.client_max);
+    shmq_owner_unlock(entry, queue, (uint32_t)nasty(random, lock.holder));
+    if ((dice >> 20) % 4 == 0) {
+        shmq_owner_free(entry, queue);
+    }
+    shmq_offset_lose(entry, queue, roll(random), roll(random));
+    if ((dice >> 24) % 8 == 0) {
+        shmq_client_drop(store, (uint32_t)roll(random) % 5);
+    }
+    shmq_wake_own(store);
+}
+
 /* ---- the consumer's calls ------------------------------------------------------------------------------ */
 static void read_record(struct shmq_store *store, uint64_t log_position)
 {
@@ -232,6 +303,7 @@ static void produce(struct shmq_store *store, uint64_t *random)
     static uint8_t body[40000];
     struct shmq_appended out;
     struct shmq_claim_handle claim;
+    uint64_t client;
     uint32_t queue = (uint32_t)(roll(random) % 5), index;
     uint32_t count = 0;
     struct shmq_leaving leaving[4];
@@ -271,7 +343,7 @@ static void produce(struct shmq_store *store, uint64_t *random)
     note(shmq_topic_delete(store, "topic9"));
     note(shmq_topic_free(store, (uint32_t)(roll(random) % 4), 2));
     note(count != 0 ? shmq_queue_free(store, leaving[0].queue) : SHMQ_EMPTY);
-    note(shmq_client_put(store, 1, 1, 1, &index));
+    note(shmq_client_put(store, 1, 1, 1, &client));
     shmq_wake(store, queue);
     note(shmq_flush(store, &durable));
     atomic_store(&arena.store.log->read_only, SHMQ_WRITABLE);
@@ -296,8 +368,13 @@ static void build(void)
     ARENA_MUST(shmq_topic_put(&arena.store, "topic0", 3, 3, 6, 0, 0, &index) == SHMQ_OK);
     ARENA_MUST(shmq_topic_put(&arena.store, "topic1", 1, 1, 6, 0, 0, &index) == SHMQ_OK);
     ARENA_MUST(shmq_group_put(&arena.store, "group", &index) == SHMQ_OK);
-    ARENA_MUST(shmq_offset_put(&arena.store, 0, 0, &index) == SHMQ_OK);
-    ARENA_MUST(shmq_client_put(&arena.store, arena.store.self_pid, arena.store.self_start, 3, &index) == SHMQ_OK);
+    for (uint32_t queue = 0; queue < 3; queue++) {
+        ARENA_MUST(shmq_offset_put(&arena.store, 0, queue, &index) == SHMQ_OK);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        uint64_t client;
+        ARENA_MUST(shmq_client_put(&arena.store, arena.store.self_pid, arena.store.self_start, 3, &client) == SHMQ_OK);
+    }
     semaphore = sem_open(broker, O_CREAT | O_EXCL, 0600, 0); /* gone by name at once: a crash leaves nothing behind */
     ARENA_MUST(semaphore != SEM_FAILED && sem_unlink(broker) == 0);
     snapshot = malloc(arena_snapshot_bytes(&arena) + SHMQ_PAGE_BYTES);
@@ -321,17 +398,33 @@ static void attach_guarded(struct shmq_store *store, bool writable, struct shmq_
         arena_attach_reader(&arena, store);
     }
     store->io = io;
-    store->client_slot = 0;
+    store->client = shmq_client_word(store, 0);
     store->semaphores[0] = semaphore;
+}
+
+/* A stream of its own, so that the others draw what they drew without it. */
+static uint64_t stream_of_owners(uint64_t seed)
+{
+    return seed ^ UINT64_C(0x6f776e6572730000);
+}
+
+static void hand_over(struct shmq_store *store, uint64_t *random)
+{
+    for (uint64_t flips = 1 + roll(random) % 6; flips > 0; flips--) {
+        scribble_owners(random);
+    }
+    own(store, random);
 }
 
 static void read_rounds(uint64_t rounds, uint64_t random)
 {
+    uint64_t owners = stream_of_owners(random);
     for (uint64_t round = 0; round < rounds; round++) {
         alarm(ROUND_SECONDS_MAX);
         for (uint64_t flips = 1 + roll(&random) % 8; flips > 0; flips--) {
             scribble(&random);
         }
+        hand_over(&reading, &owners);
         consume(&reading, &random);
         put_back();
     }
@@ -349,11 +442,13 @@ static void write_rounds(uint64_t rounds, uint64_t random)
             struct shmq_io io;
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             attach_guarded(&store, true, &io);
+            uint64_t owners = stream_of_owners(seed);
             for (uint32_t i = 0; i < CHILD_ROUNDS; i++) {
                 alarm(ROUND_SECONDS_MAX);
                 for (uint64_t flips = 1 + roll(&seed) % 12; flips > 0; flips--) {
                     scribble(&seed);
                 }
+                hand_over(&store, &owners);
                 produce(&store, &seed);
                 put_back();
             }
@@ -374,9 +469,10 @@ static _Atomic bool racing;
 
 static void *scribbler(void *argument)
 {
-    uint64_t random = *(uint64_t *)argument;
+    uint64_t random = *(uint64_t *)argument, owners = stream_of_owners(random);
     for (uint64_t i = 0; atomic_load_explicit(&racing, memory_order_relaxed); i++) {
         scribble(&random);
+        scribble_owners(&owners);
         if (i % 64 == 0) {
             put_back(); /* else soon nothing is left that a call would go on with */
         }
@@ -387,11 +483,12 @@ static void *scribbler(void *argument)
 static void race_rounds(uint64_t rounds, uint64_t random)
 {
     pthread_t thread;
-    uint64_t seed = roll(&random);
+    uint64_t seed = roll(&random), owners = stream_of_owners(seed);
     atomic_store(&racing, true);
     ARENA_MUST(pthread_create(&thread, NULL, scribbler, &seed) == 0);
     for (uint64_t round = 0; round < rounds; round++) {
         alarm(ROUND_SECONDS_MAX);
+        own(&reading, &owners);
         consume(&reading, &random);
     }
     atomic_store(&racing, false);

@@ -12,7 +12,7 @@ from tests.seed import SEED
 
 HOSTILE = ("fuzz/hostile.c", "crash/check.c", "crash/arena.c")
 ROUNDS = {"read": 20_000, "write": 20_000, "race": 100}
-OK, CORRUPT = "0", "12"
+OK, CORRUPT, DETACHED = "0", "12", "23"
 
 
 def fuzz(mode: str, rounds: int) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
     # The scribbling neither went unnoticed nor left nothing to do.
     assert figures["answers"][OK] > 1000
     assert figures["answers"][CORRUPT] > 0  # how many depends on how the two threads are scheduled
+    assert figures["answers"][DETACHED] > 0
 
 
 @pytest.mark.slow

@@ -42,14 +42,14 @@ def test_no_wake_up_is_lost() -> None:
     [
         Edit(
             "sleep.c",
-            "        raise_hands(store, watch->queues, watch->count);\n        if (has_news(store, watch)) {\n"
-            "            return rise",
+            "        raise_hands(store, sleeper.client, watch->queues, watch->count);\n"
+            "        if (has_news(store, watch)) {\n            return rise",
             "        if (has_news(store, watch)) {\n            return rise",
         ),
         Edit("wake.c", "    range->last = high - 1;\n", "    range->last = high < 64 ? high - 1 : 63;\n"),
         Edit("wake.c", "        half.last = last;\n        wake_range(store, half);\n", ""),
         Edit("wake.c", "            slot = (slot | 63) + 1;\n", "            slot = slot + 64;\n"),
-        Edit("sleep.c", "    shmq_errand_run(store, store->client_slot);\n", ""),
+        Edit("sleep.c", "        shmq_errand_run(store, shmq_client_slot(sleeper.client));\n", "        ;\n"),
         Edit("member.c", "    shmq_errand_run(store, slot);\n", ""),
         Edit("sleep.c", "now + store->sleep_ns_max : deadline_ns", "deadline_ns : deadline_ns"),
         Edit(
@@ -92,7 +92,7 @@ def test_a_message_between_two_steps_of_falling_asleep_is_noticed() -> None:
     [
         Edit(
             "sleep.c",
-            "        if (has_news(store, watch)) {\n            return rise(store, semaphore, SHMQ_OK);\n        }\n",
+            "        if (has_news(store, watch)) {\n            return rise(store, sleeper, SHMQ_OK);\n        }\n",
             "",
         ),
         Edit("sleep.c", "        if (has_news(store, watch)) {\n            return SHMQ_OK;\n        }\n", ""),

@@ -191,7 +191,8 @@ static void *table_thread(void *argument)
     attach(&store);
     for (uint32_t round = 0; !over() && round < 4 * TOPICS; round++) {
         char name[32];
-        uint32_t topic, group, slot, client, queues = 1 + round % 4; /* each put adds a queue, in an extent of its own */
+        uint64_t client;
+        uint32_t topic, group, slot, queues = 1 + round % 4; /* each put adds a queue, in an extent of its own */
         snprintf(name, sizeof name, "topic%u", round / 4);
         fault_if(shmq_topic_put(&store, name, queues, queues, 6, 0, 0, &topic) != SHMQ_OK);
         atomic_store_explicit(&newest_topic, round / 4, memory_order_relaxed);
@@ -200,7 +201,7 @@ static void *table_thread(void *argument)
             fault_if(true);
             break;
         }
-        shmq_client_drop(&store, client);
+        shmq_client_drop(&store, shmq_client_slot(client));
         usleep(100);
     }
     shmq_store_detach(&store);
@@ -277,7 +278,9 @@ static void *member_thread(void *argument)
     const uint32_t member = (uint32_t)(uintptr_t)argument;
     attach(&store);
     struct shmq_offset *entry = &store.offsets[member_slot];
-    fault_if(shmq_client_put(&store, store.self_pid, store.self_start, 3, &store.client_slot) != SHMQ_OK);
+    uint64_t client;
+    fault_if(shmq_client_put(&store, store.self_pid, store.self_start, 3, &client) != SHMQ_OK);
+    shmq_client_use(&store, client);
     while (!over()) {
         const struct shmq_owner_lock lock = {
             .holder = member, .now_ms = store.io->monotonic_ns() / 1000000, .life_ms = 600000};
@@ -333,8 +336,11 @@ int main(int argc, char **argv)
     shared_io.map = map_once;
     shared_io.unmap = unmap_never;
     attach(&wait_store);
-    ARENA_MUST(shmq_client_put(&wait_store, wait_store.self_pid, wait_store.self_start, 3, &wait_store.client_slot) == 0);
-    snprintf(name, sizeof name, "/shmq.%s.%016" PRIx64 ".w%u", broker, arena.store.head->generation, wait_store.client_slot);
+    uint64_t client;
+    ARENA_MUST(shmq_client_put(&wait_store, wait_store.self_pid, wait_store.self_start, 3, &client) == SHMQ_OK);
+    shmq_client_use(&wait_store, client);
+    snprintf(name, sizeof name, "/shmq.%s.%016" PRIx64 ".w%u", broker, arena.store.head->generation,
+             shmq_client_slot(client));
     sem_t *semaphore = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
     ARENA_MUST(semaphore != SEM_FAILED);
     uint32_t group;

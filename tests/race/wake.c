@@ -7,7 +7,7 @@
  *   dead errand   the posted one is killed before it wakes the others; the process that frees its slot does it
  *   stopped       the posted one is stopped: the others look for themselves after their slice
  *   dead writer   a writer that died between taking the bits and posting costs the sleeper its slice, no more
- *   nudge         shmq_wake_client ends a wait that has no news
+ *   nudge         shmq_wake_own ends a wait that has no news
  *   sync flush    a sleeper comes back when the bytes are durable, not before
  *
  * Every wait has a deadline of watchdog_ns, which only a lost wake-up reaches. Prints one JSON line a scenario; exit status 1
@@ -64,11 +64,11 @@ static void open_world(bool flush_sync)
                                           .flush_sync = flush_sync, .broker_name = broker, .generation = ++generation};
     arena_create(&arena, &options);
     for (uint32_t i = 0; i < WAVE; i++) {
-        uint32_t slot;
-        ARENA_MUST(shmq_client_put(&arena.store, arena.store.self_pid, arena.store.self_start, 3, &slot) == SHMQ_OK);
-        semaphore_name(name, slot);
+        uint64_t client;
+        ARENA_MUST(shmq_client_put(&arena.store, arena.store.self_pid, arena.store.self_start, 3, &client) == SHMQ_OK);
+        semaphore_name(name, shmq_client_slot(client));
         sem_t *semaphore = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
-        ARENA_MUST(slot == i && semaphore != SEM_FAILED);
+        ARENA_MUST(shmq_client_slot(client) == i && semaphore != SEM_FAILED);
         sem_close(semaphore);
     }
     memset(board, 0, sizeof *board);
@@ -156,7 +156,7 @@ static void play(uint32_t side)
 {
     struct shmq_store store;
     arena_attach(&arena, &store, true);
-    store.client_slot = side;
+    store.client = shmq_client_word(&store, side);
     for (uint64_t round = 0; round < rounds; round++) {
         if (side == 0) {
             append_and_wake(&store, 0);
@@ -198,7 +198,7 @@ static void crowd_process(uint32_t slot)
 {
     pthread_t threads[CROWD];
     arena_attach_reader(&arena, &crowd_store);
-    crowd_store.client_slot = slot;
+    crowd_store.client = shmq_client_word(&crowd_store, slot);
     for (uint32_t i = 0; i < CROWD; i++) {
         ARENA_MUST(pthread_create(&threads[i], NULL, watch, (void *)(uintptr_t)i) == 0);
     }
@@ -238,7 +238,7 @@ static void follow(uint32_t slot)
 {
     struct shmq_store store;
     arena_attach_reader(&arena, &store);
-    store.client_slot = slot;
+    store.client = shmq_client_word(&store, slot);
     store.sleep_ns_max = sleep_ns_max;
     for (uint64_t seen = 0; seen < rounds && await(&store, 0, seen); seen++) {
         atomic_store(&board->reached[slot], seen + 1);
@@ -352,7 +352,7 @@ static void sleep_in_slices(uint32_t slot)
     struct shmq_store store;
     uint32_t queue = 0;
     arena_attach_reader(&arena, &store);
-    store.client_slot = slot;
+    store.client = shmq_client_word(&store, slot);
     for (uint64_t seen = 0; atomic_load(&board->stop) == 0;) {
         (void)shmq_wait(&store, &queue, &seen, 1, 0, after(SLICE_NS));
         atomic_fetch_add(&board->slices, 1);
@@ -419,11 +419,11 @@ static uint64_t nudge(void)
     struct shmq_store store;
     open_world(false);
     arena_attach(&arena, &store, false);
-    store.client_slot = 7;
+    store.client = shmq_client_word(&store, 7);
     ARENA_MUST(pthread_create(&thread, NULL, wait_for_nudge, &store) == 0);
     uint64_t until = after(watchdog_ns);
     while (atomic_load(&board->reached[0]) < rounds / 10 && shmq_io_posix.monotonic_ns() < until) {
-        shmq_wake_client(&store, 7);
+        shmq_wake_own(&store);
         sched_yield();
     }
     pthread_join(thread, NULL);
@@ -436,7 +436,7 @@ static void follow_durable(uint32_t slot)
     struct shmq_store store;
     uint32_t queue = 0;
     arena_attach_reader(&arena, &store);
-    store.client_slot = slot;
+    store.client = shmq_client_word(&store, slot);
     for (uint64_t seen = 0; seen < rounds / 100; seen++) {
         if (shmq_wait(&store, &queue, &seen, 1, 0, after(watchdog_ns)) == SHMQ_TIMED_OUT) {
             atomic_fetch_add(&board->lost, 1);

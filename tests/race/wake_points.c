@@ -111,7 +111,7 @@ static void message_for_a_follower(const char *point)
     ARENA_MUST(pthread_create(&leader, NULL, lead, NULL) == 0);
     await_asleep();
     bool noticed = wait_with(point);
-    shmq_wake_client(&waiting, SLOT);
+    shmq_wake_own(&waiting);
     pthread_join(leader, NULL);
     tell(point, "follower", noticed);
 }
@@ -146,7 +146,7 @@ static void writer_dies_at(const char *point)
 int main(int argc, char **argv)
 {
     char broker[40], name[200];
-    uint32_t slot;
+    uint64_t client;
     watchdog_ns = (argc > 1 ? strtoull(argv[1], NULL, 10) : 5000) * UINT64_C(1000000);
     snprintf(broker, sizeof broker, "points%d", (int)getpid());
     const struct arena_options options = {
@@ -154,8 +154,9 @@ int main(int argc, char **argv)
     arena_create(&arena, &options);
     arena_attach(&arena, &writing, true);
     arena_attach_reader(&arena, &waiting);
-    ARENA_MUST(shmq_client_put(&writing, writing.self_pid, writing.self_start, 3, &slot) == SHMQ_OK && slot == SLOT);
-    waiting.client_slot = SLOT;
+    ARENA_MUST(shmq_client_put(&writing, writing.self_pid, writing.self_start, 3, &client) == SHMQ_OK);
+    ARENA_MUST(shmq_client_slot(client) == SLOT);
+    waiting.client = client;
     snprintf(name, sizeof name, "/shmq.%s.%016" PRIx64 ".w%u", broker, arena.store.head->generation, SLOT);
     ARENA_MUST(sem_open(name, O_CREAT | O_EXCL, 0600, 0) != SEM_FAILED);
     message_for_the_leader("wait.looked");

@@ -12,8 +12,12 @@
  * Threads of one process share its slot: one of them, the leader, waits on the semaphore, the others on a private
  * condition; a leader that comes back lets them all look again.
  *
- * A process that should have woken a sleeper may have been killed or stopped on its way. So a sleeper puts its hands up
- * and looks again after `sleep_ns_max`, 200 ms: that is the longest that another's death or standstill can cost it.
+ * Whoever should have woken a sleeper may have been killed or stopped on its way. So a sleeper puts its hands up and looks
+ * again after `sleep_ns_max`, 200 ms: that is the longest that anybody else's death or standstill can cost it.
+ *
+ * A slot that was taken back may be another process' by now. State and generation are one word here, so a sleeper changes
+ * the state of its own life of the slot only. Without one its threads wait on the condition, and look every 200 ms until
+ * the process is registered again. A post that reaches a sleeper whose slot was taken back is passed on.
  */
 #include <sched.h>
 #include <semaphore.h>
@@ -24,6 +28,47 @@
 #define TURN_NS 1000u      /* a yield that another process has used takes longer, an unused one a fifth of it */
 #define TURNS_MAX 64u
 #define POST_PATIENCE_NS UINT64_C(100000000) /* from a changed state to the post that follows it */
+
+/* ---- the state of our slot ------------------------------------------------------------------------- */
+typedef uint64_t __attribute__((may_alias, aligned(8))) life; /* generation << 32 | state */
+
+static life *life_of(const struct shmq_store *store, uint64_t client)
+{
+    return (life *)(void *)&store->clients[shmq_client_slot(client)].state;
+}
+
+static uint64_t life_in(uint64_t client, enum shmq_client_state state)
+{
+    return client >> 32 << 32 | state;
+}
+
+static bool is_asleep(const struct shmq_store *store, uint64_t client)
+{
+    return __atomic_load_n(life_of(store, client), __ATOMIC_ACQUIRE) == life_in(client, SHMQ_CLIENT_ASLEEP);
+}
+
+/* False: the slot was taken back. */
+static bool fall_asleep(struct shmq_store *store, uint64_t client)
+{
+    life *const own = life_of(store, client);
+    uint64_t seen = __atomic_load_n(own, __ATOMIC_RELAXED);
+    while (seen >> 32 == client >> 32) {
+        if (__atomic_compare_exchange_n(own, &seen, life_in(client, SHMQ_CLIENT_ASLEEP), false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool wake_up(struct shmq_store *store, uint64_t client)
+{
+    uint64_t asleep = life_in(client, SHMQ_CLIENT_ASLEEP);
+    return __atomic_compare_exchange_n(life_of(store, client), &asleep, life_in(client, SHMQ_CLIENT_AWAKE), false,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* ---- news ------------------------------------------------------------------------------------------ */
 
 static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count)
 {
@@ -122,9 +167,10 @@ static uint64_t watched_bits(const uint32_t *queues, uint32_t count)
     return bits;
 }
 
-static void raise_hands(struct shmq_store *store, const uint32_t *queues, uint32_t count)
+/* ---- sleeping -------------------------------------------------------------------------------------- */
+static void raise_hands(struct shmq_store *store, uint64_t client, const uint32_t *queues, uint32_t count)
 {
-    uint64_t bit = UINT64_C(1) << (store->client_slot % 64);
+    uint64_t bit = UINT64_C(1) << shmq_client_slot(client) % 64;
     SHMQ_POINT("wait.looked");
     for (uint32_t i = 0; i < count; i++) {
         if (shmq_queue_is_number(store, queues[i])) {
@@ -142,64 +188,73 @@ static uint64_t slice_end(const struct shmq_store *store, uint64_t deadline_ns)
     return deadline_ns > now && deadline_ns - now > store->sleep_ns_max ? now + store->sleep_ns_max : deadline_ns;
 }
 
-/* We were woken. Before anything else, wake those of our errand. */
-static enum shmq_status woken(struct shmq_store *store)
+struct sleeper {           /* the client that the leader was when it fell asleep, and the semaphore of its slot */
+    uint64_t client;
+    sem_t *semaphore;
+};
+
+/* A writer has woken us. Before anything else, wake those that the slot was told to. */
+static enum shmq_status woken(struct shmq_store *store, struct sleeper sleeper, bool is_posted)
 {
     SHMQ_POINT("wait.woken");
-    shmq_errand_run(store, store->client_slot);
+    if (shmq_client_lives(store, sleeper.client)) {
+        shmq_errand_run(store, shmq_client_slot(sleeper.client));
+    } else if (is_posted) {
+        sem_post(sleeper.semaphore); /* it was for the client that has the slot by now */
+    }
     return SHMQ_OK;
 }
 
-/* Not asleep any more, by our own decision. SHMQ_OK instead of `status` where a wake-up came at the same moment. */
-static enum shmq_status rise(struct shmq_store *store, sem_t *semaphore, enum shmq_status status)
+/* Not asleep any more, by our own decision. SHMQ_OK instead of `status` where a writer woke us at the same moment. */
+static enum shmq_status rise(struct shmq_store *store, struct sleeper sleeper, enum shmq_status status)
 {
-    uint32_t asleep = SHMQ_CLIENT_ASLEEP;
-    if (atomic_compare_exchange_strong_explicit(&store->clients[store->client_slot].state, &asleep, SHMQ_CLIENT_AWAKE,
-                                                memory_order_acq_rel, memory_order_relaxed)) {
+    if (wake_up(store, sleeper.client) || !shmq_client_lives(store, sleeper.client)) {
         return status;
     }
     /* Take its post, or the next sleep would end at once; the errand is there when the post is. */
     struct timespec soon = shmq_timespec(store->io->monotonic_ns() + POST_PATIENCE_NS);
-    (void)sem_clockwait(semaphore, CLOCK_MONOTONIC, &soon);
-    return woken(store);
+    return woken(store, sleeper, sem_clockwait(sleeper.semaphore, CLOCK_MONOTONIC, &soon) == 0);
 }
 
-/* The leader's sleep; its state is ASLEEP already. SHMQ_TIMED_OUT only when no wake-up was claimed. */
-static enum shmq_status sleep_as_leader(struct shmq_store *store, sem_t *semaphore, const struct shmq_watch *watch,
+/* The leader's sleep; its state is ASLEEP already. SHMQ_TIMED_OUT only when no writer claimed our wake-up. */
+static enum shmq_status sleep_as_leader(struct shmq_store *store, struct sleeper sleeper, const struct shmq_watch *watch,
                                         uint64_t deadline_ns)
 {
     for (;;) {
-        raise_hands(store, watch->queues, watch->count);
+        raise_hands(store, sleeper.client, watch->queues, watch->count);
         if (has_news(store, watch)) {
-            return rise(store, semaphore, SHMQ_OK);
+            return rise(store, sleeper, SHMQ_OK);
         }
         const uint64_t until_ns = slice_end(store, deadline_ns);
         struct timespec until = shmq_timespec(until_ns);
-        if (sem_clockwait(semaphore, CLOCK_MONOTONIC, &until) == 0) {
-            return woken(store);
+        if (sem_clockwait(sleeper.semaphore, CLOCK_MONOTONIC, &until) == 0) {
+            return woken(store, sleeper, true);
         }
         if (errno == EINTR) {
-            return rise(store, semaphore, SHMQ_OK); /* a signal: let the caller look at it */
+            return rise(store, sleeper, SHMQ_OK); /* a signal: let the caller look at it */
         }
         if (until_ns == deadline_ns) {
-            return rise(store, semaphore, SHMQ_TIMED_OUT);
+            return rise(store, sleeper, SHMQ_TIMED_OUT);
         }
-        if (atomic_load_explicit(&store->clients[store->client_slot].state, memory_order_acquire) != SHMQ_CLIENT_ASLEEP) {
-            return rise(store, semaphore, SHMQ_OK); /* its waker has not posted: perhaps it died */
+        if (!is_asleep(store, sleeper.client)) {
+            return rise(store, sleeper, SHMQ_OK); /* the slot was taken back, or who woke us died before it posted */
         }
     }
 }
 
-/* Another thread of this process waits on the semaphore; sleep until it comes back. wait_mutex held, so the leader
- * is either still ASLEEP, and any writer that takes our bits posts it, or on its way back to us. */
-static enum shmq_status sleep_behind_leader(struct shmq_store *store, const struct shmq_watch *watch,
-                                            uint64_t deadline_ns)
+/* Another thread of this process waits on the semaphore, or none can: our slot was taken back. Sleep until it comes back, or
+ * we are registered again. wait_mutex held, so the leader is either still ASLEEP, and any writer that takes our bits posts
+ * it, or on its way back to us. */
+static enum shmq_status sleep_beside(struct shmq_store *store, uint64_t client, const struct shmq_watch *watch,
+                                     uint64_t deadline_ns)
 {
     const uint64_t round = store->wait_round;
-    atomic_fetch_or_explicit(&store->clients[store->client_slot].watched, watched_bits(watch->queues, watch->count),
-                             memory_order_relaxed);
+    if (shmq_client_lives(store, client)) {
+        atomic_fetch_or_explicit(&store->clients[shmq_client_slot(client)].watched,
+                                 watched_bits(watch->queues, watch->count), memory_order_relaxed);
+    }
     for (;;) {
-        raise_hands(store, watch->queues, watch->count);
+        raise_hands(store, client, watch->queues, watch->count);
         if (has_news(store, watch)) {
             return SHMQ_OK;
         }
@@ -218,9 +273,9 @@ static enum shmq_status sleep_behind_leader(struct shmq_store *store, const stru
     }
 }
 
-void shmq_wake_client(struct shmq_store *store, uint32_t slot)
+void shmq_wake_own(struct shmq_store *store)
 {
-    shmq_wake_slot(store, slot);
+    shmq_wake_slot(store, shmq_client_slot(shmq_client_own(store)));
     /* Threads that sleep behind the leader, and a leader that is just going to sleep. */
     pthread_mutex_lock(&store->wait_mutex);
     store->wait_round++;
@@ -228,11 +283,17 @@ void shmq_wake_client(struct shmq_store *store, uint32_t slot)
     pthread_mutex_unlock(&store->wait_mutex);
 }
 
+void shmq_client_use(struct shmq_store *store, uint64_t client)
+{
+    atomic_store_explicit(&store->client, client, memory_order_release);
+    shmq_wake_own(store);
+}
+
 void shmq_interrupt(struct shmq_store *store)
 {
-    /* Counted before the wake-up: a leader that becomes ASLEEP too late for that post sees the count. */
+    /* Counted before a thread is woken: a leader that becomes ASLEEP too late for that post sees the count. */
     atomic_fetch_add_explicit(&store->interrupts, 1, memory_order_seq_cst);
-    shmq_wake_client(store, store->client_slot);
+    shmq_wake_own(store);
 }
 
 enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
@@ -248,25 +309,26 @@ enum shmq_status shmq_wait_for(struct shmq_store *store, const struct shmq_watch
     if (spin_for_news(store, watch, spin_us)) {
         return SHMQ_OK;
     }
-    if (store->client_slot >= store->sizes.client_max) {
+    struct sleeper sleeper = {.client = atomic_load_explicit(&store->client, memory_order_acquire)};
+    if (shmq_client_slot(sleeper.client) >= store->sizes.client_max) {
         return SHMQ_BAD_ARGUMENT;
     }
-    sem_t *semaphore = shmq_semaphore(store, store->client_slot);
-    if (semaphore == NULL) {
+    sleeper.semaphore = shmq_semaphore(store, shmq_client_slot(sleeper.client));
+    if (sleeper.semaphore == NULL) {
         return SHMQ_SYSTEM;
     }
     pthread_mutex_lock(&store->wait_mutex);
-    if (store->wait_leader) {
-        enum shmq_status status = sleep_behind_leader(store, watch, deadline_ns);
+    if (store->wait_leader || !fall_asleep(store, sleeper.client)) {
+        enum shmq_status status = sleep_beside(store, sleeper.client, watch, deadline_ns);
         pthread_mutex_unlock(&store->wait_mutex);
         return status;
     }
     store->wait_leader = true;
-    atomic_store_explicit(&store->clients[store->client_slot].watched, watched_bits(watch->queues, watch->count),
-                          memory_order_relaxed);
-    atomic_store_explicit(&store->clients[store->client_slot].state, SHMQ_CLIENT_ASLEEP, memory_order_seq_cst);
+    /* Before a hand is raised: a writer that takes the hand sees on what we sleep. */
+    atomic_store_explicit(&store->clients[shmq_client_slot(sleeper.client)].watched,
+                          watched_bits(watch->queues, watch->count), memory_order_relaxed);
     pthread_mutex_unlock(&store->wait_mutex);
-    enum shmq_status status = sleep_as_leader(store, semaphore, watch, deadline_ns);
+    enum shmq_status status = sleep_as_leader(store, sleeper, watch, deadline_ns);
     pthread_mutex_lock(&store->wait_mutex);
     store->wait_leader = false;
     store->wait_round++;

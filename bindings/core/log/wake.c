@@ -214,7 +214,7 @@ void shmq_wake(struct shmq_store *store, uint32_t queue)
 
 void shmq_wake_others(struct shmq_store *store, uint32_t queue)
 {
-    const uint32_t own = store->client_slot;
+    const uint32_t own = shmq_client_slot(shmq_client_own(store));
     wake_slots(store, queue, own == SHMQ_NONE ? 0 : UINT64_C(1) << own % 64, own);
 }
 

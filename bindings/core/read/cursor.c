@@ -100,12 +100,8 @@ static struct shmq_offset *entry_owned(const struct shmq_reader *reader, const s
         return NULL;
     }
     struct shmq_offset *entry = &reader->store->offsets[cursor->slot];
-    /* Our word of now, not of the assignment: after a reconnect the queue is ours under another client slot. */
-    uint64_t own = shmq_owner_word(reader->store);
-    return own && atomic_load_explicit(&entry->owner, memory_order_relaxed) == own &&
-                   (uint32_t)atomic_load_explicit(&entry->place, memory_order_relaxed) == cursor->queue
-               ? entry
-               : NULL;
+    /* Under our word of now, not of the assignment: after a reconnect the queue is ours under another client slot. */
+    return shmq_owner_is_own(reader->store, entry, cursor->queue) ? entry : NULL;
 }
 
 void shmq_cursor_show(const struct shmq_reader *reader, const struct shmq_cursor *cursor)
@@ -124,9 +120,8 @@ void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
         return;
     }
     atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
-    /* The next owner of the queue, which sees the offset, also sees what we did before acknowledging. */
-    (void)shmq_offset_commit(entry, cursor->queue, cursor->committed + 1);
-    atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(reader->store), memory_order_relaxed);
+    /* The next owner, who sees the offset, also sees what we did before acknowledging. */
+    (void)shmq_owner_commit(reader->store, entry, cursor->queue, cursor->committed);
 }
 
 static inline bool bit_take(struct shmq_cursor *cursor, uint64_t offset)

@@ -1,7 +1,8 @@
 /* Groups, their settings, and client slots: tables that grow entry by entry, under the table lock of table.c.
  *
  *   group   EMPTY -> LIVE -> EMPTY -> LIVE …       a name keeps its entry, and with it its offset slots
- *   client  FREE -> AWAKE <-> ASLEEP -> FREE       each life of a slot has its own generation
+ *   client  FREE -> AWAKE <-> ASLEEP -> FREE       each life of a slot has its own generation; slot and generation are
+ *                                                  the client word that its process acts under
  *
  * (1) An entry is given to another name only when the table has no unused one left. (2) A deleted group's offset slots
  * have no owner and hold nothing; a member that comes too late finds that its queue is not its own any more.
@@ -141,7 +142,7 @@ uint32_t shmq_group_settings(const struct shmq_store *store, uint32_t group, cha
     return 0;
 }
 
-enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint32_t *out)
+enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint64_t *out)
 {
     enum shmq_status status = shmq_table_enter(store);
     if (status != SHMQ_OK) {
@@ -170,7 +171,7 @@ enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_
     if (slot >= atomic_load_explicit(&store->readers->client_high, memory_order_relaxed)) {
         atomic_store_explicit(&store->readers->client_high, slot + 1, memory_order_release);
     }
-    *out = slot;
+    *out = shmq_client_word(store, slot);
     return shmq_table_leave(store, SHMQ_OK);
 }
 

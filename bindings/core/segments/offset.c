@@ -7,8 +7,9 @@
  *   next queue:  owner = SHMQ_OWNER_MOVING · committed = 0 and place = its own, at once · statistics 0 · owner = 0
  *
  * `committed` and `place` are changed by one compare-and-swap of 16 bytes. A process that was stopped between its look at
- * the owner and its store, and wakes when the queue is deleted and the slot is another's, therefore stores nothing. Taking
- * a queue is a compare-and-swap of `owner`, after which the taker looks at the place again (owner.c).
+ * the owner and its store, and wakes when the queue is deleted and the slot is another's, therefore stores nothing. Nor does
+ * a member when the queue was given to another that committed since. Taking a queue is a compare-and-swap of `owner`, after
+ * which the taker looks at the place again (owner.c).
  *
  * A put that was killed on its way leaves SHMQ_OWNER_MOVING behind: the queue is not taken, and the next put begins anew.
  */
@@ -38,12 +39,14 @@ static bool pair_change(struct shmq_offset *entry, uint64_t committed, uint64_t 
                                         (pair)place_new << 64 | committed_new);
 }
 
-bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t committed)
+/* `member`: only while it owns the queue, which is looked at behind `committed`: what the next owner stored stays. */
+static bool committed_change(struct shmq_offset *entry, uint32_t queue, uint64_t committed,
+                             const struct shmq_store *member)
 {
     for (;;) {
         const uint64_t place = atomic_load_explicit(&entry->place, memory_order_acquire);
-        const uint64_t before = atomic_load_explicit(&entry->committed, memory_order_relaxed);
-        if ((uint32_t)place != queue) {
+        const uint64_t before = atomic_load_explicit(&entry->committed, memory_order_acquire);
+        if ((uint32_t)place != queue || (member != NULL && !shmq_owner_is_own(member, entry, queue))) {
             return false;
         }
         if (pair_change(entry, before, place, committed, place)) {
@@ -52,17 +55,33 @@ bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t comm
     }
 }
 
+bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t committed)
+{
+    return committed_change(entry, queue, committed, NULL);
+}
+
+bool shmq_owner_commit(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset)
+{
+    if (queue_offset > SHMQ_QUEUE_OFFSET_MAX || !committed_change(entry, queue, queue_offset + 1, store)) {
+        return false;
+    }
+    atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(store), memory_order_release);
+    return true;
+}
+
 uint64_t shmq_offset_get(const struct shmq_offset *entry, uint32_t queue)
 {
     const uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
     return (uint32_t)atomic_load_explicit(&entry->place, memory_order_acquire) == queue ? committed : 0;
 }
 
-void shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset)
+bool shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset)
 {
-    if (shmq_offset_commit(entry, queue, queue_offset + 1)) {
-        atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(store), memory_order_release);
+    if (queue_offset > SHMQ_QUEUE_OFFSET_MAX || !shmq_offset_commit(entry, queue, queue_offset + 1)) {
+        return false;
     }
+    atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(store), memory_order_release);
+    return true;
 }
 
 void shmq_offset_lose(struct shmq_offset *entry, uint32_t queue, uint64_t count, uint64_t seconds)
@@ -73,7 +92,7 @@ void shmq_offset_lose(struct shmq_offset *entry, uint32_t queue, uint64_t count,
     const uint64_t before = atomic_load_explicit(&entry->lost, memory_order_relaxed) >> 32;
     const uint64_t lost = count < UINT32_MAX - before ? before + count : UINT32_MAX;
     /* One word for both numbers, so that no reader joins the count of one cleaning to the time of another. */
-    atomic_store_explicit(&entry->lost, lost << 32 | (seconds & UINT32_MAX), memory_order_relaxed);
+    atomic_store_explicit(&entry->lost, lost << 32 | (seconds < UINT32_MAX ? seconds : UINT32_MAX), memory_order_relaxed);
 }
 
 static void slot_move(struct shmq_offset *entry, uint64_t place)

@@ -1,7 +1,7 @@
 /* Who reads a queue for a group: the owner word of an offset slot. No lock; one word, changed by compare-and-swap.
  *
  *   0                                            no owner
- *   client slot + 1 | slot generation << 32      a local member
+ *   client slot + 1 | slot generation << 32      a local member: its client word (member.c)
  *   SHMQ_OWNER_LOCK | holder | until << 32       a client over TCP that reads in order
  *   SHMQ_OWNER_MOVING                            the slot becomes that of the entry's next queue (offset.c)
  *
@@ -10,12 +10,14 @@
  *   free    any but MOVING ─▶ no owner                       show     dead ─▶ no owner
  *
  * A client slot is live while its generation is the one in the word, its state is not FREE and its process (pid and
- * start time) exists. `holder` is 31 bits of the client, `until` the last tick of 64 ms on the monotonic clock at which
- * the lock holds: 8 years of them fit. (1) Only compare-and-swap gives a queue away, so of two that replace the same dead
+ * start time) exists. A member presents the word it was given. When its slot was taken back, and perhaps is another
+ * process' by now, the word fits no more: the member owns nothing, and nothing is given to it. `holder` is 31 bits of the
+ * client, `until` the last tick of 64 ms on the monotonic clock at which the lock holds: 8 years of them fit. (1) Only compare-and-swap gives a queue away, so of two that replace the same dead
  * owner one succeeds. (2) The word of a living owner is replaced by itself and by free only. (3) The broker frees a queue
  * when it sets a group's offset: the member finds out when it next looks, and until then nothing it acknowledges moves the
  * offset. (4) Each function says for which queue it acts. When the slot is another queue's, nothing is changed: the place
- * is looked at behind the word, and again behind the swap of a taker, which gives back what is not its own.
+ * is looked at behind the word, and again behind the swap of a taker, which gives back what is not its own. There a member
+ * looks at its own slot again, too.
  * (5) `taken` is the owner's; as statistics it may be wrong for the moment of a handover.
  */
 #include "core/internal.h"
@@ -40,33 +42,12 @@ static bool owner_swap(struct shmq_offset *entry, uint64_t *seen, uint64_t word)
 }
 
 /* ---- what a word says ------------------------------------------------------------------------------ */
-uint64_t shmq_owner_word(const struct shmq_store *store)
-{
-    uint32_t slot = store->client_slot;
-    if (slot >= store->sizes.client_max) {
-        return 0;
-    }
-    uint32_t generation = atomic_load_explicit(&store->clients[slot].generation, memory_order_acquire);
-    return ((uint64_t)generation << 32) | (slot + 1u);
-}
-
-bool shmq_owner_stays(const struct shmq_store *store, uint64_t word)
-{
-    uint32_t slot = (uint32_t)word - 1u;
-    if (!(uint32_t)word || slot >= store->sizes.client_max) {
-        return false;
-    }
-    const struct shmq_client *client = &store->clients[slot];
-    return atomic_load_explicit(&client->state, memory_order_acquire) != SHMQ_CLIENT_FREE &&
-           atomic_load_explicit(&client->generation, memory_order_acquire) == (uint32_t)(word >> 32);
-}
-
 uint32_t shmq_owner_of(const struct shmq_store *store, uint64_t word)
 {
-    if (!shmq_owner_stays(store, word)) {
+    if (!shmq_client_lives(store, word)) {
         return SHMQ_NONE;
     }
-    const uint32_t slot = (uint32_t)word - 1u;
+    const uint32_t slot = shmq_client_slot(word);
     const uint32_t pid = store->clients[slot].pid;
     const uint64_t start = store->clients[slot].start;
     if (pid == store->self_pid && start == store->self_start) {
@@ -79,6 +60,12 @@ uint32_t shmq_owner_find(const struct shmq_store *store, const struct shmq_offse
 {
     const uint64_t word = owner_load(entry);
     return holds(entry, queue) ? shmq_owner_of(store, word) : SHMQ_NONE;
+}
+
+bool shmq_owner_is_own(const struct shmq_store *store, const struct shmq_offset *entry, uint32_t queue)
+{
+    const uint64_t own = shmq_client_own(store);
+    return own && owner_load(entry) == own && holds(entry, queue);
 }
 
 static bool is_locked(uint64_t word, uint64_t now_ms)
@@ -103,7 +90,8 @@ static bool owner_replace(struct shmq_store *store, struct shmq_offset *entry, u
         }
         if (owner_swap(entry, &seen, word)) {
             SHMQ_POINT("owner.replaced");
-            if (!holds(entry, queue)) { /* it became another queue's since we looked: that one is not ours */
+            /* It became another queue's since we looked: that one is not ours. Or our slot was taken back. */
+            if (!holds(entry, queue) || (shmq_owner_is_local(word) && !shmq_client_lives(store, word))) {
                 (void)owner_swap(entry, &word, 0);
                 return false;
             }
@@ -118,13 +106,13 @@ static bool owner_replace(struct shmq_store *store, struct shmq_offset *entry, u
 
 bool shmq_owner_take(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue)
 {
-    const uint64_t own = shmq_owner_word(store);
+    const uint64_t own = shmq_client_own(store);
     return own && owner_replace(store, entry, queue, own, store->io->monotonic_ns() / NS_PER_MS);
 }
 
 void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue)
 {
-    uint64_t own = shmq_owner_word(store);
+    uint64_t own = shmq_client_own(store);
     if (!own || owner_load(entry) != own || !holds(entry, queue)) {
         return; /* what we own there, if anything, is another queue */
     }
@@ -136,6 +124,9 @@ void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *entry, uint3
 bool shmq_owner_lock(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
                      const struct shmq_owner_lock *lock)
 {
+    if (!shmq_owner_lock_fits(lock)) {
+        return false; /* cut to fit, it would be the lock of another holder, or over at once */
+    }
     const uint64_t until = (lock->now_ms + lock->life_ms) / LOCK_TICK_MS + 1;
     return owner_replace(store, entry, queue, until << 32 | SHMQ_OWNER_LOCK | lock->holder, lock->now_ms);
 }
@@ -143,8 +134,8 @@ bool shmq_owner_lock(struct shmq_store *store, struct shmq_offset *entry, uint32
 void shmq_owner_unlock(struct shmq_offset *entry, uint32_t queue, uint32_t holder)
 {
     uint64_t seen = owner_load(entry);
-    while (seen != SHMQ_OWNER_MOVING && holds(entry, queue) && (uint32_t)seen == (SHMQ_OWNER_LOCK | holder) &&
-           !owner_swap(entry, &seen, 0)) {
+    while (seen != SHMQ_OWNER_MOVING && holder <= SHMQ_OWNER_HOLDER_MAX && holds(entry, queue) &&
+           (uint32_t)seen == (SHMQ_OWNER_LOCK | holder) && !owner_swap(entry, &seen, 0)) {
     }
 }
 
@@ -165,7 +156,7 @@ void shmq_owner_show(struct shmq_store *store, struct shmq_offset *entry, uint32
         return;
     }
     bool is_local = shmq_owner_is_local(owner);
-    if (is_local && !shmq_owner_stays(store, owner)) {
+    if (is_local && !shmq_client_lives(store, owner)) {
         /* Of a dead owner; while its word stands, what is shown counts as its own. */
         is_local = !owner_swap(entry, &owner, 0);
     }

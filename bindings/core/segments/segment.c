@@ -231,7 +231,6 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     store->topic_mask = power_of_two(sizes.topic_max + 1) - 1;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     store->processors = processors > 0 ? (uint32_t)processors : 1;
-    store->client_slot = SHMQ_NONE;
     store->self_pid = (uint32_t)getpid();
     store->self_start = shmq_process_start(store->self_pid);
     if (writable && store->self_start == 0) {

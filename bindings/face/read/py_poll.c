@@ -16,22 +16,20 @@
 
 static void beat(PyReader *self)
 {
-    struct shmq_store *core = self->core.store;
-    if (self->store->open && core->client_slot < core->sizes.client_max) {
-        atomic_store_explicit(&core->clients[core->client_slot].beat_ns, core->io->monotonic_ns(),
-                              memory_order_relaxed);
+    struct shmq_client *client = store_client(self->store);
+    if (client) {
+        atomic_store_explicit(&client->beat_ns, self->store->core.io->monotonic_ns(), memory_order_relaxed);
     }
 }
 
 static void count_received(PyReader *self)
 {
-    struct shmq_store *core = self->core.store;
-    if (core->client_slot >= core->sizes.client_max) {
+    struct shmq_client *client = store_client(self->store);
+    if (!client) {
         return;
     }
-    _Atomic uint64_t *received = &core->clients[core->client_slot].received;
-    uint64_t count = atomic_load_explicit(received, memory_order_relaxed) + 1;
-    atomic_store_explicit(received, count, memory_order_relaxed);
+    uint64_t count = atomic_load_explicit(&client->received, memory_order_relaxed) + 1;
+    atomic_store_explicit(&client->received, count, memory_order_relaxed);
     if (count % BEAT_EVERY == 0) {
         beat(self);
     }
@@ -39,11 +37,10 @@ static void count_received(PyReader *self)
 
 void reader_count_settled(PyReader *self, int64_t change)
 {
-    struct shmq_store *core = self->core.store;
-    if (self->store->open && core->client_slot < core->sizes.client_max) {
-        _Atomic uint64_t *settled = &core->clients[core->client_slot].settled;
-        uint64_t count = atomic_load_explicit(settled, memory_order_relaxed) + (uint64_t)change;
-        atomic_store_explicit(settled, count, memory_order_relaxed);
+    struct shmq_client *client = store_client(self->store);
+    if (client) {
+        uint64_t count = atomic_load_explicit(&client->settled, memory_order_relaxed) + (uint64_t)change;
+        atomic_store_explicit(&client->settled, count, memory_order_relaxed);
     }
 }
 

@@ -88,7 +88,7 @@ static PyObject *reader_assign(PyReader *self, PyObject *args)
     Py_INCREF(topic);
     Py_XDECREF((PyObject *)old);
     /* Another thread may be waiting for the queues of before. */
-    shmq_wake_client(&self->store->core, self->store->core.client_slot);
+    shmq_wake_own(&self->store->core);
     Py_RETURN_NONE;
 }
 
@@ -154,7 +154,7 @@ static PyObject *reader_pause(PyReader *self, PyObject *args)
     }
     cursor->paused = paused;
     if (!paused) {
-        shmq_wake_client(&self->store->core, self->store->core.client_slot);
+        shmq_wake_own(&self->store->core);
     }
     Py_RETURN_NONE;
 }
@@ -199,7 +199,7 @@ static PyObject *reader_wake(PyReader *self, PyObject *unused)
     (void)unused;
     self->woken = true;
     if (self->open && self->store->open) {
-        shmq_wake_client(&self->store->core, self->store->core.client_slot);
+        shmq_wake_own(&self->store->core);
     }
     Py_RETURN_NONE;
 }

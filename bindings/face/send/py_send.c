@@ -134,14 +134,13 @@ enum shmq_status producer_append(PyProducer *self, struct call *call, const stru
 
 void producer_count(PyProducer *self, const struct shmq_appended *out, uint64_t count)
 {
-    PyStore *store = self->store;
-    if (store->core.client_slot < store->core.sizes.client_max) {
-        struct shmq_client *client = &store->core.clients[store->core.client_slot];
+    struct shmq_client *client = store_client(self->store);
+    if (client) {
         uint64_t sent = atomic_load_explicit(&client->sent, memory_order_relaxed) + count;
         atomic_store_explicit(&client->sent, sent, memory_order_relaxed);
         if (out->store_ms != self->beat_ms) { /* a clock of its own only once a millisecond */
             self->beat_ms = out->store_ms;
-            atomic_store_explicit(&client->beat_ns, store->core.io->monotonic_ns(), memory_order_relaxed);
+            atomic_store_explicit(&client->beat_ns, self->store->core.io->monotonic_ns(), memory_order_relaxed);
         }
     }
 }

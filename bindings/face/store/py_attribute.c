@@ -97,7 +97,8 @@ static PyObject *get_writable(PyStore *self, void *closure)
 static PyObject *get_client_slot(PyStore *self, void *closure)
 {
     (void)closure;
-    return PyLong_FromLong(self->core.client_slot == SHMQ_NONE ? -1 : (long)self->core.client_slot);
+    const uint64_t client = atomic_load_explicit(&self->core.client, memory_order_relaxed);
+    return PyLong_FromLong(client ? (long)shmq_client_slot(client) : -1);
 }
 
 static PyObject *text_of(const char *text, size_t bytes_max)

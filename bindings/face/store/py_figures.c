@@ -188,7 +188,7 @@ static PyObject *figures_offsets_taken(PyStorePart *part, PyObject *unused)
         uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
         uint64_t taken = atomic_load_explicit(&entry->taken, memory_order_relaxed) & ~TAKEN_LOCALLY;
         if (shmq_owner_is_local(owner)) {
-            taken = shmq_owner_stays(store, owner) && taken ? taken | TAKEN_LOCALLY : 0;
+            taken = shmq_client_lives(store, owner) && taken ? taken | TAKEN_LOCALLY : 0;
         }
         memcpy(PyBytes_AS_STRING(words) + sizeof taken * i, &taken, sizeof taken);
     }

@@ -114,14 +114,17 @@ static PyObject *members_group_set(PyStorePart *part, PyObject *args)
 static PyObject *members_client_put(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
-    unsigned int pid, role;
-    unsigned long long start;
-    uint32_t slot = 0;
-    if (!PyArg_ParseTuple(args, "IKI:client_put", &pid, &start, &role) || !store_check(self)) {
+    PyObject *values[3];
+    uint64_t pid, start, role, client = 0;
+    if (!PyArg_ParseTuple(args, "OOO:client_put", &values[0], &values[1], &values[2]) || !store_check(self) ||
+        !whole_in(self->state, values[0], "the pid of a client", INT32_MAX, &pid) ||
+        !whole_in(self->state, values[1], "the start time of a client", UINT64_MAX, &start) ||
+        !whole_in(self->state, values[2], "the role of a client", UINT32_MAX, &role)) {
         return NULL;
     }
-    enum shmq_status status = shmq_client_put(&self->core, pid, start, role, &slot);
-    return status == SHMQ_OK ? PyLong_FromUnsignedLong(slot) : core_raise_status(self->state, status, "a client slot");
+    enum shmq_status status = shmq_client_put(&self->core, (uint32_t)pid, start, (uint32_t)role, &client);
+    return status == SHMQ_OK ? PyLong_FromUnsignedLong(shmq_client_slot(client))
+                             : core_raise_status(self->state, status, "a client slot");
 }
 
 static bool slot_from(PyStore *self, PyObject *value, uint32_t *slot)
@@ -149,13 +152,27 @@ static PyObject *members_client_drop(PyStorePart *part, PyObject *value)
     Py_RETURN_NONE;
 }
 
-static PyObject *members_use_client(PyStore *self, PyObject *value)
+static PyObject *members_client_generation(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     uint32_t slot;
-    if (!store_check_readers(self) || !slot_from(self, value, &slot)) {
+    if (!store_check(self) || !slot_from(self, value, &slot)) {
         return NULL;
     }
-    self->core.client_slot = slot;
+    return PyLong_FromUnsignedLong((unsigned long)(shmq_client_word(&self->core, slot) >> 32));
+}
+
+static PyObject *members_use_client(PyStore *self, PyObject *args)
+{
+    PyObject *value, *life;
+    uint32_t slot;
+    uint64_t generation;
+    if (!PyArg_ParseTuple(args, "OO:use_client", &value, &life) || !store_check_readers(self) ||
+        !slot_from(self, value, &slot) ||
+        !whole_in(self->state, life, "the generation of a client slot", UINT32_MAX, &generation)) {
+        return NULL;
+    }
+    shmq_client_use(&self->core, generation << 32 | (slot + 1u));
     Py_RETURN_NONE;
 }
 
@@ -163,7 +180,8 @@ PyMethodDef member_methods[] = {
     {"group_find", (PyCFunction)members_group_find, METH_O, "Group index, -1 when there is none."},
     {"groups", (PyCFunction)members_groups, METH_NOARGS, "(index, name) of every group."},
     {"group_settings", (PyCFunction)members_group_settings, METH_O, "What a group is configured with, as text."},
-    {"use_client", (PyCFunction)members_use_client, METH_O, "This process' own slot; needed to wait or own offsets."},
+    {"use_client", (PyCFunction)members_use_client, METH_VARARGS,
+     "(slot, generation) of this process as they were handed out; needed to wait or own offsets."},
     {NULL},
 };
 
@@ -172,6 +190,8 @@ PyMethodDef broker_member_methods[] = {
     {"group_delete", (PyCFunction)members_group_delete, METH_O, "Forget a group and its offsets."},
     {"group_set", (PyCFunction)members_group_set, METH_VARARGS, "Configure a group, with text of the caller's."},
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
+    {"client_generation", (PyCFunction)members_client_generation, METH_O,
+     "How often a client slot was handed out and taken back."},
     {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
     {NULL},
 };

@@ -70,14 +70,15 @@ static PyObject *members_offset_get(PyStore *self, PyObject *value)
 
 static PyObject *members_offset_set(PyStore *self, PyObject *args)
 {
-    PyObject *value;
-    unsigned long long offset;
+    PyObject *value, *number;
+    uint64_t offset;
     struct slot slot;
-    if (!PyArg_ParseTuple(args, "OK:offset_set", &value, &offset) || !store_check_readers(self) ||
-        !slot_from(self, value, &slot)) {
+    if (!PyArg_ParseTuple(args, "OO:offset_set", &value, &number) || !store_check_readers(self) ||
+        !slot_from(self, value, &slot) ||
+        !whole_in(self->state, number, "the offset of a group", SHMQ_QUEUE_OFFSET_MAX, &offset)) {
         return NULL;
     }
-    shmq_offset_set(&self->core, slot.entry, slot.queue, offset);
+    (void)shmq_offset_set(&self->core, slot.entry, slot.queue, offset);
     Py_RETURN_NONE;
 }
 
@@ -96,18 +97,34 @@ static bool own_slot_from(PyStore *self, PyObject *value, struct slot *out)
     if (!slot_from(self, value, out)) {
         return false;
     }
-    if (!shmq_owner_word(&self->core)) {
+    if (!atomic_load_explicit(&self->core.client, memory_order_relaxed)) {
         core_raise(self->state, SHMQ_BAD_ARGUMENT, "this store has no client slot; call use_client() first");
         return false;
     }
     return true;
 }
 
+static PyObject *members_offset_is_own(PyStore *self, PyObject *value)
+{
+    struct slot slot;
+    return slot_from(self, value, &slot) ? PyBool_FromLong(shmq_owner_is_own(&self->core, slot.entry, slot.queue)) : NULL;
+}
+
 static PyObject *members_offset_take(PyStore *self, PyObject *value)
 {
     struct slot slot;
-    return own_slot_from(self, value, &slot) ? PyBool_FromLong(shmq_owner_take(&self->core, slot.entry, slot.queue))
-                                             : NULL;
+    if (!own_slot_from(self, value, &slot)) {
+        return NULL;
+    }
+    const bool taken = shmq_owner_take(&self->core, slot.entry, slot.queue);
+    const uint64_t client = atomic_load_explicit(&self->core.client, memory_order_relaxed);
+    if (!taken && !shmq_client_lives(&self->core, client)) {
+        return core_raise(self->state, SHMQ_DETACHED,
+                          "the broker took client slot %u back, as the connection ended; a queue is taken once this "
+                          "process is attached again",
+                          shmq_client_slot(client));
+    }
+    return PyBool_FromLong(taken);
 }
 
 static PyObject *members_offset_leave(PyStore *self, PyObject *value)
@@ -122,27 +139,31 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
 
 static PyObject *members_offset_lock(PyStorePart *part, PyObject *args)
 {
-    PyObject *value;
-    unsigned int holder;
-    unsigned long long now_ms, life_ms;
+    struct core_state *state = part->store->state;
+    PyObject *value, *numbers[3];
+    uint64_t holder, now_ms, life_ms;
     struct slot slot;
-    if (!PyArg_ParseTuple(args, "OIKK:offset_lock", &value, &holder, &now_ms, &life_ms) ||
-        !slot_from(part->store, value, &slot)) {
+    if (!PyArg_ParseTuple(args, "OOOO:offset_lock", &value, &numbers[0], &numbers[1], &numbers[2]) ||
+        !slot_from(part->store, value, &slot) ||
+        !whole_in(state, numbers[0], "the holder of a lock", SHMQ_OWNER_HOLDER_MAX, &holder) ||
+        !whole_in(state, numbers[1], "the begin of a lock in ms", SHMQ_OWNER_UNTIL_MS_MAX, &now_ms) ||
+        !whole_in(state, numbers[2], "the life of a lock in ms", SHMQ_OWNER_UNTIL_MS_MAX - now_ms, &life_ms)) {
         return NULL;
     }
-    const struct shmq_owner_lock lock = {.holder = holder, .now_ms = now_ms, .life_ms = life_ms};
+    const struct shmq_owner_lock lock = {.holder = (uint32_t)holder, .now_ms = now_ms, .life_ms = life_ms};
     return PyBool_FromLong(shmq_owner_lock(&part->store->core, slot.entry, slot.queue, &lock));
 }
 
 static PyObject *members_offset_unlock(PyStorePart *part, PyObject *args)
 {
-    PyObject *value;
-    unsigned int holder;
+    PyObject *value, *number;
+    uint64_t holder;
     struct slot slot;
-    if (!PyArg_ParseTuple(args, "OI:offset_unlock", &value, &holder) || !slot_from(part->store, value, &slot)) {
+    if (!PyArg_ParseTuple(args, "OO:offset_unlock", &value, &number) || !slot_from(part->store, value, &slot) ||
+        !whole_in(part->store->state, number, "the holder of a lock", SHMQ_OWNER_HOLDER_MAX, &holder)) {
         return NULL;
     }
-    shmq_owner_unlock(slot.entry, slot.queue, holder);
+    shmq_owner_unlock(slot.entry, slot.queue, (uint32_t)holder);
     Py_RETURN_NONE;
 }
 
@@ -188,10 +209,12 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
 static PyObject *members_offset_lose(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
-    PyObject *value;
-    unsigned long long count, seconds = 0;
+    PyObject *value, *number, *time = NULL;
+    uint64_t count, seconds = 0;
     struct slot slot;
-    if (!PyArg_ParseTuple(args, "OK|K:offset_lose", &value, &count, &seconds) || !slot_from(self, value, &slot)) {
+    if (!PyArg_ParseTuple(args, "OO|O:offset_lose", &value, &number, &time) || !slot_from(self, value, &slot) ||
+        !whole_in(self->state, number, "the count of lost messages", UINT64_MAX, &count) ||
+        (time && !whole_in(self->state, time, "the time of a loss in seconds", UINT64_MAX, &seconds))) {
         return NULL;
     }
     shmq_offset_lose(slot.entry, slot.queue, count, seconds ? seconds : shmq_clock_ms(&self->core) / 1000);
@@ -222,10 +245,11 @@ static PyObject *members_offsets_lost(PyStore *self, PyObject *unused)
 
 static PyObject *members_offset_show(PyStorePart *part, PyObject *args)
 {
-    PyObject *value;
-    unsigned long long taken;
+    PyObject *value, *number;
+    uint64_t taken;
     struct slot slot;
-    if (!PyArg_ParseTuple(args, "OK:offset_show", &value, &taken) || !slot_from(part->store, value, &slot)) {
+    if (!PyArg_ParseTuple(args, "OO:offset_show", &value, &number) || !slot_from(part->store, value, &slot) ||
+        !whole_in(part->store->state, number, "the offset of a reader", INT64_MAX, &taken)) {
         return NULL;
     }
     shmq_owner_show(&part->store->core, slot.entry, slot.queue, taken);
@@ -236,7 +260,8 @@ PyMethodDef offset_methods[] = {
     {"offset_get", (PyCFunction)members_offset_get, METH_O, "Committed queue offset, -1 when never set."},
     {"offset_set", (PyCFunction)members_offset_set, METH_VARARGS, "Set the next queue offset to deliver."},
     {"offset_owner", (PyCFunction)members_offset_owner, METH_O,
-     "Client slot of the live owner, -1 when there is none or the owner is dead."},
+     "Client slot of the live owner, -1 when nobody owns it or the owner is dead."},
+    {"offset_is_own", (PyCFunction)members_offset_is_own, METH_O, "Whether we own the queue."},
     {"offset_take", (PyCFunction)members_offset_take, METH_O,
      "Become the owner if no live client is; True when it is ours."},
     {"offset_leave", (PyCFunction)members_offset_leave, METH_O, "Give the queue up if it is ours."},

@@ -93,6 +93,21 @@ PyObject *whole_from(PyObject *value)
     return PyNumber_Index(value);
 }
 
+bool whole_in(struct core_state *state, PyObject *value, const char *name, uint64_t most, uint64_t *out)
+{
+    PyObject *whole = whole_from(value);
+    if (!whole) {
+        return false;
+    }
+    *out = PyLong_AsUnsignedLongLong(whole);
+    Py_DECREF(whole);
+    if ((PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_OverflowError)) || (!PyErr_Occurred() && *out > most)) {
+        PyErr_Clear();
+        core_raise(state, SHMQ_BAD_ARGUMENT, "%s is %R; it must be 0 to %llu", name, value, (unsigned long long)most);
+    }
+    return !PyErr_Occurred();
+}
+
 /* ---- mapping --------------------------------------------------------------------------------------- */
 static void *map_descriptor(int descriptor, bool writable, size_t *bytes)
 {
@@ -179,7 +194,6 @@ struct store_lane *store_lane_take(PyStore *self)
             return NULL;
         }
     }
-    lane->core.client_slot = self->core.client_slot;
     self->users++;
     return lane;
 }

@@ -72,6 +72,7 @@ class StoreTables:
         self.queue_numbers = figures.queue_numbers
         self.offset_counts = figures.offset_counts
         self.client_drop = tables.client_drop
+        self.client_generation = tables.client_generation
         self.advance_clock = tables.clock_advance
 
     @property

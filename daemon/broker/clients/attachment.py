@@ -5,7 +5,8 @@ They are served by ATTACH, the first request of every local client.
     role NONE         no slot, no segments: asks and administers only
     other roles       version, PID namespace and client id are judged, then a slot is handed out; the slot's process may
                       map the segments and sleep on the slot's semaphore
-    clientSlot given  the bridge was restarted, or the connection broke: the same process keeps the slot it had
+    clientSlot given  the bridge was restarted, or the connection broke: the same process keeps the slot it had, if
+                      slotGeneration says that it was not taken back since
 
 Invariants:
  1. A slot belongs to at most one connection, and is taken back only when its connection ends or its process is dead:
@@ -70,6 +71,7 @@ class Attachments(Part):
             {
                 "instance": settings.instance,
                 "clientSlot": slot,
+                "slotGeneration": self._tables.client_generation(slot) if slot != _NO_SLOT else 0,
                 "autoCreate": settings.auto_create,
                 "defaultQueues": settings.default_queues,
                 "waitDurable": settings.wait_durable,
@@ -115,6 +117,8 @@ class Attachments(Part):
             return _NO_SLOT
         if not self._tables.client_is(slot, peer.pid, peer.start):
             return _NO_SLOT
+        if number_of(call.ext, "slotGeneration", default=-1) != self._tables.client_generation(slot):
+            return _NO_SLOT  # it was taken back, and is another connection's of the same process
         holder = self._by_slot.get(slot)
         if holder is not None and holder.client_id != call.ext.get("clientId"):
             return _NO_SLOT  # another connection of the same process has it

@@ -167,8 +167,7 @@ def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: C
     entries, taken = list(wanted), []
     try:
         for slot, _ in entries:
-            owner = store.offset_owner(slot)
-            if owner == store.client_slot or not store.offset_take(slot):
+            if store.offset_is_own(slot) or not store.offset_take(slot):
                 raise being_read(store.offset_owner(slot))
             taken.append(slot)
         for slot, offset in entries:

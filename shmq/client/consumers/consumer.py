@@ -28,7 +28,7 @@ from shmq.client.redelivery.send_back import SendBack
 from shmq.client.spec import check_poll
 from shmq.client.timetable import Timetable, loosely
 from shmq.client.wire import HidingReader
-from shmq.errors import UsageError
+from shmq.errors import ConnectError, UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
 from shmq.shm.pickling import stays_here
 
@@ -316,7 +316,10 @@ class Consumer:
             self._step_scheduled = False
             if share is None or self._closed:
                 return
-            pending = share.step(self._context.timetable.clock.now())
+            try:
+                pending = share.step(self._context.timetable.clock.now())
+            except ConnectError:
+                return  # the broker took our place back: the reconnection starts this again
             self._watch.look(has_queue=bool(share.held))
             if not pending:
                 return

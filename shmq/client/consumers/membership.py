@@ -156,8 +156,9 @@ class Membership:
             for consumer in consumers:
                 consumer._renew()
             return
-        for consumer in consumers:
-            consumer._retake()
+        with contextlib.suppress(ConnectError):  # the connection is lost again: its return starts this again
+            for consumer in consumers:
+                consumer._retake()
         self.rebalance(None, register=True)
 
     # -- sharing queues

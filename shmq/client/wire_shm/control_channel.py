@@ -55,6 +55,7 @@ class Attachment:
 
     instance: Instance
     client_slot: int
+    slot_generation: int  # in which of its lives the slot is ours
     auto_create: bool
     default_queues: int
     wait_durable: bool
@@ -67,6 +68,7 @@ class Attachment:
 class _AttachBody(msgspec.Struct):
     instance: dict[str, Any]
     clientSlot: int
+    slotGeneration: int
     autoCreate: bool
     defaultQueues: int
     waitDurable: bool
@@ -85,6 +87,7 @@ def attachment_of(reply: Command, broker_uid: int) -> Attachment:
     return Attachment(
         instance=Instance.from_object(body.instance),
         client_slot=body.clientSlot,
+        slot_generation=body.slotGeneration,
         auto_create=body.autoCreate,
         default_queues=body.defaultQueues,
         wait_durable=body.waitDurable,
@@ -407,8 +410,12 @@ class ControlChannel:
         }
         held = getattr(self, "attachment", None)
         if held is not None and held.client_slot >= 0:
-            # The bridge may have been restarted, or have lost us: the slot we wait on is still ours.
-            ext |= {"clientSlot": str(held.client_slot), "generation": f"{held.instance.generation:016x}"}
+            # The bridge may have been restarted: then the slot we wait on is still ours.
+            ext |= {
+                "clientSlot": str(held.client_slot),
+                "slotGeneration": str(held.slot_generation),
+                "generation": f"{held.instance.generation:016x}",
+            }
         return ext
 
     # -- the end

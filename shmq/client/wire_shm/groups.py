@@ -70,7 +70,7 @@ class ShmShare(QueueShare):
     def _drop_lost(self) -> None:
         """Stop reading what is not ours any more (rule 4); where it is wanted, it is taken again."""
         for index, slot in list(self.held.items()):
-            if slot.offset_slot >= 0 and self._store.offset_owner(slot.offset_slot) != self._store.client_slot:
+            if slot.offset_slot >= 0 and not self._store.offset_is_own(slot.offset_slot):
                 self._forget(index)
 
     def _take_missing(self, now: float) -> bool:
@@ -83,7 +83,7 @@ class ShmShare(QueueShare):
         """After a reconnection: own the held queues again, if our client slot is not what it was, or give them up."""
         positions = {entry.queue: entry.committed for entry in self._reader.assigned()}
         for index, slot in list(self.held.items()):
-            if slot.offset_slot < 0 or self._store.offset_owner(slot.offset_slot) == self._store.client_slot:
+            if slot.offset_slot < 0 or self._store.offset_is_own(slot.offset_slot):
                 continue
             if self._store.offset_take(slot.offset_slot):
                 self._reader.assign(self.topic, index, slot.queue_id, positions.get(index, 0), slot.offset_slot)

@@ -65,7 +65,7 @@ class ShmWire:
     def _map(self) -> Store:
         store = map_segments(self.control.attachment, alive=self.control.alive)
         self._counted = True
-        store.use_client(self.control.attachment.client_slot)
+        store.use_client(self.control.attachment.client_slot, self.control.attachment.slot_generation)
         return store
 
     @property
@@ -149,7 +149,7 @@ class ShmWire:
         """Map the next generation (True), or go on with this one under the new client slot."""
         attachment = self.control.attachment
         if self.is_current:
-            self.store.use_client(attachment.client_slot)
+            self.store.use_client(attachment.client_slot, attachment.slot_generation)
             return False
         self._discount()
         self.instance = attachment.instance

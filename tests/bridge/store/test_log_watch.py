@@ -42,7 +42,8 @@ class Scene:
         )
 
     def take_slot(self) -> None:
-        self.store.use_client(self.tables.client_put(os.getpid(), process_start(os.getpid()), Role.BOTH))
+        slot = self.tables.client_put(os.getpid(), process_start(os.getpid()), Role.BOTH)
+        self.store.use_client(slot, self.tables.client_generation(slot))
 
     def put(self, body: bytes) -> None:
         Producer(self.store, resolve=self.store.topic_find).append("orders", body, queue_id=0)

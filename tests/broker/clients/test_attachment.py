@@ -19,6 +19,7 @@ from tests.broker.memory_log import MemoryLog
 
 PID_NAMESPACE = 4026531836
 GENERATION = f"{0xC0FFEE:016x}"
+KEPT = {"clientSlot": "0", "slotGeneration": "1", "generation": GENERATION}
 
 
 def peer(pid: int = 100, *, namespace: int = PID_NAMESPACE, start: int = 1000) -> Peer:
@@ -56,6 +57,7 @@ def test_the_answer_holds_everything_a_client_maps_and_sends_by(broker: Broker, 
     assert body(attach(broker, 1, peer())) == {
         "instance": {"broker_name": "default"},
         "clientSlot": 0,
+        "slotGeneration": 1,
         "autoCreate": True,
         "defaultQueues": 8,
         "waitDurable": False,
@@ -122,10 +124,9 @@ def test_a_start_that_proc_hides_is_taken_from_the_clients_word_and_no_other(bro
 
 def test_who_proc_hides_keeps_its_slot_after_a_restart_of_the_bridge(tables: Any, settings: BrokerSettings) -> None:
     attach(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)), 1, peer(start=0), processStart="900")
-    kept = {"clientSlot": "0", "generation": GENERATION}
     for start, slot in (("901", 1), ("900", 0)):
         after = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
-        assert body(attach(after, 7, peer(start=0), processStart=start, **kept))["clientSlot"] == slot
+        assert body(attach(after, 7, peer(start=0), processStart=start, **KEPT))["clientSlot"] == slot
 
 
 def test_a_connection_attaches_once(broker: Broker) -> None:
@@ -149,7 +150,7 @@ def test_after_a_restart_of_the_bridge_a_process_keeps_its_slot(tables: Any, set
     attach(before, 1, peer(50, start=500), clientId="first")
     slot = body(attach(before, 2, peer()))["clientSlot"]
     after = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
-    assert body(attach(after, 7, peer(), clientSlot=str(slot), generation=GENERATION))["clientSlot"] == slot == 1
+    assert body(attach(after, 7, peer(), **KEPT | {"clientSlot": str(slot)}))["clientSlot"] == slot == 1
     assert sorted(tables.clients) == [0, 1]
 
 
@@ -161,6 +162,8 @@ def test_after_a_restart_of_the_bridge_a_process_keeps_its_slot(tables: Any, set
         (peer(), {"clientSlot": "5"}),  # a slot that is free
         (peer(), {"generation": "0" * 16}),  # a slot of other segments
         (peer(), {"generation": ""}),
+        (peer(), {"slotGeneration": "0"}),  # a former life of the slot
+        (peer(), {"slotGeneration": "2"}),
     ],
 )
 def test_a_slot_that_is_not_ones_own_is_not_kept(
@@ -168,15 +171,28 @@ def test_a_slot_that_is_not_ones_own_is_not_kept(
 ) -> None:
     attach(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)), 1, peer())
     after = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
-    fields = {"clientSlot": "0", "generation": GENERATION} | changes
-    assert body(attach(after, 7, who, **fields))["clientSlot"] == 1
+    assert body(attach(after, 7, who, **KEPT | changes))["clientSlot"] == 1
     assert tables.clients[0] == (100, 1000, 3)
 
 
 def test_two_connections_of_one_process_never_share_a_slot(broker: Broker) -> None:
     attach(broker, 1, peer())
-    other = attach(broker, 2, peer(), clientId="d", clientSlot="0", generation=GENERATION)
+    other = attach(broker, 2, peer(), clientId="d", **KEPT)
     assert body(other)["clientSlot"] == 1
+
+
+def test_a_slot_that_another_connection_of_the_process_has_by_now_is_not_kept(
+    tables: Any, settings: BrokerSettings
+) -> None:
+    before = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
+    assert body(attach(before, 1, peer(), clientId="first"))["slotGeneration"] == 1
+    before.disconnected(1, 0)
+    other = body(attach(before, 2, peer(), clientId="second"))
+    assert (other["clientSlot"], other["slotGeneration"]) == (0, 2)
+    after = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
+    assert body(attach(after, 7, peer(), clientId="first", **KEPT))["clientSlot"] == 1
+    kept = body(attach(after, 8, peer(), clientId="second", **KEPT | {"slotGeneration": "2"}))
+    assert (kept["clientSlot"], kept["slotGeneration"]) == (0, 2)
 
 
 def test_a_client_id_is_held_by_one_connection(broker: Broker) -> None:
@@ -196,7 +212,7 @@ def test_a_client_that_reconnects_before_its_old_end_was_noticed_takes_over(brok
     attach(broker, 3, peer(5, start=5), clientId="other")
     beat.clientID = "other"
     broker.handle(3, Command(code=Request.HEART_BEAT, body=encode_body(beat)), 0)
-    effects = attach(broker, 2, peer(), clientSlot="0", generation=GENERATION)
+    effects = attach(broker, 2, peer(), **KEPT)
     assert body(effects)["clientSlot"] == 0
     assert effects[1] == Close(1, "c has connected again")
     assert [effect.connection_id for effect in effects if isinstance(effect, Notify)] == [3]

@@ -281,3 +281,31 @@ def test_a_broadcast_member_without_a_group_commits_nothing_and_gets_back_what_i
         with pytest.raises(shmq.UsageError):
             subscription.reject(again)
     assert set(mq.admin.groups) == groups
+
+
+def test_a_member_whose_place_another_process_has_got_disturbs_it_in_nothing_and_comes_back(
+    member: StartMember, eventually: Eventually
+) -> None:
+    with Broker(default_queues=8) as broker, broker.connect() as mq:
+        subscription = mq.subscribe("orders", group="billing")
+        eventually(lambda: subscription.queues == ALL)
+        for number in range(16):
+            mq.send("orders", b"%d" % number)
+        messages = subscription.receive(16, wait=60)
+        wire = mq._live().wire
+        lost, may_notice, reconnect = wire.store.client_slot, threading.Event(), wire.control._reconnect
+        wire.control._reconnect = lambda: may_notice.wait(60) and reconnect()
+        wire.control._link.close()
+        other = member(broker.url, "orders", "billing", "hold")
+        eventually(lambda: other.queues == ALL)
+        with broker.connect() as onlooker:
+            (status,) = [each for each in onlooker.admin.status()["connections"] if each["consumerGroups"]]
+            assert status["clientSlot"] == lost, "it has the very slot"
+            eventually(lambda: len(other.seen) >= len(messages))
+            for message in messages:
+                message.ack()
+            assert onlooker.admin.groups["billing"].lag.total == 16, "what is not its own it acknowledges in vain"
+        assert mq.send("orders", b"on") is not None and other.queues == ALL
+        may_notice.set()
+        eventually(lambda: wire.store.client_slot != lost)
+        eventually(lambda: shares_are_complete(subscription, other))

@@ -80,7 +80,7 @@ def test_attaching_gives_everything_needed_to_map_the_segments(bridge: LiveBridg
     assert attachment.broker_uid == os.geteuid()
     assert bridge.slots() == {attachment.client_slot: os.getpid()}
     store = open_store(attachment.instance, writable=True, uid=attachment.broker_uid)
-    store.use_client(attachment.client_slot)
+    store.use_client(attachment.client_slot, attachment.slot_generation)
     assert store.client_slot == attachment.client_slot
     store.close()
     assert client.alive
@@ -348,7 +348,7 @@ def test_a_request_that_cannot_even_be_written_ends_at_its_deadline(bridge: Live
 
 def test_a_registration_refused_after_a_reconnection_is_reported(bridge: LiveBridge) -> None:
     attach = {"instance": bridge.instance.to_object(), "clientSlot": 0, "autoCreate": True, "defaultQueues": 8}
-    attached = json.dumps({**attach, "waitDurable": False}).encode()
+    attached = json.dumps({**attach, "slotGeneration": 1, "waitDurable": False}).encode()
     conflict = SubscriptionConflict("it differs now", hint="look")
     with tempfile.TemporaryDirectory(prefix="shmq-") as directory:
         broker = ScriptedBroker(
@@ -375,7 +375,7 @@ def test_a_registration_refused_after_a_reconnection_is_reported(bridge: LiveBri
 
 def test_a_move_of_the_clock_whose_answer_is_lost_is_sent_again_from_where_it_was(bridge: LiveBridge) -> None:
     attach = {"instance": bridge.instance.to_object(), "clientSlot": 0, "autoCreate": True, "defaultQueues": 8}
-    attached = json.dumps({**attach, "waitDurable": False}).encode()
+    attached = json.dumps({**attach, "slotGeneration": 1, "waitDurable": False}).encode()
     with tempfile.TemporaryDirectory(prefix="shmq-") as directory:
         broker = ScriptedBroker(
             directory,
@@ -535,7 +535,9 @@ class ScriptedBroker(threading.Thread):
                 connection.sendall(reply if isinstance(reply, bytes) else encode_command(reply))
 
 
-USELESS_INSTANCE = b'{"instance":{},"clientSlot":0,"autoCreate":true,"defaultQueues":1,"waitDurable":true}'
+USELESS_INSTANCE = (
+    b'{"instance":{},"clientSlot":0,"slotGeneration":1,"autoCreate":true,"defaultQueues":1,"waitDurable":true}'
+)
 
 
 @every_row(

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from shmq.client import options
+from shmq.client.administration.local_figures import write_offsets
 from shmq.client.position import BEGIN, END, Position
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.groups import ShmShare as Share
+from shmq.errors import BrokerNotRunning, ConsumeError
 from shmq.shm.core import BrokerTables, KeeperStore, Producer, Reader, Store, process_start
 from shmq.shm.segment import SegmentSizes, create_segments, open_store, unlink_segments
 
@@ -36,9 +38,15 @@ class World:
         self.producer = Producer(self.store, resolve=self.store.topic_find)
         self.left: list[int] = []
 
+    def register(self, store: Store) -> int:
+        tables = BrokerTables(self.store)
+        slot = tables.client_put(os.getpid(), process_start(os.getpid()), 3)
+        store.use_client(slot, tables.client_generation(slot))
+        return slot
+
     def member(self, start: Position = BEGIN) -> tuple[Share, Reader, Store]:
         store = open_store(self.instance, writable=True)
-        store.use_client(BrokerTables(store).client_put(os.getpid(), process_start(os.getpid()), 3))
+        self.register(store)
         reader = Reader(store)
         return Share(store=store, reader=reader, topic="orders", start=start, on_left=self.left.append), reader, store
 
@@ -212,10 +220,62 @@ def test_retaking_leaves_alone_what_is_still_ours_and_gives_up_what_is_not(world
     two, _, _ = world.member()
     two.want(world.slots[1:2], world.slots, 0.0)
     two.step(0.0)
-    store.use_client(BrokerTables(store).client_put(os.getpid(), process_start(os.getpid()), 3))
+    world.register(store)
     one.retake()
     assert (held(one), held(two)) == ([0], [1])
     assert [message.offset for message in reader.poll(10)] == [1]
+
+
+def test_a_member_whose_client_slot_is_anothers_by_now_reads_nothing_of_it(world: World) -> None:
+    one, reader, store = world.member()
+    world.send(0, 3)
+    one.want(world.slots, world.slots, 0.0)
+    one.step(0.0)
+    (message,) = reader.poll(1)
+    BrokerTables(world.store).client_drop(store.client_slot)
+    two, others, other = world.member()
+    assert other.client_slot == store.client_slot
+    two.want(world.slots, world.slots, 0.0)
+    assert not two.step(0.0)
+    assert held(two) == [0, 1, 2, 3]
+    message.ack()
+    assert world.committed()[0] == 0
+    one.want(world.slots, world.slots, 0.0)  # at the next sharing, before it has noticed
+    assert held(one) == [] and reader.poll(10) == []
+    with pytest.raises(BrokerNotRunning):
+        one.step(0.0)
+    one.leave_all()
+    assert [world.store.offset_owner(slot.offset_slot) for slot in world.slots] == [other.client_slot] * 4
+    assert [message.offset for message in others.poll(10)] == [0, 1, 2]
+    assert world.register(store) != other.client_slot
+    one.want(world.slots, world.slots, 0.0)
+    assert one.step(0.0) and held(one) == []
+    two.leave_all()
+    assert not one.step(0.0)
+    assert held(one) == [0, 1, 2, 3]
+
+
+def test_what_is_held_under_a_slot_that_is_anothers_by_now_is_given_up_when_it_is_retaken(world: World) -> None:
+    one, _, store = world.member()
+    one.want(world.slots[:2], world.slots, 0.0)
+    one.step(0.0)
+    BrokerTables(world.store).client_drop(store.client_slot)
+    two, _, other = world.member()
+    two.want(world.slots[:1], world.slots, 0.0)
+    two.step(0.0)
+    assert other.client_slot == store.client_slot
+    world.register(store)
+    one.retake()
+    assert (held(one), held(two)) == ([1], [0])
+
+
+def test_writing_offsets_is_refused_while_the_client_slot_is_anothers(world: World) -> None:
+    _, _, store = world.member()
+    BrokerTables(world.store).client_drop(store.client_slot)
+    world.member()
+    with pytest.raises(BrokerNotRunning):
+        write_offsets(store, [(slot.offset_slot, 7) for slot in world.slots], lambda owner: ConsumeError(f"{owner}"))
+    assert world.committed() == [-1] * 4
 
 
 def test_broadcasting_takes_without_asking_and_remembers_where_it_was(world: World) -> None:

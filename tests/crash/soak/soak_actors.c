@@ -247,14 +247,14 @@ static void change_tables(struct shmq_store *store, struct soak_page *page, uint
 {
     const char name[] = {(char)('a' + (dice >> 8) % 12), 0}; /* more than there is room for */
     uint32_t group, slot;
-    uint64_t durable_end;
+    uint64_t durable_end, client;
     enum shmq_status status = SHMQ_OK;
     switch (dice % 8) {
     case 0:
         status = shmq_group_delete(store, name);
         break;
     case 1:
-        status = shmq_client_put(store, store->self_pid, store->self_start, 3, &slot);
+        status = shmq_client_put(store, store->self_pid, store->self_start, 3, &client);
         shmq_client_drop(store, (uint32_t)(dice >> 16) % store->sizes.client_max); /* also those of the dead */
         break;
     case 2:

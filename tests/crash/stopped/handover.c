@@ -13,14 +13,20 @@
  *   renew       its own lock           locks for longer
  *   unlock      its own lock           ends it, while the broker frees
  *   free        a living member        is the broker, and takes the queue away
+ *   take-lost   0                      is given nothing: its client slot becomes another member's, who takes the queue
+ *   take-back   0                      is given nothing: its client slot is taken back before it is the owner
+ *   leave-lost  the victim             leaves the queue to the member that has its client slot by now
+ *   commit-lost the victim             moves no offset of that member
+ *   wait-lost   0                      leaves state, errand and post to that member, which sleeps
  *
- * Of the victim and the three others at most one may be given the queue, and what it got none takes away but the
- * broker. Where the victim was killed, exactly one gets it: a member at once, or the client over TCP when a lock is over.
+ * Of the victim and the three others at most one may be given the queue, and what it got is taken away by the
+ * broker only. Where the victim was killed, exactly one gets it: a member at once, or the client over TCP when a lock is over.
  *
  * Every instruction is a case: the victim is run again up to the n-th. Prints one JSON line an operation; exit status 1
  * after a violation.
  */
 #include <inttypes.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,19 +39,26 @@
 
 #define NOW_MS UINT64_C(100000000000) /* of the locks: three years, ahead of the clock that a taker looks at */
 #define LIFE_MS 60000u
+#define VICTIM_SLOT 3u                /* of the clients: behind a dead one and two that live */
+#define VICTIM_OFFSET 3u
+#define NEWCOMER_OFFSET 5u
+#define NEWCOMER_ERRAND UINT64_C(77)  /* any */
 #define VICTIM_HOLDER 7u
 #define OTHER_HOLDER 8u
 
 enum operation {
     OPERATION_TAKE, OPERATION_TAKE_DEAD, OPERATION_TAKE_OVER, OPERATION_TAKE_LIVE, OPERATION_LEAVE, OPERATION_LOCK,
-    OPERATION_RENEW, OPERATION_UNLOCK, OPERATION_FREE, OPERATION_COUNT,
+    OPERATION_RENEW, OPERATION_UNLOCK, OPERATION_FREE, OPERATION_TAKE_LOST, OPERATION_TAKE_BACK, OPERATION_LEAVE_LOST,
+    OPERATION_COMMIT_LOST, OPERATION_WAIT_LOST, OPERATION_COUNT,
 };
 static const char *const names[OPERATION_COUNT] = {
-    "take", "take-dead", "take-over", "take-live", "leave", "lock", "renew", "unlock", "free",
+    "take", "take-dead", "take-over", "take-live", "leave", "lock", "renew", "unlock", "free", "take-lost", "take-back",
+    "leave-lost", "commit-lost", "wait-lost",
 };
 
 struct notes {                  /* what the victim tells; no part of the store */
     _Atomic uint32_t given, done;
+    sem_t semaphore;            /* of the victim's client slot */
 };
 
 struct bed {
@@ -53,7 +66,7 @@ struct bed {
     enum operation operation;
     struct notes *notes;
     uint32_t queue, slot;
-    uint32_t members[2];        /* client slots of two others that live */
+    uint64_t members[2];        /* client words of two others that live */
     uint64_t dead;              /* the word of a process that is no more */
     struct trace_path path;
     struct verdict verdict;
@@ -68,16 +81,11 @@ static struct shmq_offset *entry_of(struct bed *bed)
 }
 
 /* ---- the store ----------------------------------------------------------------------------------- */
-static uint32_t client_of(struct shmq_store *store, uint32_t pid, uint64_t start)
+static uint64_t client_of(struct shmq_store *store, uint32_t pid, uint64_t start)
 {
-    uint32_t client;
+    uint64_t client;
     ARENA_MUST(shmq_client_put(store, pid, start, 3, &client) == SHMQ_OK);
     return client;
-}
-
-static uint64_t word_of(const struct shmq_store *store, uint32_t client)
-{
-    return (uint64_t)atomic_load(&store->clients[client].generation) << 32 | (client + 1u);
 }
 
 static uint64_t dead_word(struct shmq_store *store)
@@ -89,9 +97,9 @@ static uint64_t dead_word(struct shmq_store *store)
         pause();
         _exit(0);
     }
-    const uint32_t client = client_of(store, (uint32_t)child, shmq_process_start((uint32_t)child));
+    const uint64_t client = client_of(store, (uint32_t)child, shmq_process_start((uint32_t)child));
     ARENA_MUST(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
-    return word_of(store, client);
+    return client;
 }
 
 static void bed_open(struct bed *bed, enum operation operation)
@@ -119,13 +127,16 @@ static void prepare(void *argument)
 {
     struct bed *bed = argument;
     arena_attach(&bed->arena, &victim, true);
-    victim.client_slot = client_of(&victim, victim.self_pid, victim.self_start);
-    const uint64_t own = shmq_owner_word(&victim), lock = lock_word(NOW_MS + LIFE_MS);
+    const uint64_t own = client_of(&victim, victim.self_pid, victim.self_start), lock = lock_word(NOW_MS + LIFE_MS);
+    ARENA_MUST(shmq_client_slot(own) == VICTIM_SLOT);
+    victim.processors = 1;
+    victim.semaphores[VICTIM_SLOT] = &bed->notes->semaphore;
+    shmq_client_use(&victim, own);
     const uint64_t words[OPERATION_COUNT] = {
         [OPERATION_TAKE_DEAD] = bed->dead, [OPERATION_TAKE_OVER] = lock_word(64),
-        [OPERATION_TAKE_LIVE] = word_of(&victim, bed->members[0]), [OPERATION_LEAVE] = own,
+        [OPERATION_TAKE_LIVE] = bed->members[0], [OPERATION_LEAVE] = own,
         [OPERATION_LOCK] = bed->dead, [OPERATION_RENEW] = lock, [OPERATION_UNLOCK] = lock,
-        [OPERATION_FREE] = word_of(&victim, bed->members[0]),
+        [OPERATION_FREE] = bed->members[0], [OPERATION_LEAVE_LOST] = own, [OPERATION_COMMIT_LOST] = own,
     };
     atomic_store(&victim.offsets[bed->slot].owner, words[bed->operation]);
 }
@@ -139,9 +150,16 @@ static bool lock(struct shmq_store *store, struct bed *bed, uint32_t holder, uin
 
 static bool act(struct bed *bed)
 {
+    const uint64_t nothing = 0;
     struct shmq_offset *entry = &victim.offsets[bed->slot];
     switch (bed->operation) {
+    case OPERATION_COMMIT_LOST:
+        return shmq_owner_commit(&victim, entry, bed->queue, VICTIM_OFFSET);
+    case OPERATION_WAIT_LOST:
+        (void)shmq_wait(&victim, &bed->queue, &nothing, 1, 0, 1);
+        return false;
     case OPERATION_LEAVE:
+    case OPERATION_LEAVE_LOST:
         shmq_owner_leave(&victim, entry, bed->queue);
         return false;
     case OPERATION_LOCK:
@@ -169,7 +187,7 @@ static void start(void *argument)
 static bool member_takes(struct bed *bed, uint32_t member)
 {
     struct shmq_store *store = &bed->arena.store;
-    store->client_slot = bed->members[member];
+    store->client = bed->members[member];
     return shmq_owner_take(store, entry_of(bed), bed->queue);
 }
 
@@ -207,6 +225,45 @@ static void check_stopped(struct bed *bed, pid_t child, uint64_t at)
     }
 }
 
+/* The victim's slot is taken back; another client of the same slot does what it did. */
+static void check_lost(struct bed *bed, pid_t child, uint64_t at)
+{
+    struct verdict *verdict = &bed->verdict;
+    struct shmq_store *store = &bed->arena.store;
+    struct shmq_client *slot = &store->clients[VICTIM_SLOT];
+    struct shmq_offset *entry = entry_of(bed);
+    const uint64_t lost = shmq_client_word(store, VICTIM_SLOT);
+    const bool had = atomic_load(&entry->owner) == lost, is_back = bed->operation == OPERATION_TAKE_BACK;
+    int posts;
+    shmq_client_drop(store, VICTIM_SLOT);
+    if (!is_back) {
+        store->client = client_of(store, store->self_pid, store->self_start);
+        ARENA_MUST(shmq_client_slot(store->client) == VICTIM_SLOT && store->client != lost);
+        ARENA_MUST(shmq_owner_take(store, entry, bed->queue));
+        ARENA_MUST(shmq_owner_commit(store, entry, bed->queue, NEWCOMER_OFFSET));
+        atomic_store(&slot->state, SHMQ_CLIENT_ASLEEP);
+        atomic_store(&slot->errand, NEWCOMER_ERRAND);
+        ARENA_MUST(sem_post(&bed->notes->semaphore) == 0);
+    }
+    trace_end(child, false);
+    const uint64_t word = atomic_load(&entry->owner);
+    const uint32_t given = atomic_load(&bed->notes->given);
+    ARENA_MUST(sem_getvalue(&bed->notes->semaphore, &posts) == 0);
+    bed->others_won += !is_back;
+    bed->victim_won += given;
+    if (atomic_load(&bed->notes->done) == 0) {
+        verdict_add(verdict, 10, "stopped at %" PRIu64 ": it did not come to its end", at);
+    } else if ((given && !had) || (is_back ? !given && word == lost : word != store->client)) {
+        verdict_add(verdict, 10, "stopped at %" PRIu64 ": the victim (%u) made the owner %" PRIx64, at, given, word);
+    } else if (!is_back && atomic_load(&entry->committed) != NEWCOMER_OFFSET + 1) {
+        verdict_add(verdict, 10, "stopped at %" PRIu64 ": the offset became %" PRIu64, at, atomic_load(&entry->committed));
+    } else if (!is_back && (atomic_load(&slot->state) != SHMQ_CLIENT_ASLEEP ||
+                            atomic_load(&slot->errand) != NEWCOMER_ERRAND || posts != 1)) {
+        verdict_add(verdict, 10, "stopped at %" PRIu64 ": state %u, errand %" PRIu64 ", %d posts", at,
+                    atomic_load(&slot->state), atomic_load(&slot->errand), posts);
+    }
+}
+
 static void check_killed(struct bed *bed, pid_t child, uint64_t at)
 {
     trace_end(child, true);
@@ -223,6 +280,7 @@ static void run_case(struct bed *bed, const uint8_t *origin, uint64_t at, bool k
 {
     arena_restore(&bed->arena, origin);
     memset(bed->notes, 0, sizeof *bed->notes);
+    ARENA_MUST(sem_init(&bed->notes->semaphore, 1, 0) == 0);
     pid_t child = trace_spawn(prepare, start, bed);
     if (!trace_run_along(child, &bed->path, at)) {
         trace_end(child, true);
@@ -231,6 +289,8 @@ static void run_case(struct bed *bed, const uint8_t *origin, uint64_t at, bool k
     bed->cases++;
     if (kills) {
         check_killed(bed, child, at);
+    } else if (bed->operation >= OPERATION_TAKE_LOST) {
+        check_lost(bed, child, at);
     } else {
         check_stopped(bed, child, at);
     }
@@ -246,6 +306,7 @@ static uint64_t run_operation(enum operation operation, uint64_t stride, uint64_
     uint8_t *origin = malloc(arena_snapshot_bytes(&bed.arena));
     ARENA_MUST(origin != NULL);
     arena_save(&bed.arena, origin);
+    ARENA_MUST(sem_init(&bed.notes->semaphore, 1, 0) == 0);
     trace_record(trace_spawn(prepare, start, &bed), &bed.notes->done, &bed.path);
     for (uint64_t at = seed % stride; at < bed.path.count; at += stride) {
         run_case(&bed, origin, at, false);

@@ -113,15 +113,14 @@ static void bed_open(struct bed *bed, enum operation operation)
 static void prepare(void *argument)
 {
     struct bed *bed = argument;
-    uint32_t client;
+    uint64_t client;
     void *old;
     arena_attach(&bed->arena, &victim.store, true);
     victim.store.processors = 1;
     ARENA_MUST(shmq_mapping_get(&victim.store, shmq_load_acquire(&victim.store.log->end)) != NULL);
     ARENA_MUST(shmq_client_put(&victim.store, victim.store.self_pid, victim.store.self_start, 3, &client) == SHMQ_OK);
-    victim.store.client_slot = client;
-    atomic_store(&victim.store.offsets[bed->slot].owner,
-                 bed->operation == OPERATION_TAKE ? 0 : shmq_owner_word(&victim.store));
+    shmq_client_use(&victim.store, client);
+    atomic_store(&victim.store.offsets[bed->slot].owner, bed->operation == OPERATION_TAKE ? 0 : client);
     for (uint32_t i = 0; i < 2; i++) {
         struct message message = {.id = 300 + i, .queue = i, .body_bytes = 40};
         victim.specs[i] = message_spec(&message, victim.bodies[i]);

@@ -24,16 +24,55 @@ def figures_of(executable: Any, *arguments: object) -> dict[str, dict[str, Any]]
 
 def test_stopped_or_killed_anywhere_a_queue_never_has_two_readers(crash_plan: Any) -> None:
     figures = figures_of(program("handover", SOURCES), 1 if crash_plan.long else 3, crash_plan.seed)
-    assert len(figures) == 9
+    assert len(figures) == 14
     assert [line for line in figures.values() if line["violations"]] == []
     for operation in ("take", "take-dead", "take-over", "lock"):
         line = figures[operation]
         assert line["others_won"] >= 10 and line["victim_won"] >= 5, line
     assert figures["take-live"]["others_won"] == figures["take-live"]["victim_won"] == 0
     assert figures["renew"]["others_won"] == 0
+    for operation in ("take-lost", "leave-lost", "commit-lost", "wait-lost"):
+        assert figures[operation]["others_won"] >= 5, figures[operation]
 
 
+_GENERATION_OF_NOW = Edit(
+    "shmq.h",
+    "    return shmq_client_lives(store, client) ? client : 0;\n",
+    "    return client != 0 ? shmq_client_word(store, shmq_client_slot(client)) : 0;\n",
+)
+_COMMIT = (
+    "    for (;;) {\n"
+    "        const uint64_t place = atomic_load_explicit(&entry->place, memory_order_acquire);\n"
+    "        const uint64_t before = atomic_load_explicit(&entry->committed, memory_order_acquire);\n"
+)
+_PLACE, _IS_OTHERS = (
+    "        if ((uint32_t)place != queue",
+    "(member != NULL && !shmq_owner_is_own(member, entry, queue))",
+)
 MUTANTS: dict[str, tuple[str, Edit]] = {
+    "a member takes under the present generation of its slot": ("take-lost", _GENERATION_OF_NOW),
+    "a member leaves under the present generation of its slot": ("leave-lost", _GENERATION_OF_NOW),
+    "a member commits under the present generation of its slot": ("commit-lost", _GENERATION_OF_NOW),
+    "a taker does not look at its own slot again": (
+        "take-back",
+        Edit("owner.c", " || (shmq_owner_is_local(word) && !shmq_client_lives(store, word))", ""),
+    ),
+    "a member looks at the owner in front of the offset only": (
+        "commit-lost",
+        Edit(
+            "offset.c",
+            f"{_COMMIT}{_PLACE} || {_IS_OTHERS}) {{\n",
+            f"    if {_IS_OTHERS} {{ return false; }}\n{_COMMIT}{_PLACE}) {{\n",
+        ),
+    ),
+    "a sleeper changes the state of whatever life its slot has": (
+        "wait-lost",
+        Edit("sleep.c", "    while (seen >> 32 == client >> 32) {\n", "    for (client = seen;;) {\n"),
+    ),
+    "a post for another client is kept": (
+        "wait-lost",
+        Edit("sleep.c", "    } else if (is_posted) {\n", "    } else if (false) {\n"),
+    ),
     "a word is put without a look at what it replaces": (
         "take",
         Edit(
@@ -72,8 +111,8 @@ MUTANTS: dict[str, tuple[str, Edit]] = {
         "unlock",
         Edit(
             "owner.c",
-            "(uint32_t)seen == (SHMQ_OWNER_LOCK | holder) &&\n",
-            "holder < SHMQ_OWNER_LOCK && seen != 0 &&\n",
+            "(uint32_t)seen == (SHMQ_OWNER_LOCK | holder) && ",
+            "seen != 0 && ",
         ),
     ),
 }

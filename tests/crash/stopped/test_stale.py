@@ -69,7 +69,7 @@ MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
     ),
     "take": (
         "a taker does not look at the place again",
-        (Edit("owner.c", "if (!holds(entry, queue)) { /* it became", "if (false) { /* it became"),),
+        (Edit("owner.c", "if (!holds(entry, queue) || (shmq_owner", "if (false || (shmq_owner"),),
     ),
     "find": (
         "the number of a topic is not looked at behind what was read under it",
