@@ -207,8 +207,8 @@ class Counts(GroupProgress, Protocol):
     def offset_owner(self, slot: int, /) -> int:
         """Return the client slot of the living local member that owns that queue; -1 when none does."""
 
-    def received(self) -> Mapping[int, int]:
-        """Return how many messages each local client has received, by client slot."""
+    def received(self) -> Mapping[int, tuple[int, int]]:
+        """Return the generation of each client slot, and how many messages its client has received."""
 
     def queue_counts(self) -> bytes:
         """Return the end and the bytes ever stored of the queue in every entry of the queue table: two native 64-bit

@@ -149,8 +149,8 @@ class MemoryTables:
         if slot in self.locks and self.locks[slot][0] == holder:
             del self.locks[slot]
 
-    def received(self) -> dict[int, int]:
-        return dict(self.received_counts)
+    def received(self) -> dict[int, tuple[int, int]]:
+        return {slot: (self.generations[slot], count) for slot, count in self.received_counts.items()}
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         return self.bounds.get(queue, QueueBounds(0, 0))

@@ -202,7 +202,9 @@ static void own(struct shmq_store *store, uint64_t *random)
     (void)shmq_offset_set(store, entry, queue, nasty(random, 5));
     (void)shmq_offset_get(entry, queue);
     shmq_owner_leave(store, entry, queue);
-    note(shmq_owner_lock(store, entry, queue, &lock) ? SHMQ_OK : SHMQ_WOULD_BLOCK);
+    const bool is_locked = shmq_owner_lock(store, entry, queue, &lock);
+    ARENA_MUST(!is_locked || shmq_owner_lock_fits(&lock));
+    note(is_locked ? SHMQ_OK : SHMQ_WOULD_BLOCK);
     shmq_owner_show(store, entry, queue, roll(random));
     const uint32_t owner = shmq_owner_find(store, entry, queue);
     ARENA_MUST(owner == SHMQ_NONE || owner < store->sizes.client_max);

@@ -76,8 +76,9 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
             "write",
             Edit("repair.c", "= shmq_queue_entry(store, queue);", "= &store->queues[queue];"),
         ),
+        ("read", Edit("owner.c", "    if (!shmq_owner_lock_fits(lock)) {", "    if (false) {")),
     ],
-    ids=["frame link", "topic link", "BLANK", "frame taken", "frame gone", "claim", "queue count", "intent"],
+    ids=["frame link", "topic link", "BLANK", "frame taken", "frame gone", "claim", "queue count", "intent", "lock"],
 )
 def test_the_fuzzing_notices_a_missing_check(mode: str, edit: Edit) -> None:
     executable = program("hostile-mutant", HOSTILE, ADDRESS, edits=(edit,))

@@ -201,8 +201,9 @@ class StoreTables:
     def offset_owned(self, slot: int) -> bool:
         return self._store.offset_owner(slot) >= 0
 
-    def received(self) -> Mapping[int, int]:
-        return {client.slot: client.received for client in self._figures.clients() if client.state != _CLIENT_FREE}
+    def received(self) -> Mapping[int, tuple[int, int]]:
+        clients = [client for client in self._figures.clients() if client.state != _CLIENT_FREE]
+        return {client.slot: (self.client_generation(client.slot), client.received) for client in clients}
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         row = self._store.queue(queue)

@@ -69,7 +69,7 @@ class Traffic:
         self.put_totals, self.get_totals = DayTotals(), DayTotals()
         self._got = 0
         self._starts: dict[tuple[int, int], int] = {}
-        self._received: Mapping[int, int] = {}
+        self._received: Mapping[int, tuple[int, int]] = {}
 
     def started(self, group: int, queue: int, queue_offset: int) -> None:
         """Take note of where a group (by index) that never committed reads a queue (by index)."""
@@ -115,8 +115,8 @@ class Traffic:
         received_before, self._received = self._received, self._tables.received()
         # A slot of another process now begins at zero again.
         unclaimed = {
-            client: count - (earlier if (earlier := received_before.get(client, 0)) <= count else 0)
-            for client, count in self._received.items()
+            slot: count - (before_it[1] if (before_it := received_before.get(slot, (0, 0)))[0] == generation else 0)
+            for slot, (generation, count) in self._received.items()
         }
         moved = 0
         for _, was, now in _moved_pairs(before if before is not None else counts, counts):

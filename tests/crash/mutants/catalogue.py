@@ -16,6 +16,8 @@ _DAMAGE = "tests/bindings/test_damage.py"
 _DAMAGED_RECORDS = "tests/broker/durability/test_damaged_records.py"
 _FUNCTIONS = "tests/client/test_functions.py"
 _LAGGING_DISK = "tests/broker/durability/test_lagging_disk.py"
+_MEMBERS = "tests/bindings/test_members.py"
+_OWNER = "tests/bindings/test_owner.py"
 _PARKING = "tests/logic/test_parking.py"
 _RECOVERY = "tests/store/test_recovery.py"
 _RETENTION = "tests/keeper/test_retention.py"
@@ -250,6 +252,18 @@ MENDED: dict[str, Mutant] = {
         "    if outcome is outcome or not (",
         f"{_FUNCTIONS}::test_a_message_whose_listener_returned_something_unfinished_comes_again",
     ),
+    "a member acts under whatever life its client slot has": _one(
+        "shmq.h",
+        "    return shmq_client_lives(store, client) ? client : 0;\n",
+        "    return client != 0 ? shmq_client_word(store, shmq_client_slot(client)) : 0;\n",
+        f"{_MEMBERS}::test_the_queue_of_the_one_that_has_the_slot_now_is_not_the_others",
+    ),
+    "a client slot is kept that another connection of the process has by now": _one(
+        "daemon/broker/clients/attachment.py",
+        'if number_of(call.ext, "slotGeneration", default=-1) != self._tables.client_generation(slot):',
+        "if False:",
+        "tests/broker/clients/test_attachment.py",
+    ),
 }
 
 NEVER: dict[str, Mutant] = {
@@ -430,6 +444,42 @@ NEVER: dict[str, Mutant] = {
         "sync ? shmq_safe_word(store) : &store->log->end",
         "sync ? &store->log->end : &store->log->end",
         "tests/bindings/test_reader.py::test_i7_under_synchronous_flush_nothing_is_seen_before_it_is_durable",
+    ),
+    "showing takes any word away": _one(
+        "owner.c",
+        "    bool is_local = shmq_owner_is_local(owner);\n",
+        "    bool is_local = owner != 0;\n",
+        f"{_OWNER}::test_showing_leaves_a_word_that_is_no_members",
+    ),
+    "showing takes the queue of a living member away": _one(
+        "owner.c",
+        "if (is_local && !shmq_client_lives(store, owner)) {",
+        "if (is_local && (!shmq_client_lives(store, owner) || owner != 0)) {",
+        f"{_OWNER}::test_showing_takes_no_queue_from_a_living_member",
+    ),
+    "leaving does not look for which queue the slot is": _one(
+        "owner.c",
+        "if (!own || owner_load(entry) != own || !holds(entry, queue)) {",
+        "if (!own || owner_load(entry) != own || (false && !holds(entry, queue))) {",
+        f"{_OWNER}::test_leaving_a_queue_leaves_the_next_queue_of_its_slot",
+    ),
+    "freeing does not look for which queue the slot is": _one(
+        "owner.c",
+        "while (seen != 0 && seen != SHMQ_OWNER_MOVING && holds(entry, queue) && !owner_swap(",
+        "while (seen != 0 && seen != SHMQ_OWNER_MOVING && !owner_swap(",
+        f"{_OWNER}::test_freeing_a_queue_frees_not_the_next_queue_of_its_slot",
+    ),
+    "freeing ends the moving of a slot": _one(
+        "owner.c",
+        "while (seen != 0 && seen != SHMQ_OWNER_MOVING && holds(",
+        "while (seen != 0 && holds(",
+        f"{_OWNER}::test_a_slot_that_is_moving_is_no_ones_to_take_lock_or_free",
+    ),
+    "a lock ends the moving of a slot": _one(
+        "owner.c",
+        "if (seen == SHMQ_OWNER_MOVING ||\n            (!is_own",
+        "if (\n            (!is_own",
+        f"{_OWNER}::test_a_slot_that_is_moving_is_no_ones_to_take_lock_or_free",
     ),
 }
 

@@ -8,7 +8,8 @@
  * made must be as they left it, and the victim must have read nothing of it. Where the victim is stopped with a lock, the
  * others get their answer at their deadline, and no entry changes hands.
  *
- * "take" finds no owner and takes the queue, which by then is another one without an owner.
+ * "take" finds no owner and takes the queue, which by then is another one without an owner. "take-own" finds its own word
+ * there: the queue in its place is another thread's of its process.
  *
  * "find" looks the topic up by its name and writes to the queue it finds, while the topic's entry becomes that of a topic
  * with another name.
@@ -36,11 +37,11 @@
 enum operation {
     OPERATION_APPEND, OPERATION_APPEND_FRAME, OPERATION_BATCH, OPERATION_TOGETHER, OPERATION_CLAIM, OPERATION_READ,
     OPERATION_FILTERED, OPERATION_ACKNOWLEDGE, OPERATION_PULL, OPERATION_COMMIT, OPERATION_OFFSET_PUT,
-    OPERATION_FIND, OPERATION_TAKE, OPERATION_COUNT,
+    OPERATION_FIND, OPERATION_TAKE, OPERATION_TAKE_OWN, OPERATION_COUNT,
 };
 static const char *const names[OPERATION_COUNT] = {
     "append", "append-frame", "batch", "together", "claim", "read", "filtered", "acknowledge", "pull", "commit",
-    "offset-put", "find", "take",
+    "offset-put", "find", "take", "take-own",
 };
 
 struct notes {                  /* what the victim tells; no part of the store */
@@ -57,6 +58,7 @@ struct bed {
     struct trace_path path;
     struct verdict verdict;
     uint64_t cases, held;
+    bool had;                   /* the victim had taken the queue when it was stopped */
 };
 
 static struct {                 /* the victim's private state, made before it is watched */
@@ -110,6 +112,11 @@ static void bed_open(struct bed *bed, enum operation operation)
     arena_window(&bed->arena, FILE_BYTES);
 }
 
+static bool takes(const struct bed *bed)
+{
+    return bed->operation == OPERATION_TAKE || bed->operation == OPERATION_TAKE_OWN;
+}
+
 static void prepare(void *argument)
 {
     struct bed *bed = argument;
@@ -120,7 +127,7 @@ static void prepare(void *argument)
     ARENA_MUST(shmq_mapping_get(&victim.store, shmq_load_acquire(&victim.store.log->end)) != NULL);
     ARENA_MUST(shmq_client_put(&victim.store, victim.store.self_pid, victim.store.self_start, 3, &client) == SHMQ_OK);
     shmq_client_use(&victim.store, client);
-    atomic_store(&victim.store.offsets[bed->slot].owner, bed->operation == OPERATION_TAKE ? 0 : client);
+    atomic_store(&victim.store.offsets[bed->slot].owner, takes(bed) ? 0 : client);
     for (uint32_t i = 0; i < 2; i++) {
         struct message message = {.id = 300 + i, .queue = i, .body_bytes = 40};
         victim.specs[i] = message_spec(&message, victim.bodies[i]);
@@ -222,6 +229,7 @@ static enum shmq_status act(struct bed *bed)
         slot = shmq_topic_queue(store, shmq_topic_find(store, ARENA_TOPIC, strlen(ARENA_TOPIC)), 0);
         return slot == SHMQ_NONE ? SHMQ_NO_TOPIC : shmq_append(store, slot, &victim.specs[0], 0, after_ms(20000), &out);
     case OPERATION_TAKE:
+    case OPERATION_TAKE_OWN:
         return shmq_owner_take(store, &store->offsets[bed->slot], bed->queue) ? SHMQ_OK : SHMQ_NO_QUEUE;
     default:
         return act_store(bed);
@@ -282,7 +290,7 @@ static bool make_anew(struct bed *bed, struct anew *anew)
     ARENA_MUST(shmq_offset_put(store, bed->group, anew->queues[0], &anew->slot) == SHMQ_OK && anew->slot == bed->slot);
     ARENA_MUST(shmq_offset_commit(&store->offsets[anew->slot], anew->queues[0], NEW_COMMITTED));
     /* The hardest case: the victim's own process reads the new queue too; for a taker, the word is as it was. */
-    anew->owner = bed->operation == OPERATION_TAKE ? 0 : (uint64_t)atomic_load(&store->clients[0].generation) << 32 | 1u;
+    anew->owner = bed->operation == OPERATION_TAKE ? 0 : shmq_client_word(store, 0);
     atomic_store(&store->offsets[anew->slot].owner, anew->owner);
     shmq_raise_durable(store, shmq_load_acquire(&store->log->end));
     anew->end = shmq_load_acquire(&store->log->end);
@@ -298,7 +306,12 @@ static void check_anew(struct bed *bed, const struct anew *anew, uint64_t at)
     if (atomic_load(&bed->notes->new_seen) != 0) {
         verdict_add(verdict, 3, "stopped at %" PRIu64 ": was given a message of the new queue", at);
     }
-    if (atomic_load(&slot->committed) != NEW_COMMITTED || atomic_load(&slot->owner) != anew->owner ||
+    /* A taker gives back what it took; a thread that has a word of its own cannot tell it from that of another. */
+    const bool gives_back = bed->operation == OPERATION_TAKE_OWN && bed->had;
+    if (takes(bed) && !bed->had && atomic_load(&bed->notes->status) == SHMQ_OK) {
+        verdict_add(verdict, 8, "stopped at %" PRIu64 ": took a queue that is no more", at);
+    }
+    if (atomic_load(&slot->committed) != NEW_COMMITTED || (!gives_back && atomic_load(&slot->owner) != anew->owner) ||
         (uint32_t)atomic_load(&slot->place) != anew->queues[0]) {
         verdict_add(verdict, 5, "stopped at %" PRIu64 ": the new queue's offset is %" PRIu64, at,
                     atomic_load(&slot->committed));
@@ -330,6 +343,7 @@ static void run_case(struct bed *bed, uint64_t at)
         trace_end(child, true);
         return;
     }
+    bed->had = atomic_load(&bed->arena.store.offsets[bed->slot].owner) != 0;
     bool changed = make_anew(bed, &anew);
     bed->cases++;
     bed->held += !changed;

@@ -25,7 +25,7 @@ def figures_of(executable: Any, *arguments: object) -> list[dict[str, Any]]:
 def test_a_process_stopped_anywhere_leaves_the_next_queue_alone(crash_plan: Any) -> None:
     stride = 1 if crash_plan.long else 11
     figures = figures_of(program("stale", SOURCES), stride, crash_plan.seed)
-    assert len(figures) == 13
+    assert len(figures) == 14
     assert [line for line in figures if line["violations"]] == []
     for line in figures:
         assert line["cases"] - line["held"] >= 5, line
@@ -70,6 +70,10 @@ MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
     "take": (
         "a taker does not look at the place again",
         (Edit("owner.c", "if (!holds(entry, queue) || (shmq_owner", "if (false || (shmq_owner"),),
+    ),
+    "take-own": (
+        "a taker believes its own word, whatever queue the slot is for",
+        (Edit("owner.c", "    return holds(entry, queue); /* ours already", "    return true; /* ours already"),),
     ),
     "find": (
         "the number of a topic is not looked at behind what was read under it",
