@@ -447,7 +447,7 @@ class Store:
         """Committed queue offset, -1 when never set."""
     def offset_set(self, slot: int, offset: int, /) -> None: ...
     def offset_owner(self, slot: int, /) -> int:
-        """Client slot of the live owner, -1 when nobody owns it or the owner is dead."""
+        """Client slot of the live owner, -1 without an owner, or when it is dead."""
     def offset_is_own(self, slot: int, /) -> bool:
         """Whether we own the queue; no once our client slot was taken back."""
     def offset_take(self, slot: int, /) -> bool:

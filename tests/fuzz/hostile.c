@@ -9,8 +9,8 @@
  * Owner words, places and client slots are scribbled as well, and the calls of members and of clients over TCP are made; both
  * draw from a random stream of their own.
  *
- * All mappings lie between pages that belong to nobody, so a step outside is a SIGSEGV, with or without a sanitizer. The mutexes
- * are left alone: the C library follows pointers in a robust mutex, so whoever may write them is trusted (shmq.h says who).
+ * All mappings lie between pages that are not mapped, so a step outside is a SIGSEGV, with or without a sanitizer. The mutexes
+ * are left alone: the C library follows pointers in a robust mutex, so a process that may write them is trusted (shmq.h says which).
  * After each round the store is put back. Prints one JSON line.
  */
 #include <fcntl.h>

@@ -12,8 +12,8 @@
  * Threads of one process share its slot: one of them, the leader, waits on the semaphore, the others on a private
  * condition; a leader that comes back lets them all look again.
  *
- * Whoever should have woken a sleeper may have been killed or stopped on its way. So a sleeper puts its hands up and looks
- * again after `sleep_ns_max`, 200 ms: that is the longest that anybody else's death or standstill can cost it.
+ * The writer that should have woken a sleeper may have been killed or stopped on its way. So a sleeper puts its hands up and
+ * looks again after `sleep_ns_max`, 200 ms: that is the longest that another's death or standstill can cost it.
  *
  * A slot that was taken back may be another process' by now. State and generation are one word here, so a sleeper changes
  * the state of its own life of the slot only. Without one its threads wait on the condition, and look every 200 ms until
@@ -193,7 +193,7 @@ struct sleeper {           /* the client that the leader was when it fell asleep
     sem_t *semaphore;
 };
 
-/* A writer has woken us. Before anything else, wake those that the slot was told to. */
+/* A writer has woken us. Before anything else, wake those on the slot's errand. */
 static enum shmq_status woken(struct shmq_store *store, struct sleeper sleeper, bool is_posted)
 {
     SHMQ_POINT("wait.woken");

@@ -260,7 +260,7 @@ PyMethodDef offset_methods[] = {
     {"offset_get", (PyCFunction)members_offset_get, METH_O, "Committed queue offset, -1 when never set."},
     {"offset_set", (PyCFunction)members_offset_set, METH_VARARGS, "Set the next queue offset to deliver."},
     {"offset_owner", (PyCFunction)members_offset_owner, METH_O,
-     "Client slot of the live owner, -1 when nobody owns it or the owner is dead."},
+     "Client slot of the live owner, -1 without an owner, or when it is dead."},
     {"offset_is_own", (PyCFunction)members_offset_is_own, METH_O, "Whether we own the queue."},
     {"offset_take", (PyCFunction)members_offset_take, METH_O,
      "Become the owner if no live client is; True when it is ours."},
