@@ -240,7 +240,7 @@ def test_a_post_for_the_one_that_has_the_slot_now_is_passed_on(pair: Pair) -> No
         semaphore.close()
 
 
-def test_a_slot_that_was_taken_back_stays_free_the process that_waits_with_it(pair: Pair) -> None:
+def test_a_slot_that_was_taken_back_stays_free_while_a_reader_waits_with_it(pair: Pair) -> None:
     pair.live.tables.client_drop(pair.client_slot)
     reader = _core.Reader(pair.old, spin_us=0)
     reader.assign("orders", pair.queue, 0, 9)
