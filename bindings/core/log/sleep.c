@@ -69,7 +69,6 @@ static bool wake_up(struct shmq_store *store, uint64_t client)
 }
 
 /* ---- news ------------------------------------------------------------------------------------------ */
-
 static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

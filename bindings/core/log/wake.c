@@ -1,8 +1,8 @@
 /* Wake: writers wake one sleeper, and sleepers wake each other. Readers sleep on their own POSIX semaphore (sleep.c).
  *
  *   reader                                        writer, after its commit
- *     watched = bits of its queues                  fence seq_cst
- *     state = ASLEEP                                hands = waiters[queue]; none: done, no system call
+ *     state = ASLEEP, in its own life of the slot   fence seq_cst
+ *     watched = bits of its queues                  hands = waiters[queue]; none: done, no system call
  *     waiters[queue] |= bit(slot mod 64)            hands = exchange(waiters[queue], 0)     one writer gets them
  *     fence seq_cst                                 the first slot that is ASLEEP on the queue, of those with a hand up:
  *     look again; found: state = AWAKE                  state: ASLEEP -> AWAKE by compare-and-swap

@@ -9,16 +9,17 @@
  *   leave   its own ─▶ no owner                              unlock   the holder's own ─▶ no owner
  *   free    any but MOVING ─▶ no owner                       show     dead ─▶ no owner
  *
- * A client slot is live while its generation is the one in the word, its state is not FREE and its process (pid and start
- * time) exists. A member presents the word it was given. When its slot was taken back, and perhaps is another process' by
- * now, the word fits no more: the member owns nothing, and nothing is given to it. `holder` is 31 bits of the client,
- * `until` the last tick of 64 ms on the monotonic clock at which the lock holds: 8 years of them fit. (1) Only compare-
- * and-swap gives a queue away, so of two that replace the same dead owner one succeeds. (2) The word of a living owner is
- * replaced by itself and by free only. (3) The broker frees a queue when it sets a group's offset: the member finds out
- * when it next looks, and until then nothing it acknowledges moves the offset. (4) Each function says for which queue it
- * acts. When the slot is another queue's, nothing is changed: the place is looked at behind the word, and again behind
- * the swap of a taker, which gives back what is not its own. There a member looks at its own slot again, too. (5) `taken`
- * is the owner's; as statistics it may be wrong for the moment of a handover.
+ * A client slot is live while its generation is the one in the word, its state is not FREE and its process (pid and
+ * start time) exists. A member presents the word it was given. When its slot was taken back, and perhaps is another
+ * process' by now, the word fits no more: the member owns nothing, and nothing is given to it. `holder` is 31 bits of the
+ * client, `until` the last tick of 64 ms on the monotonic clock at which the lock holds: 8 years of them fit.
+ *
+ * (1) Only compare-and-swap gives a queue away, so of two that replace the same dead owner one succeeds. (2) The word of a
+ * living owner is replaced by itself and by free only. (3) The broker frees a queue when it sets a group's offset: the
+ * member finds out when it next looks, and until then nothing it acknowledges moves the offset. (4) Each function says for
+ * which queue it acts. When the slot is another queue's, nothing is changed: the place is looked at behind the word, and
+ * again behind the swap of a taker, as is the taker's own client slot; it gives back what is not its own. (5) `taken` is
+ * the owner's; as statistics it may be wrong for the moment of a handover.
  */
 #include "core/internal.h"
 

@@ -95,17 +95,24 @@ PyObject *whole_from(PyObject *value)
 
 bool whole_in(struct core_state *state, PyObject *value, const char *name, uint64_t most, uint64_t *out)
 {
-    PyObject *whole = whole_from(value);
+    const bool is_int = PyLong_CheckExact(value);
+    PyObject *whole = is_int ? value : whole_from(value);
     if (!whole) {
         return false;
     }
     *out = PyLong_AsUnsignedLongLong(whole);
-    Py_DECREF(whole);
-    if ((PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_OverflowError)) || (!PyErr_Occurred() && *out > most)) {
+    const bool fits = *out != UINT64_MAX || !PyErr_Occurred();
+    if (!is_int) {
+        Py_DECREF(whole);
+    }
+    if (fits && *out <= most) {
+        return true;
+    }
+    if (fits || PyErr_ExceptionMatches(PyExc_OverflowError)) {
         PyErr_Clear();
         core_raise(state, SHMQ_BAD_ARGUMENT, "%s is %R; it must be 0 to %llu", name, value, (unsigned long long)most);
     }
-    return !PyErr_Occurred();
+    return false;
 }
 
 /* ---- mapping --------------------------------------------------------------------------------------- */
