@@ -1,4 +1,4 @@
-"""The programs in examples/spark and the first program of docs/reference/spark.md work as they stand."""
+"""The programs in examples/spark and those of docs/reference/spark.md and docs/spark-jobs.md work as they stand."""
 
 from __future__ import annotations
 
@@ -78,3 +78,15 @@ def test_the_first_program_of_the_page_works_as_it_is_printed(spark: Any, broker
     assert "package|lines|" in finished.stdout
     with mq.pull_consumer("licences") as consumer:
         assert b"opyright" in bytes(consumer.poll(1, 5.0)[0].body)
+
+
+def test_the_lines_for_plain_files_work_as_they_are_printed(spark: Any, filled: Any, tmp_path: Path) -> None:
+    section = (ROOT / "docs/spark-jobs.md").read_text().split("### Plain Parquet files", 1)[1].split("\n## ", 1)[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    chosen = f'.option("store", "{filled.url}").option("topic", "lines")'
+    code = code.replace('.option("topic", "orders")', chosen).replace("/data", str(tmp_path))
+    counts = []
+    for _ in range(2):
+        exec(code, {"spark": spark})
+        counts.append(spark.read.parquet(str(tmp_path / "orders")).count())
+    assert counts[0] == counts[1] >= LINES

@@ -35,7 +35,7 @@ def test_a_killed_executor_and_a_worker_elsewhere_change_nothing(
     os.kill(cluster.executors()[0], signal.SIGKILL)
     report = driver.result()
     assert (report["messages"], report["gaps"]) == (MESSAGES, [])
-    rows = deltalake.DeltaTable(path).to_pyarrow_table(["queue_id", "queue_offset", "body"]).to_pylist()
+    rows = deltalake.DeltaTable(path).to_pyarrow_table(columns=["queue_id", "queue_offset", "body"]).to_pylist()
     assert len(rows) == MESSAGES
     assert {(row["queue_id"], row["queue_offset"]): row["body"] for row in rows} == {
         (number % 3, number // 3): body for number, body in enumerate(sent)
