@@ -264,6 +264,8 @@ def test_what_is_held_under_a_slot_that_is_anothers_by_now_is_given_up_when_it_i
     two.want(world.slots[:1], world.slots, 0.0)
     two.step(0.0)
     assert other.client_slot == store.client_slot
+    with pytest.raises(BrokerNotRunning):
+        one.retake()  # the connection is lost again: its return starts this again
     world.register(store)
     one.retake()
     assert (held(one), held(two)) == ([1], [0])
