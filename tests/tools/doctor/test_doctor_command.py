@@ -141,8 +141,7 @@ def _viewer_of(segments: Segments) -> "subprocess.Popen[bytes]":
 
 def test_a_broker_that_died_is_reported_with_the_command_that_brings_it_back() -> None:
     with Broker() as broker:
-        for mark in broker.processes.values():
-            os.kill(mark.pid, 9)
+        broker.kill_daemon()
         document = Shell(broker.url).json("doctor", "doctor", "--fix", status=1)
         dead = [entry for entry in document["findings"] if entry["check"] == "broker.daemon"]
         assert dead and all("is dead" in entry["text"] and entry["verdict"] == "fail" for entry in dead)
