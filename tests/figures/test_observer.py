@@ -13,6 +13,7 @@ from shmq.figures.observer import Observer
 from shmq.figures.snapshot import Snapshot
 from shmq.shm.instance import read_instance
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.tools.shell import Shell, until
 
 
@@ -54,11 +55,23 @@ def test_processes_are_those_of_proc_with_their_figures(broker: Broker, observer
         assert keeper is not None and keeper.alive and keeper.state in ("sleeping", "running", "disk")
         proc = psutil.Process(keeper.pid)
         assert keeper.start == int(Path(f"/proc/{keeper.pid}/stat").read_text().rpartition(")")[2].split()[19])
-        assert keeper.mappings == len(Path(f"/proc/{keeper.pid}/maps").read_text().splitlines())
-        assert (keeper.threads, keeper.fds) == (proc.num_threads(), len(os.listdir(f"/proc/{keeper.pid}/fd")))
+        eventually(lambda: _counts(observer) == _counts_of_proc(proc))
         assert keeper.uss_bytes and keeper.pss_bytes and keeper.rss_bytes
         assert keeper.uss_bytes <= keeper.pss_bytes <= keeper.rss_bytes
         assert keeper.cpu_seconds is not None and keeper.cpu_seconds <= sum(proc.cpu_times()[:2])
+
+
+def _counts(observer: Observer) -> tuple[int | None, ...]:
+    """Of the keeper, which opens, maps and closes a file now and then."""
+    keeper = observer.snapshot("deep").process("keeper")
+    assert keeper is not None
+    return keeper.mappings, keeper.threads, keeper.fds
+
+
+def _counts_of_proc(process: psutil.Process) -> tuple[int, ...]:
+    directory = Path(f"/proc/{process.pid}")
+    mappings = len((directory / "maps").read_text().splitlines())
+    return mappings, process.num_threads(), len(os.listdir(directory / "fd"))
 
 
 def test_the_kernel_counts_as_many_attached_processes_as_are_registered(broker: Broker, observer: Observer) -> None:
