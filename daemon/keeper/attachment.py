@@ -166,7 +166,7 @@ def _try_warm(
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None, changed
-    found = save_what_changed(store, files, log)
+    found = save_what_changed(store, files, log, is_running=is_running)
     reason = _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)

@@ -236,6 +236,8 @@ def test_no_queue_offset_is_given_out_again_where_log_files_were_lost_while_no_k
     given, end = first.store.queue(first.queue_index("orders")).offset_max, first.store.log_end
     first.abandon()
     lost = end - end % first.options.file_bytes
+    running = first.attached.instance._replace(processes={"supervisor": own_mark()})
+    write_instance(first.options.place.instance_path, running, mode=0o600, gid=-1)
     shutil.rmtree(first.root)
     with pytest.raises(CorruptionError, match="log files are missing") as refused:
         start_keeper()
@@ -243,6 +245,15 @@ def test_no_queue_offset_is_given_out_again_where_log_files_were_lost_while_no_k
     assert int(numbers.partition("-")[0]) == 0 and int(numbers.rpartition("-")[2]) > lost
     second = start_keeper(accept_loss=numbers)
     assert second.send("orders", b"x").offset == given
+
+
+def test_a_store_that_was_emptied_when_its_broker_had_ended_is_an_empty_one(start_keeper: StartKeeper) -> None:
+    first = start_keeper()
+    first.send_batch("orders", [bytes(1000)] * 100)
+    first.abandon()
+    shutil.rmtree(first.root)
+    second = start_keeper()
+    assert second.store.log_end == 0 and second.send("orders", b"x").offset == 0
 
 
 def test_what_a_keeper_told_of_changed_files_is_named_by_the_next_one_of_the_same_broker(

@@ -7,7 +7,8 @@
 
 Where log files are concerned, sends stop, and the segments are given up. What only they know is written down for the
 recovery of the files: the mark says up to where they had the log, so that what is lost of it is refused; and the unit
-files say which queue offsets were given out, so that none is given out again.
+files say which queue offsets were given out, so that none is given out again. A store without a mark that belonged to a
+broker which had ended was emptied on purpose: it stays empty.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ from shmq.store.recovery import OpenFiles
 _LOCK_SECONDS = 0.5
 
 
-def save_what_changed(store: Store, files: OpenFiles, log: EventLog) -> tuple[ChangedFile, ...]:
-    """Do all of it; returns what became of which file, which health shows for these segments or the next ones."""
+def save_what_changed(store: Store, files: OpenFiles, log: EventLog, *, is_running: bool) -> tuple[ChangedFile, ...]:
+    """Do all of it; returns what became of which file, which health shows for these segments or the next ones.
+
+    Args:
+        is_running: whether the broker of the segments goes on: its supervisor lives.
+    """
     head, layout, commitlog = store.head, files.layout, files.commitlog
     if (head["store_path"], head["file_bytes"]) != (str(layout.root), commitlog.file_bytes) or store.retired:
         return ()
@@ -46,7 +51,7 @@ def save_what_changed(store: Store, files: OpenFiles, log: EventLog) -> tuple[Ch
         position for position in _positions(store, files) if position in elsewhere or _is_changed(files, position)
     ]
     if changed:
-        _save(store, files, news, {position: elsewhere.get(position) for position in changed})
+        _save(store, files, news, {position: elsewhere.get(position) for position in changed}, is_running=is_running)
     return news.told
 
 
@@ -62,7 +67,7 @@ def _is_changed(files: OpenFiles, position: int) -> bool:
         return True
 
 
-def _save(store: Store, files: OpenFiles, news: FileNews, changed: dict[int, str | None]) -> None:
+def _save(store: Store, files: OpenFiles, news: FileNews, changed: dict[int, str | None], *, is_running: bool) -> None:
     """Save log files, each from where it is open, and write down what only the segments know."""
     keeper_store = KeeperStore(store)
     live = LiveLog(store, keeper_store, files.layout, files.commitlog, news)
@@ -77,10 +82,9 @@ def _save(store: Store, files: OpenFiles, news: FileNews, changed: dict[int, str
     with contextlib.suppress(OSError):  # recovery reads what is there
         files.commitlog.sync(max(store.durable_end, begin), store.log_end)
     with contextlib.suppress(OSError, ShmqError):  # recovery refuses a mark that it cannot read
-        files.mark.load()
-        files.mark.advance(durable_end=store.log_end, log_begin=begin)
-    with contextlib.suppress(OSError, ShmqError):
-        _write_units(store, keeper_store, files.consumequeue)
+        if files.mark.load() is not None or is_running:
+            files.mark.advance(durable_end=store.log_end, log_begin=begin)
+            _write_units(store, keeper_store, files.consumequeue)
 
 
 def _write_units(store: Store, keeper_store: KeeperStore, consumequeue: ConsumeQueueFiles) -> None:
