@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from shmq.tools.measurement.measure import median
+from shmq.measurement.measure import median
 
 TABLES = ("local", "tcp", "features", "spark", "health")
 PAIRS = 9

@@ -24,8 +24,8 @@ import psutil
 
 from benchmarks.command import run
 from benchmarks.workload import Figure, Workload
+from shmq.measurement.measure import median
 from shmq.testing import Broker
-from shmq.tools.measurement.measure import median
 
 PAGE_LIMIT_MS = 100.0
 IDLE_LIMIT_PERCENT = 1.0

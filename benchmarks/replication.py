@@ -24,12 +24,12 @@ from pathlib import Path
 
 from benchmarks.command import run
 from benchmarks.workload import Figure, Workload
+from shmq.measurement.measure import median
 from shmq.shm.addresses import read_addresses
 from shmq.shm.core import Store
 from shmq.shm.instance import read_instance
 from shmq.shm.segment import open_store
 from shmq.testing import Broker
-from shmq.tools.measurement.measure import median
 
 BODY = bytes(256)
 SENDS, SENDS_MIN = 2_000, 50

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from shmq.tools.measurement.measure import median
+from shmq.measurement.measure import median
 
 Sample = Mapping[str, float]
 Measure = Callable[[float], Sample]  # of the effort: 1 is a full run, less is quicker and rougher

@@ -28,7 +28,7 @@ _SECTIONS = {
         "config": ("service.config_command:config", "Show and check a broker's settings."),
         "stop": ("service.stop_command:stop", "Stop a broker and wait until it is gone."),
         "demo": ("service.demo_command:demo", "Broker, producer and consumer for a few seconds."),
-        "bench": ("measurement.bench_command:bench", "Measure throughput and latency."),
+        "bench": ("bench.bench_command:bench", "Measure throughput and latency."),
     },
     "Messages": {
         "produce": ("messages.produce_command:produce", "Store messages: one argument, a file, or lines."),

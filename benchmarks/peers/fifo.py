@@ -9,7 +9,7 @@ from typing import Any
 import faster_fifo  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 from benchmarks.peers.peer import Peer
-from shmq.tools.measurement.measure import Receive, Send
+from shmq.measurement.measure import Receive, Send
 
 FIFO_BYTES = 32 << 20
 FIFO_SECONDS_MAX = 60.0

@@ -22,7 +22,7 @@ from typing import Any
 import iceoryx2  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 from benchmarks.peers.peer import Peer
-from shmq.tools.measurement.measure import Receive, Send
+from shmq.measurement.measure import Receive, Send
 
 BUFFERED_SAMPLES = 1024  # per subscriber; small bodies only
 BUFFERED_LARGE_SAMPLES = 8

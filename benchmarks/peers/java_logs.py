@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.workload import PeerAbsent
-from shmq.tools.measurement.measure import median
+from shmq.measurement.measure import median
 from tests.interop.peers.cache import PeerMissing, program
 from tests.interop.peers.registry import DEFAULT_JDK, class_path, compiled, jars
 

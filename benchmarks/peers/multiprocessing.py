@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from benchmarks.peers.peer import Peer
-from shmq.tools.measurement.measure import Receive, Send
+from shmq.measurement.measure import Receive, Send
 
 
 @contextmanager

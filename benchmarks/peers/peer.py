@@ -1,7 +1,7 @@
 """Two ends of a peer, opened in two processes, and the two measurements of every peer.
 
 A peer module defines how its ends are opened; the loops are those of
-`shmq.tools.measurement.measure`, so all peers and shmq run
+`shmq.measurement.measure`, so all peers and shmq run
 the same Python around their own calls.
 
 (1) The consumer's end is open before a producer sends, and has heard every producer before any sends a second message:
@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from shmq.tools.measurement.measure import (
+from shmq.measurement.measure import (
     Meet,
     Receive,
     Role,

@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from benchmarks.peers.peer import Peer
-from shmq.tools.measurement.measure import Receive, Send
+from shmq.measurement.measure import Receive, Send
 
 START_SECONDS_MAX = 10.0
 READ_COUNT = 100  # entries one XREAD may return

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import zmq
 
 from benchmarks.peers.peer import Peer
-from shmq.tools.measurement.measure import Receive, Send
+from shmq.measurement.measure import Receive, Send
 
 HIGH_WATER_MARK = 100_000
 

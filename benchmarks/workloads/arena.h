@@ -120,7 +120,7 @@ static inline int arena_order(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Nearest rank, as shmq.tools.measurement.measure.percentile. */
+/* Nearest rank, as shmq.measurement.measure.percentile. */
 static inline uint64_t arena_percentile(const uint64_t *ordered, size_t count, double share) {
     size_t rank = (size_t)(share * (double)count);
     if ((double)rank < share * (double)count) rank++;

@@ -6,7 +6,7 @@ import mmap
 import os
 import tempfile
 
-from shmq.tools.measurement.measure import clock
+from shmq.measurement.measure import clock
 
 CHUNK_BYTES = 4 << 20
 TOTAL_BYTES = 4 << 30

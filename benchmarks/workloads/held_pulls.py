@@ -19,7 +19,7 @@ import socket
 import time
 from contextlib import ExitStack
 
-from shmq.tools.measurement.measure import median
+from shmq.measurement.measure import median
 from tests.interop.peers.wire import Wire, encode
 
 SEND, PULL, GET_MAX_OFFSET = 310, 11, 30

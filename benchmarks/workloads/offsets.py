@@ -19,11 +19,11 @@ from pathlib import Path
 from benchmarks.brokers.contestants import name_of
 from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.daemon.keeper.attachment import Attached, attach
+from shmq.measurement.measure import median
 from shmq.options.broker import Options
 from shmq.shm.core import BrokerTables, StoreFigures
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments
-from shmq.tools.measurement.measure import median
 from tests.interop.peers.cache import PeerMissing, program
 from tests.interop.peers.registry import DEFAULT_JDK, SERVERS, class_path, jars
 

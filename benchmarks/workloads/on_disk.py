@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from benchmarks.workload import Figure, Workload
 from benchmarks.workloads.core import run_program
+from shmq.measurement.synchronous import synchronous
 from shmq.testing import Broker
-from shmq.tools.measurement.synchronous import synchronous
 
 SECONDS = 3.0
 SECONDS_MIN = 0.5

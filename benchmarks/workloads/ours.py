@@ -1,4 +1,4 @@
-"""shmq's side of every workload: a private broker per run, then the measurements of `shmq.tools.measurement.bench`.
+"""shmq's side of every workload: a private broker per run, then the measurements of `shmq.measurement.bench`.
 
 Every run has a broker of its own, on a fresh store with 1 GiB files and asynchronous flush, so no run pays for the
 write-back of the one before. The pages of the first file are made present before the run (`populate_bytes`): a rival
@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 
 import shmq
+from shmq.measurement import bench
+from shmq.measurement.measure import median
+from shmq.measurement.sustained import sustained as sustained_run
 from shmq.testing import Broker
-from shmq.tools.measurement import bench
-from shmq.tools.measurement.bench_command import SUSTAINED_BROKER
-from shmq.tools.measurement.measure import median
-from shmq.tools.measurement.sustained import sustained as sustained_run
+from shmq.tools.bench.bench_command import SUSTAINED_BROKER
 
 VERIFY_BYTES = 256
 VERIFY_ROUNDS = 9

@@ -15,8 +15,8 @@ from benchmarks.brokers.contestants import Contestant
 from benchmarks.workload import Figure, Workload
 from benchmarks.workloads.beside import OverTcp
 from shmq.errors import RequestTimeout
+from shmq.measurement.measure import median
 from shmq.testing import Broker
-from shmq.tools.measurement.measure import median
 
 TOPIC, GROUP = "prices", "pricing"
 BODY = b"x" * 128

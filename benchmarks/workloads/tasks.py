@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.workload import Figure, PeerAbsent, Sample, Workload
+from shmq.measurement.measure import Meet, Role, clock, messages_per_second, run_roles
 from shmq.testing import Broker
-from shmq.tools.measurement.measure import Meet, Role, clock, messages_per_second, run_roles
 
 MESSAGES, MESSAGES_MIN = 20_000, 500
 TASKS, TASKS_MIN = 10_000, 200

@@ -13,7 +13,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable
 
-from shmq.tools.measurement.measure import percentile
+from shmq.measurement.measure import percentile
 from tests.interop.peers.wire import Frame, Wire
 
 CREATE_TOPIC, ROUTE, SEND, QUERY = 17, 105, 310, 12

@@ -16,10 +16,10 @@ import click
 
 from shmq.errors import ShmqError
 from shmq.figures.quantity import count_text, rate_text, size_text
+from shmq.tools.bench.bench_command import PRIVATE_BROKER
 from shmq.tools.broker.memory import Memory, open_memory
 from shmq.tools.broker.view import on_topic
 from shmq.tools.command import Call, Command, Duration, pass_call
-from shmq.tools.measurement.bench_command import PRIVATE_BROKER
 from shmq.tools.terminal.interrupt import ended_in_order
 
 TOPIC = "demo"

@@ -12,8 +12,8 @@ from __future__ import annotations
 import secrets
 
 import shmq
-from shmq.tools.measurement.conditions import fresh_share
-from shmq.tools.measurement.measure import Meet, Role, clock, page_faults, percentile, plain_body, run_roles
+from shmq.measurement.conditions import fresh_share
+from shmq.measurement.measure import Meet, Role, clock, page_faults, percentile, plain_body, run_roles
 
 WARM_UP_SENDS = 20
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}

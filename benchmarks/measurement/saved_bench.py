@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from shmq.errors import UsageError
+from shmq.measurement.conditions import NUMBER_MAX, Conditions, conditions_of, differences
 from shmq.store.atomic import write_atomically
-from shmq.tools.measurement.conditions import NUMBER_MAX, Conditions, conditions_of, differences
 
 FORM = 1
 FILE_BYTES_MAX = 16 << 20  # a day's seconds are 3 MiB

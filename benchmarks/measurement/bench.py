@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import shmq
-from shmq.tools.measurement.measure import (
+from shmq.measurement.measure import (
     Meet,
     Receive,
     Role,

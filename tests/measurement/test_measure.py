@@ -1,4 +1,4 @@
-"""Rules of shmq.tools.measurement.measure: roles, bodies, percentiles."""
+"""Rules of shmq.measurement.measure: roles, bodies, percentiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import deque
 
 import pytest
 
-from shmq.tools.measurement.measure import (
+from shmq.measurement.measure import (
     Meet,
     Role,
     check_body,

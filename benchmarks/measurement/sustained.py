@@ -22,8 +22,8 @@ from itertools import islice
 from typing import Any
 
 import shmq
-from shmq.tools.measurement.conditions import fresh_share
-from shmq.tools.measurement.measure import (
+from shmq.measurement.conditions import fresh_share
+from shmq.measurement.measure import (
     Meet,
     Role,
     check_body,

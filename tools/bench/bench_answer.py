@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shmq.figures.quantity import rate_text
-from shmq.tools.measurement.conditions import condition_text, doubts, present_conditions
-from shmq.tools.measurement.saved_bench import (
+from shmq.measurement.conditions import condition_text, doubts, present_conditions
+from shmq.measurement.saved_bench import (
     FIGURES,
     Figure,
     Saved,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shmq.errors import UsageError
-from shmq.tools.measurement.conditions import Conditions, condition_text, differences, doubts, fresh_share
-from shmq.tools.measurement.saved_bench import Saved, all_differences, check_savable, compared, load, save, taken_now
+from shmq.measurement.conditions import Conditions, condition_text, differences, doubts, fresh_share
+from shmq.measurement.saved_bench import Saved, all_differences, check_savable, compared, load, save, taken_now
 from tests.tables.rows import every_row
 
 QUIET = Conditions("pine", "Processor 9", 8, 16 << 30, "6.1.0", "3.12.1", "0.1.0", load=0.2, fresh=0.1)

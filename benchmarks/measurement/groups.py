@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Sequence
 
 import shmq
-from shmq.tools.measurement.measure import Meet, Role, clock, median, numbered_body, run_roles
+from shmq.measurement.measure import Meet, Role, clock, median, numbered_body, run_roles
 
 _WORD = 8
 _ENTRY = 2 * _WORD

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shmq.testing import Broker
-from shmq.tools.measurement.seconds_report import draw_seconds
+from shmq.tools.bench.seconds_report import draw_seconds
 from tests.tools.shell import TIMEOUT, Shell
 
 QUICK = ("--count", "1000", "--batch", "10", "--trips", "100", "--size", "100")

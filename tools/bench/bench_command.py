@@ -25,7 +25,7 @@ from shmq.tools.terminal.interrupt import ended_in_order
 from shmq.tools.terminal.output import Column, Field
 
 if TYPE_CHECKING:
-    from shmq.tools.measurement.bench_answer import Answer
+    from shmq.tools.bench.bench_answer import Answer
 
 BENCH_TOPICS = "bench-"  # every topic of a measurement begins so
 # The private broker is one for tests, with room for full speed: log files that are seldom rolled over, and queue units
@@ -76,7 +76,7 @@ def bench(
     against: str | None,
 ) -> None:
     """Measure throughput and latency between two processes."""
-    from shmq.tools.measurement.bench_answer import Answer, Files
+    from shmq.tools.bench.bench_answer import Answer, Files
 
     files = Files(save, against)
     running = running or call.url is not None
@@ -112,8 +112,8 @@ def bench(
 
 
 def _measurements(call: Call, size: int, count: int, batch: int, trips: int, groups: int | None) -> list[Measurement]:
-    from shmq.tools.measurement import bench as measure
-    from shmq.tools.measurement.groups import sleeping_groups
+    from shmq.measurement import bench as measure
+    from shmq.measurement.groups import sleeping_groups
 
     def append(url: str | None) -> dict[str, float]:
         return append_alone(call, url, count, size)
@@ -131,7 +131,7 @@ def _measurements(call: Call, size: int, count: int, batch: int, trips: int, gro
 
 
 def _synchronous(call: Call, size: int, answer: Answer, *, running: bool) -> None:
-    from shmq.tools.measurement.synchronous import synchronous
+    from shmq.measurement.synchronous import synchronous
 
     results: list[dict[str, Any]] = []
     with ended_in_order(), _broker(call, SYNCHRONOUS_BROKER, running=running) as url:
@@ -150,8 +150,8 @@ def _of_processes(
 
 
 def _sustained(call: Call, size: int, seconds: int, plot: str | None, answer: Answer, *, running: bool) -> None:
-    from shmq.tools.measurement.seconds_report import check_plot, draw_seconds, print_seconds
-    from shmq.tools.measurement.sustained import sustained
+    from shmq.measurement.sustained import sustained
+    from shmq.tools.bench.seconds_report import check_plot, draw_seconds, print_seconds
 
     check_plot(plot)
     with ended_in_order(), _broker(call, SUSTAINED_BROKER, running=running) as url:
@@ -176,8 +176,8 @@ def _measured(call: Call, run: Callable[[str | None], dict[str, Any]], url: str 
 
 def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str, float]:
     """Return how fast one process stores messages without a reader, and how much of their memory was fresh."""
-    from shmq.tools.measurement.conditions import fresh_share
-    from shmq.tools.measurement.measure import page_faults
+    from shmq.measurement.conditions import fresh_share
+    from shmq.measurement.measure import page_faults
 
     topic, body = f"{BENCH_TOPICS}append-{time.monotonic_ns():x}", b"\x5a" * size
     measured = Call(named_url=url, timeout=call.timeout)

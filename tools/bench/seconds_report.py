@@ -14,7 +14,7 @@ from typing import Any
 
 from shmq.errors import UsageError
 from shmq.figures.quantity import rate_text, size_text
-from shmq.tools.measurement.sustained import SHARES
+from shmq.measurement.sustained import SHARES
 from shmq.tools.terminal.output import Column, Terminal
 
 _SIZE = (8.0, 5.2)  # inches

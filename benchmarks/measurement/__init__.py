@@ -1,0 +1,1 @@
+"""Throughput and latency as `shmq bench` and the benchmarks measure them; installed as `shmq.measurement`."""
