@@ -34,6 +34,8 @@ DELIBERATE = {
     "units of an unknown queue": "an error, where 4.9 reports success without a body",
     "commit in an unknown topic": "refused with 17, as in 5.x; 4.9 keeps offsets of topics that do not exist",
     "pull with a broken expression": "refused with 23; 4.9 takes it for an expression without tags",
+    "pull with a subscription that is newer than the heartbeat": "served whole where it selects by tags, which clients "
+    "compare themselves; 4.9 gives nothing until the next heartbeat",
     "pull by broken SQL": "refused with 23; a stock broker delivers everything then",
     "reset the offset of an absent group": "the broker moves the offset itself, as in 5.x, also without members",
     "reset the offset in an unknown topic": "refused with 17 where 4.9 says 1; both print the same to people",

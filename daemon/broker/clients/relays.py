@@ -101,6 +101,8 @@ class Relays(Part):
 class RelayedGroups:
     """What the groups subscribe to, as the primary bridge last said."""
 
+    hears_heartbeats = False
+
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self.version = 0

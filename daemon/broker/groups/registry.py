@@ -44,6 +44,8 @@ class Change:
 class GroupRegistry:
     """All groups with members; connections are numbers handed in by the caller."""
 
+    hears_heartbeats = True
+
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self._consumers: dict[str, ConsumerGroup] = {}

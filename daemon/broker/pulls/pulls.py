@@ -21,6 +21,12 @@ group is in the queue, else at the first message. At RocketMQ it begins at the e
 (2) What lies there at the master is not here yet; sent back, a group would get again all that it has read there.
 
 A pull that may wait is held instead of answered with 19, and read again when its queue has news or is gone.
+
+A pull without an expression gets what its group's heartbeats said. Is its subscription newer than theirs, RocketMQ
+refuses it (code 25, SUBSCRIPTION_NOT_LATEST) until the next heartbeat, 30 s later at worst: Java clients count their
+subscription up with each change of their queues, and drop the heartbeat about it where another one is on its way. Here
+such a pull gets every message where it selects by tags, because each client compares tags itself; brokers compare
+hashes. One that selects by SQL is refused.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -78,6 +84,7 @@ class Subscriptions(Protocol):
     """What the heartbeats of groups said; `version` grows whenever a subscription, a model or a group changes."""
 
     version: int
+    hears_heartbeats: bool  # else another process does, and may know what is newer
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """Return a consumer group that has members."""
@@ -232,6 +239,8 @@ class Pulls(Part):
         if entry is None:
             raise RemoteError(Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{ADVICE}")
         if entry.subVersion < header.subscription_version:
+            if header.expression_type == TAG and self._registry.hears_heartbeats:
+                return "*", TAG
             raise RemoteError(Response.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return entry.subString, entry.expressionType or TAG
 

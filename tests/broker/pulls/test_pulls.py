@@ -46,7 +46,7 @@ class Consumer:
         data = ConsumerData(group, [SubscriptionData("orders", tags, version)], messageModel=model)
         self.broker.handle(1, Command(code=Request.HEART_BEAT, body=encode_body(HeartbeatData("c", [data]))), 0)
 
-    def effects(self, offset: int = 0, flags: int = SUBSCRIPTION, *, now_ms: int = 0, **changes: Any) -> list[Effect]:
+    def command(self, offset: int = 0, flags: int = SUBSCRIPTION, **changes: Any) -> Command:
         ext = {
             "consumerGroup": "g",
             "topic": "orders",
@@ -59,11 +59,15 @@ class Consumer:
             "subVersion": "5",
             "subscription": "*",
         }
-        code, flag, connection = changes.pop("code", 11), changes.pop("flag", 0), changes.pop("connection", 1)
+        code, flag = changes.pop("code", 11), changes.pop("flag", 0)
         ext |= {name: str(value) for name, value in changes.items() if value is not None}
         for name in [name for name, value in changes.items() if value is None]:
             del ext[name]
-        return self.broker.handle(connection, Command(code=code, opaque=3, flag=flag, ext=ext), now_ms)
+        return Command(code=code, opaque=3, flag=flag, ext=ext)
+
+    def effects(self, offset: int = 0, flags: int = SUBSCRIPTION, *, now_ms: int = 0, **changes: Any) -> list[Effect]:
+        connection = changes.pop("connection", 1)
+        return self.broker.handle(connection, self.command(offset, flags, **changes), now_ms)
 
     def pull(self, offset: int = 0, flags: int = SUBSCRIPTION, **changes: Any) -> Command:
         (reply,) = self.effects(offset, flags, **changes)
@@ -205,11 +209,29 @@ def test_without_a_subscription_in_the_request_the_heartbeats_count(consumer: Co
     consumer.beat("A || C", version=5)
     assert consumer.pull(flags=0, subscription="B").body == b"0|orders|a"
     assert consumer.pull(flags=SUBSCRIPTION, subscription="B").body == b"1|orders|b"
-    stale = consumer.pull(flags=0, subVersion=6)
-    assert (stale.code, stale.remark) == (25, "the consumer's subscription not latest")
     consumer.tables.topic_put("other", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
     missing = consumer.pull(flags=0, topic="other")
     assert missing.code == 24 and str(missing.remark).startswith("the consumer's subscription not exist")
+
+
+def test_a_pull_that_is_newer_than_the_heartbeats_gets_every_message_until_the_next_one(consumer: Consumer) -> None:
+    consumer.beat("A", version=5)
+    assert consumer.effects(0, SUSPEND, subVersion=6) == []  # held
+    consumer.put(b"b", tag="B")
+    assert replies(consumer.broker.arrived([consumer.queue], 0)) == [(1, 0, b"0|orders|b")]
+    assert consumer.pull(flags=0, subVersion=6).body == b"0|orders|b"
+    assert consumer.broker.plans.plan(1, consumer.command(0, 0, subVersion=6)) is not None
+    grounds = consumer.broker.plans.grounds
+    consumer.beat("A", version=6)
+    assert consumer.broker.plans.grounds != grounds
+    assert consumer.pull(flags=0, subVersion=6).code == 20
+
+
+def test_a_pull_by_sql_that_is_newer_than_the_heartbeats_is_refused(consumer: Consumer) -> None:
+    consumer.put(b"a")
+    consumer.beat("*", version=5)
+    stale = consumer.pull(flags=0, subVersion=6, expressionType="SQL92")
+    assert (stale.code, stale.remark) == (25, "the consumer's subscription not latest")
 
 
 def test_messages_with_other_tags_are_passed_over_at_once(consumer: Consumer) -> None:
