@@ -116,6 +116,17 @@ class Catalog:
         self._progress = self._progress or (before, self._store.log_end, offsets, losses)
         return self._save_progress() and saved
 
+    def finish(self) -> bool:
+        """Save everything, with backups that are as new as the tables; False when the disk refused."""
+        saved = self.save_tables()
+        if not self.save_offsets() or not saved:
+            return False
+        try:
+            self._config.save_backups()
+        except StoreError as error:
+            return self._complain(error)
+        return True
+
     def _save_progress(self) -> bool:
         """Write what was noted once the log is on disk that far; where the disk refused, newer offsets are noted."""
         if self._progress is None or self._progress[1] > self._store.durable_end:

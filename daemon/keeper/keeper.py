@@ -234,8 +234,7 @@ class Keeper:
         with contextlib.suppress(OSError):  # offsets of messages that were lost are not given again
             self._attached.files.mark.advance(durable_end=saved_end)
         saved &= self._index.finish()
-        saved &= self._catalog.save_tables()
-        saved &= self._catalog.save_offsets()
+        saved &= self._catalog.finish()
         layout = self._attached.files.layout
         if saved:
             layout.abort.unlink(missing_ok=True)

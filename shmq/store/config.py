@@ -16,6 +16,7 @@ Each file is sealed (seal.py): one wrong digit in an offset would skip messages 
 RocketMQ writes it, is believed if it can be read.
 
 Rules: (1) a table is replaced atomically and the previous one kept as `.bak`; nothing is written when nothing changed;
+an orderly stop gives `.bak` the present content, so that what is removed or damaged before the next start is not lost;
 (2) an unreadable table is read from its `.bak`; when that is unreadable too the broker refuses to start, because
 beginning with empty tables would mean consuming everything again; so it does when a table is missing of which the
 durable mark says that it was written;
@@ -33,7 +34,7 @@ from typing import Any
 
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP
 from shmq.errors import CorruptionError, StoreError
-from shmq.store.atomic import adopt, cure_of, forget, write_atomically
+from shmq.store.atomic import adopt, cure_of, fault_of, forget, write_atomically
 from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
 from shmq.store.plain_file import read_plain
@@ -211,6 +212,25 @@ class ConfigFiles:
     def names(self) -> list[str]:
         """Names of the tables that there are."""
         return [name for number, name in enumerate(_TABLE_OF) if self.written & 1 << number]
+
+    def save_backups(self) -> None:
+        """Give every backup the content that its table has by now, in bytes of its own.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        access = self._layout.access
+        for name in self._raw:
+            path, backup = self.copies(name)
+            if fault_of(path):
+                continue  # another program's content is not known to be good
+            try:
+                if (content := read_plain(path)) != read_plain(backup):
+                    write_atomically(backup, content, mode=access.read_mode, gid=access.gid)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StoreError(f"{backup} cannot be written: {error.strerror}", hint=cure_of(error)) from error
 
     def put_back(self, name: str) -> None:
         """Write a table again as it was saved last.

@@ -165,6 +165,11 @@ def test_a_clean_stop_retires_saves_and_says_so(start_keeper: StartKeeper) -> No
     assert again.attached.report.clean
     assert (again.attached.report.records, again.store.log_end) == (0, log_end)
     assert [committed for _, _, _, committed, _, _ in again.store.offsets()] == [17]
+    again.store.offset_set(again.store.offsets()[0][0], 18)
+    again.halt()
+    assert again.keeper.stop()
+    texts = [(again.root / "config" / f"consumerOffset.json{end}").read_bytes() for end in ("", ".bak")]
+    assert b"18" in texts[0] and texts[1] == texts[0], "a backup is as new as its table"
 
 
 def test_a_producer_learns_that_the_broker_stopped(start_keeper: StartKeeper) -> None:

@@ -201,6 +201,24 @@ def test_a_missing_table_is_read_from_its_backup(directory: Directory) -> None:
     assert directory.open().load().offsets == {("T", "g"): {0: 1}}
 
 
+def test_after_an_orderly_stop_a_backup_is_as_new_as_its_table_and_a_file_of_its_own(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    path, backup = config.copies("consumerOffset.json")
+    config.save_offsets({("T", "g"): {0: 1}})
+    config.save_offsets({("T", "g"): {0: 2}})
+    config.save_backups()
+    with path.open("ab") as file:
+        file.write(b"more")
+    assert directory.open().load().offsets == {("T", "g"): {0: 2}}
+    before = backup.read_bytes()
+    config.save_backups()
+    assert backup.read_bytes() == before, "a table that another program has written says nothing"
+    path.unlink()
+    config.save_backups()
+    assert directory.open().load().offsets == {("T", "g"): {0: 2}}
+
+
 def test_offsets_never_silently_begin_at_zero(directory: Directory) -> None:
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (directory.path / name).write_text("{")

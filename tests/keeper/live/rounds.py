@@ -43,7 +43,7 @@ _BEATS_OF_OTHERS = 400  # of files that are looked at in turns, or are being bui
 _LOG_FILES = 4  # that the load fills before the change
 _GROUP = "billing"
 _LINES_TOLD = 60
-_LOST_EVENTS = {"recovery.damage": "end", "recovery.loss_accepted": "end"}
+_LOST_EVENTS = ("recovery.damage", "recovery.loss_accepted")
 _POSITIONS = re.compile(r"log positions (\d+) to (\d+) are lost")
 
 
@@ -244,10 +244,8 @@ class Round:
                 with mq.pull_consumer(topic, group=_GROUP) as pull:
                     if topic == TOPICS[0]:
                         self._check_offsets(pull.committed())
-                    for queue in pull.queues():
-                        pull.seek(queue, "begin")
-                    while messages := _poll(pull):
-                        stored |= {(topic, each.queue_id, each.offset): bytes(each.body) for each in messages}
+                    for each in _all(pull):
+                        stored[topic, each.queue_id, each.offset] = bytes(each.body)
             ranges = list(_lost(broker.log))
             missing = [
                 each for each in self._acknowledged if not _is_stored(each, stored) and not _is_reported(each, ranges)
@@ -283,13 +281,19 @@ def _is_reported(each: Acknowledged, ranges: list[tuple[int, int]]) -> bool:
     return any(begin <= each.log_position < end for begin, end in ranges)
 
 
-def _poll(pull: Any) -> list[Any]:
-    """The next messages; what is damaged is reported once and left out."""
-    while True:
-        try:
-            return pull.poll(max=1000, wait=0.2)
-        except DamagedMessage:
-            continue
+def _all(pull: Any) -> Iterator[Any]:
+    """Every message; what is damaged is left out, once the keeper has seen how far it goes."""
+    for queue in pull.queues():
+        pull.seek(queue, "end")
+    ends = pull.positions()
+    for queue in ends:
+        pull.seek(queue, "begin")
+    for _ in attempts(pause=0.0):
+        with contextlib.suppress(DamagedMessage):
+            yield from pull.poll(max=1000, wait=0.2)
+        if all(at >= ends[queue] for queue, at in pull.positions().items()):
+            return
+    raise AssertionError(f"the reader stands at {pull.positions()} of {ends}")
 
 
 def _end_after_two_beats(broker: Broker) -> int:
@@ -344,5 +348,7 @@ def _lost(text: str) -> Iterator[tuple[int, int]]:
     for event in _events(text):
         if event.get("event") in _LOST_EVENTS:
             yield event["log_position"], event["end"]
+        elif event.get("event") == "record.damaged":  # a reader came before the scrub
+            yield event["log_position"], event["log_position"] + event["record_bytes"]
         elif event.get("event") == "file.lost":
             yield from ((int(found[1]), int(found[2])) for found in _POSITIONS.finditer(event.get("what", "")))
