@@ -43,6 +43,7 @@ from shmq.store.recovery import OpenFiles
 from shmq.store.unit_sums import BLOCK_UNITS
 
 _QUEUES_PER_ROUND = 64
+_OWNER_BITS = stat.S_IRUSR | stat.S_IWUSR
 
 
 class LiveFiles:
@@ -118,8 +119,11 @@ class LiveFiles:
         except OSError:
             return
         known = self._access.get(path)
-        if known is None or known[0] != status.st_ino:  # the keeper has written it anew
-            known = self._access[path] = status.st_ino, access_of(status)
+        if known is None or known[0] != status.st_ino:
+            # The keeper has written it anew, for itself to read and write; what has changed that since is found below.
+            is_as_written = status.st_uid == os.geteuid() and status.st_mode & _OWNER_BITS == _OWNER_BITS
+            access = access_of(status) if known is None or is_as_written else known[1]
+            known = self._access[path] = status.st_ino, access
         what, do = access_fault(path, status, known[1])
         if what:
             self._news.tell(path, ACCESS, what, do)

@@ -172,6 +172,19 @@ def test_what_may_not_be_read_any_more_is_said_with_the_command(name: str, scene
     path.chmod(mode)
 
 
+def test_a_file_whose_rights_go_right_after_the_keeper_has_written_it_is_said_too(scene: Scene) -> None:
+    scene.rounds(1)
+    path = scene.path("config/topics.json")
+    mode = path.stat().st_mode & 0o777
+    BrokerTables(scene.running.store).topic_put("late", read_queues=1, write_queues=1)
+    assert scene.running.keeper._catalog.save_tables()
+    path.chmod(0)
+    scene.running.events.lines.clear()
+    scene.rounds(2)
+    [values] = scene.running.events.named("file.access")
+    assert values["do"] == f"chmod {mode:o} {path}"
+
+
 def test_what_is_lost_of_a_truncated_log_file_begins_with_the_record_that_was_cut(scene: Scene) -> None:
     positions = [scene.running.send("orders", bytes(100)).log_position for _ in range(10)]
     end = scene.running.store.log_end
