@@ -114,6 +114,11 @@ class IndexKeeper:
         return self._files.shape
 
     @property
+    def paths(self) -> list[Path]:
+        """Where its files are."""
+        return [self._files.directory / name for name in sorted(self._files.known)]
+
+    @property
     def is_mending(self) -> bool:
         """Whether a part is missing that is built again."""
         return bool(self._gaps) or self._repair is not None
@@ -193,7 +198,7 @@ class IndexKeeper:
         found = []
         for name in sorted(self._files.known):
             path = self._files.directory / name
-            fault = fault_of(path, grows=True)
+            fault = fault_of(path, bytes_most=self.shape.file_bytes)
             if not fault:
                 continue
             self._end_sync(wait=True)

@@ -45,11 +45,15 @@ def forget(path: Path) -> None:
         _given.pop(path, None)
 
 
-def fault_of(path: Path, *, grows: bool = False) -> str:
+GROWN = "has grown"
+ANY_SIZE = 1 << 63
+
+
+def fault_of(path: Path, *, bytes_most: int | None = None) -> str:
     """Say what happened to a file that this process wrote or adopted; "" when nothing did.
 
     Args:
-        grows: this process also adds to the file in place.
+        bytes_most: this process also writes into the file, and lets it have so many bytes.
     """
     with _giving:
         given = _given.get(path)
@@ -63,7 +67,9 @@ def fault_of(path: Path, *, grows: bool = False) -> str:
             return ""  # unknown
     if found[:3] != given[:3]:
         return "was replaced"
-    return "was changed" if (found.size < given.size if grows else found != given) else ""
+    if bytes_most is None:
+        return "was changed" if found != given else ""
+    return "was changed" if found.size < given.size else GROWN if found.size > bytes_most else ""
 
 
 def _look(path: Path) -> _Given:

@@ -40,6 +40,7 @@ from shmq.store.layout import StoreLayout
 from shmq.store.plain_file import open_plain, read_plain
 
 _SLOT_STRIDE = 4096
+MARK_BYTES = 2 * _SLOT_STRIDE
 _SLOT_1 = struct.Struct("<8sQQQI")
 _SLOT = struct.Struct("<8sQQQIIQ")
 _BEGIN = struct.Struct("<QQ")
@@ -194,8 +195,8 @@ class DurableMark:
         path = self._layout.durable_mark
         existed = path.exists()
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
-        if os.fstat(self._descriptor).st_size < 2 * _SLOT_STRIDE:
-            os.posix_fallocate(self._descriptor, 0, 2 * _SLOT_STRIDE)
+        if os.fstat(self._descriptor).st_size < MARK_BYTES:
+            os.posix_fallocate(self._descriptor, 0, MARK_BYTES)
             os.fsync(self._descriptor)
         if not existed:
             sync_directory(path.parent)

@@ -136,6 +136,11 @@ class UnitSums:
                 self._born[queue[0]] = sums.born
         return is_complete
 
+    @property
+    def file_bytes(self) -> int:
+        """How much of the file counts; more is there while a batch is being written."""
+        return self._file_bytes
+
     def born(self) -> dict[str, int]:
         """Return the log position where the life of each topic begins whose units are covered."""
         return {queue[0]: sums.born for queue, sums in self._queues.items()}

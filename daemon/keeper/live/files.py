@@ -35,9 +35,10 @@ from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import ShmqError
 from shmq.figures.changed_files import ACCESS, LOST, RESTORED
 from shmq.shm.core import UNIT_BYTES, CoreError
-from shmq.store.atomic import adopt, fault_of, forget, write_atomically
-from shmq.store.checkpoint import read_checkpoint, write_checkpoint
+from shmq.store.atomic import ANY_SIZE, GROWN, adopt, fault_of, forget, write_atomically
+from shmq.store.checkpoint import CHECKPOINT_BYTES, read_checkpoint, write_checkpoint
 from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, Queue
+from shmq.store.durable import MARK_BYTES
 from shmq.store.plain_file import NoPlainFile, kind_of, read_plain
 from shmq.store.recovery import OpenFiles
 from shmq.store.unit_sums import BLOCK_UNITS
@@ -63,9 +64,9 @@ class LiveFiles:
         self._lineage: dict[Path, bytes] = {}
         self._checkpoint = read_checkpoint(layout)
         self._in_place = {
-            layout.durable_mark: files.mark.write_again,
-            layout.checkpoint: lambda: write_checkpoint(layout, self._checkpoint),
-            layout.abort: lambda: layout.abort.touch(mode=0o600),
+            layout.durable_mark: (MARK_BYTES, files.mark.write_again),
+            layout.checkpoint: (CHECKPOINT_BYTES, lambda: write_checkpoint(layout, self._checkpoint)),
+            layout.abort: (ANY_SIZE, lambda: layout.abort.touch(mode=0o600)),
         }
         files.config.adopt_files()
         for path in (layout.unit_sums, layout.index_mark):
@@ -90,6 +91,8 @@ class LiveFiles:
         with contextlib.suppress(OSError, ShmqError):  # the index itself reports a disk that refuses
             for path, fault in self._index.put_right():
                 self._news.tell(path, RESTORED, fault)
+        for path in self._index.paths:
+            self._look_at_access(path)
 
     def put_units_aside(self) -> set[Queue]:
         """Before a keeper writes: move aside what no newest file of units can be; returns which queues lack theirs."""
@@ -139,8 +142,8 @@ class LiveFiles:
                 self._look_at_access(path)
 
     def _look_in_place(self) -> None:
-        for path, write in self._in_place.items():
-            if fault := fault_of(path, grows=True):
+        for path, (bytes_most, write) in self._in_place.items():
+            if fault := fault_of(path, bytes_most=bytes_most):
                 self._mend(path, fault, write)
                 forget(path)
             adopt(path)
@@ -148,14 +151,19 @@ class LiveFiles:
         self._checkpoint = read_checkpoint(self._layout)
 
     def _look_at_sums(self) -> None:
-        path = self._layout.unit_sums
-        if fault := fault_of(path, grows=True):
+        path, sums = self._layout.unit_sums, self._files.consumequeue.sums
+        fault = fault_of(path, bytes_most=sums.file_bytes)
+        if fault == GROWN:  # by its thread, perhaps
+            self._marks.step(wait=True)
+            fault = fault_of(path, bytes_most=sums.file_bytes)
+        if fault:
             make_room(self._layout, path)
             self._marks.step(wait=True)  # its thread may be writing them
-            self._mend(path, fault, self._files.consumequeue.sums.write_anew)
+            self._mend(path, fault, sums.write_anew)
             self._marks.write_again()
             forget(path)  # until it is there
         self._look_at_access(path)
+        self._look_at_access(self._layout.index_mark)
 
     def _look_at_lineage(self) -> None:
         layout = self._layout

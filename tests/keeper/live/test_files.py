@@ -77,6 +77,11 @@ def put_nothing(path: Path) -> None:
     path.touch()
 
 
+def grow(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
     "removed": Path.unlink,
     "replaced by a copy": put_a_copy,
@@ -85,6 +90,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "replaced by a directory": directory,
     "replaced by a FIFO": pipe,
     "truncated": lambda path: os.truncate(path, 10),
+    "grown": grow,
 }
 
 
@@ -159,7 +165,7 @@ def test_what_the_keeper_writes_and_removes_itself_is_no_alarm(scene: Scene) -> 
     assert scene.told() == []
 
 
-@every_row("name", ["config/topics.json", "checkpoint", "shmq.durable", UNITS, "config", "consumequeue", "index"])
+@every_row("name", [*FILES, INDEX, "config", "consumequeue", "index"])
 def test_what_may_not_be_read_any_more_is_said_with_the_command(name: str, scene: Scene) -> None:
     scene.rounds(1)
     path = scene.path(name)
