@@ -119,11 +119,12 @@ class SimpleConsumer(Consumer[SyncSimpleConsumer]):
         self, max: int = options.RECEIVE_MAX, wait: float = 0.0, *, invisible: float | None = None
     ) -> list[Message]:
         """Return at most `max` messages; [] when none came within `wait` seconds."""
-        hidden = None if invisible is None else check_invisible(invisible)
+        hidden = self.invisible if invisible is None else check_invisible(invisible)
         consumer = await self._open()
         receiving = await self._receiver()
         messages = await receiving.fetch(*check_poll(max, wait))
-        return [Message(message) for message in consumer._hide(messages, hidden)]
+        consumer._hider.hide(messages, hidden)
+        return [Message(message) for message in messages]
 
 
 class PullConsumer(Face[SyncPullConsumer]):

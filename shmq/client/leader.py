@@ -212,15 +212,12 @@ class FollowingSender:
         return made[1]
 
     def send(self, *positional: Any, **named: Any) -> Any:
-        """Store one message and return its receipt."""
         return self._now().send(*positional, **named)
 
     def send_oneway(self, *positional: Any, **named: Any) -> Any:
-        """Store one message without a receipt."""
         return self._now().send_oneway(*positional, **named)
 
     def send_batch(self, *positional: Any, **named: Any) -> Any:
-        """Store messages in one queue and return their receipts."""
         return self._now().send_batch(*positional, **named)
 
     def reserve(self, *positional: Any, **named: Any) -> Any:

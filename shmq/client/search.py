@@ -45,7 +45,7 @@ from shmq.protocol.message_id import message_place
 from shmq.shm.core import CoreError, records_read
 
 if TYPE_CHECKING:
-    from shmq.client.wire import MessageReader, Queues, QueueSlot, Wire
+    from shmq.client.wire import QueueReader, Queues, QueueSlot, Wire
     from shmq.protocol.command import Command
     from shmq.shm.core import Message
 
@@ -135,7 +135,7 @@ class Search:
         self,
         wire: Wire,
         queues: Queues,
-        pull_reader: Callable[..., MessageReader],
+        pull_reader: Callable[..., QueueReader],
         log: Callable[[int], Message] | None = None,
     ) -> None:
         self._wire = wire
@@ -305,7 +305,7 @@ class Search:
         return self._queues.place_in(wish.topic, queue, place)
 
 
-def _stored(reader: MessageReader, offset_max: int) -> Iterator[Message]:
+def _stored(reader: QueueReader, offset_max: int) -> Iterator[Message]:
     """Read on until nothing is left below an offset."""
     while messages := poll_whole(reader, _READ_COUNT, 0.0):
         for message in messages:

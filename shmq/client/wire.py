@@ -1,8 +1,8 @@
 """The interface of the two carriers of messages: shared memory (`wire_shm`) and TCP (`wire_tcp`).
 
-    Wire           requests to brokers and their answers          MessageReader   what one consumer receives
-    Queues         where messages are, and offsets of groups      QueueShare      which queues it reads
-    MessageSender  the four ways to send
+    Wire           requests to brokers and their answers          MessageSource   what one consumer receives
+    Queues         where messages are, and offsets of groups      QueueReader     the same, of queues it is given
+    MessageSender  the four ways to send                          Hider           hides what was handed out
 
 Queues are named twice: by `queue_id`, which users see, and by `queue_index`, which only the wire understands.
 """
@@ -13,8 +13,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from shmq.client import options
 from shmq.errors import DamagedMessage, ProtocolError, RequestTimeout, ShmqError
@@ -281,11 +281,31 @@ class Sends(Protocol):
         """Say where a broker stored a message, as "host:port"; "" when that is not known."""
 
 
-class MessageReader(Protocol):
-    """Messages of the queues that one consumer reads; any thread may use it."""
+class MessageSource(Protocol):
+    """The messages that one consumer receives; any thread may use it."""
 
     def poll(self, max: int = ..., timeout: float = ...) -> list[Message]:
         """Return at most `max` messages; [] when nothing came in time, after wake() and after stop()."""
+
+    def lag(self) -> int:
+        """Return how many messages are not settled."""
+
+    def wake(self) -> None:
+        """End a wait, from any thread."""
+
+    def stop(self) -> None:
+        """End the iteration and every later poll, from any thread."""
+
+    def close(self) -> None:
+        """Stop, and let go of what is in hand."""
+
+    def __iter__(self) -> Iterator[Message]: ...
+
+    def __next__(self) -> Message: ...
+
+
+class QueueReader(MessageSource, Protocol):
+    """A source that reads the queues it is given."""
 
     def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = ..., /) -> None:
         """Read a queue from an offset."""
@@ -296,30 +316,27 @@ class MessageReader(Protocol):
     def seek(self, queue: int, offset: int, /) -> None:
         """Deliver a queue from another offset."""
 
+    def pause(self, queue: int, paused: bool, /) -> None:
+        """Leave a queue out, or take it in again."""
+
     def revoke(self, queue: int, /) -> None:
         """Stop reading a queue; its messages move no offset any more."""
 
     def requeue(self, message: Message) -> None:
         """Deliver this message again, before anything new."""
 
-    def lag(self) -> int:
-        """Return how many messages are not settled."""
-
     def doubts(self) -> bool:
         """Whether a queue waits for the broker to mend where its next message is."""
 
-    def wake(self) -> None:
-        """End a wait, from any thread."""
 
-    def stop(self) -> None:
-        """End the iteration and every later poll, from any thread."""
+class Hider(Protocol):
+    """Hides messages that were handed out, and makes dead letters of them: the broker, or this process."""
 
-    def close(self) -> None:
-        """Stop, and forget the queues."""
+    def hide(self, messages: Sequence[Message], seconds: float) -> None:
+        """Deliver again what is not settled by then."""
 
-    def __iter__(self) -> Iterator[Message]: ...
-
-    def __next__(self) -> Message: ...
+    def dead_letter(self, message: Message, reason: str) -> object:
+        """Store the dead letter of a message in hand, and settle it."""
 
 
 class ReaderOwner(Protocol):
@@ -358,19 +375,17 @@ class WaitingReader:
         raise StopIteration
 
     def wake(self) -> None:
-        """End a wait, from any thread."""
         with self.changed:
             self._woken = True
             self.changed.notify_all()
 
     def stop(self) -> None:
-        """End the iteration and every later poll, from any thread."""
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
 
 
-def poll_whole(reader: MessageReader, count_max: int, seconds: float) -> list[Message]:
+def poll_whole(reader: QueueReader, count_max: int, seconds: float) -> list[Message]:
     """As `reader.poll`, for looking only: damaged messages are logged and left out, doubts are waited for."""
     until = time.monotonic() + _DOUBT_SECONDS_MAX
     while True:
@@ -381,120 +396,3 @@ def poll_whole(reader: MessageReader, count_max: int, seconds: float) -> list[Me
             time.sleep(_DOUBT_SECONDS)
         except DamagedMessage as error:
             logging.getLogger("shmq").warning("left out: %s", error)
-
-
-@runtime_checkable
-class HidingReader(Protocol):
-    """A reader whose messages are hidden, and delivered again in time, by the broker that sent them."""
-
-    hides: bool
-
-    def dead_letter(self, message: Message, reason: str) -> object:
-        """Let the broker store the dead letter of a message in hand, and settle it."""
-
-
-@runtime_checkable
-class PacingReader(Protocol):
-    """A reader that stops to take messages of a queue by itself while too many of it are not settled."""
-
-    paces: bool
-
-
-class QueueShare:
-    """The part of a topic that one consumer reads: `want` names its queues, `step` takes them. Nothing here waits.
-
-        free ──taken──▶ held ──no longer wanted──▶ leaving ──nothing in flight, or time is up──▶ free
-                                                     │ paused: delivers nothing new, acknowledgements still count
-                                                     └──wanted again──▶ held
-
-    Invariant: a broadcast consumer takes and leaves without asking, and its last offset is handed to it.
-    """
-
-    step_interval = options.TAKE_INTERVAL
-
-    def __init__(self, reader: Any, on_left: Callable[[int], None]) -> None:
-        """`on_left` is called with the id of a queue left."""
-        self.held: dict[int, QueueSlot] = {}
-        self._reader = reader
-        self._on_left = on_left
-        self._wanted: dict[int, QueueSlot] = {}
-        self._leaving: dict[int, float] = {}
-        self._paused: set[int] = set()
-        self._offsets: dict[int, int] = {}  # broadcasting: where a queue goes on after it was left
-
-    @property
-    def missing(self) -> list[QueueSlot]:
-        """Wanted queues that are not held yet."""
-        return [slot for index, slot in self._wanted.items() if index not in self.held]
-
-    def name_of(self, slot: QueueSlot) -> str:
-        """Return a name of a queue that means the same after a restart."""
-        return str(slot.queue_id)
-
-    def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
-        self._offsets = {**offsets, **self._offsets}
-
-    def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
-        """Say which queues to read from now on, out of all queues of the topic; `step()` makes it so."""
-        self._wanted = {slot.queue_index: slot for slot in wanted}
-        self._prepare(list(all_slots))
-        for index in self.held:
-            if index in self._wanted:
-                if self._leaving.pop(index, None) is not None:
-                    self._reader.pause(index, index in self._paused)
-            elif index not in self._leaving:
-                self._leaving[index] = now + options.REVOKE_TIMEOUT
-                self._reader.pause(index, True)
-
-    def step(self, now: float) -> bool:
-        """Leave and take what can be left and taken, without waiting; True while something is pending."""
-        in_flight = self._in_flight() if self._leaving else {}
-        for index, deadline in list(self._leaving.items()):
-            if now >= deadline or not in_flight.get(index, 0):
-                self._leave(index)
-        return self._take_missing(now)
-
-    def pause(self, queue_id: int, *, paused: bool) -> None:
-        """Stop or go on delivering a held queue; one that is being left stays silent."""
-        for index, slot in self.held.items():
-            if slot.queue_id == queue_id:
-                (self._paused.add if paused else self._paused.discard)(index)
-                if index not in self._leaving:
-                    self._reader.pause(index, paused)
-
-    def retake(self) -> None:
-        """After a reconnection: make sure that the held queues are still ours."""
-
-    def finish(self) -> None:
-        """Before every queue is given up: wait, not for long, for what was asked of a broker."""
-
-    def leave_all(self) -> None:
-        """Give every queue up at once; messages in flight are delivered again, to the next reader."""
-        self._wanted = {}
-        for index in list(self.held):
-            self._leave(index)
-
-    def _forget(self, index: int) -> None:
-        """Read a queue no more."""
-        slot = self.held.pop(index)
-        self._leaving.pop(index, None)
-        self._paused.discard(index)
-        self._reader.revoke(index)
-        self._on_left(slot.queue_id)
-
-    # -- what each wire does in its way
-    def _prepare(self, all_slots: list[QueueSlot]) -> None:
-        """Do what has to be done before queues are taken and left."""
-
-    def _in_flight(self) -> Mapping[int, int]:
-        """Return by queue index how many messages are in the hands of the application."""
-        raise NotImplementedError
-
-    def _take_missing(self, now: float) -> bool:
-        """Take what can be taken; True while something is pending."""
-        raise NotImplementedError
-
-    def _leave(self, index: int) -> None:
-        """Forget a queue, and let others have it."""
-        raise NotImplementedError

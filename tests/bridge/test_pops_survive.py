@@ -74,8 +74,8 @@ def test_killed_after_the_ack_a_message_never_comes_again(kill: Kill, transport:
             *acknowledged, last = take(consumer, 10)
             for message in acknowledged:
                 message.ack()
-            assert isinstance(consumer._reader, PopReader)
-            consumer._reader._leases.clear()  # this process has forgotten the last one, as one that was killed
+            assert isinstance(consumer._source, PopReader)
+            consumer._source._leases.clear()  # this process has forgotten the last one, as one that was killed
         kill(broker)
         wait_until(lambda: is_served(broker), "the bridge is back")
         broker.advance(HELD + 1)
@@ -98,8 +98,8 @@ def test_killed_while_messages_come_again_every_one_comes_once(kill: Kill, trans
             consumer = mq.simple_consumer("orders", group="g", invisible=3)
             due = time.monotonic() + 3.0
             take(consumer, COUNT)
-            assert isinstance(consumer._reader, PopReader)
-            consumer._reader._leases.clear()  # this process has forgotten them, as one that was killed
+            assert isinstance(consumer._source, PopReader)
+            consumer._source._leases.clear()  # this process has forgotten them, as one that was killed
         for turn in range(3):
             wait_until(lambda turn=turn: time.monotonic() > due + 0.3 * turn)  # type: ignore[misc]
             kill(broker)

@@ -40,9 +40,10 @@ def topic(mq: shmq.Connection, named: Named) -> str:
 
 def test_the_broker_hides_messages_unless_the_process_is_to(mq: shmq.Connection, topic: str, named: Named) -> None:
     with mq.simple_consumer(topic, group=named("group")) as consumer:
-        assert isinstance(consumer._reader, PopReader)
+        assert isinstance(consumer._source, PopReader)
+        assert consumer._reader is None and consumer.queues, "it sees every queue, and reads none itself"
     with mq.simple_consumer(topic, group=named("other"), hidden_by="process", invisible=1) as consumer:
-        assert not isinstance(consumer._reader, PopReader)
+        assert consumer._reader is consumer._source and not isinstance(consumer._source, PopReader)
         assert {message.attempt for message in take(consumer, 5)} == {1}
         again = take(consumer, 5)
         assert {message.attempt for message in again} == {2}

@@ -27,16 +27,16 @@ from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
 from shmq.client.spec import check_poll
 from shmq.client.timetable import Timetable, loosely
-from shmq.client.wire import HidingReader
 from shmq.errors import ConnectError, UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
 from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from shmq.client.observers.observer import Observer
+    from shmq.client.queue_share import QueueShare
     from shmq.client.session import Session
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import MessageReader, QueueShare
+    from shmq.client.wire import Hider, MessageSource, QueueReader
     from shmq.shm.core import Message
 
 
@@ -72,7 +72,8 @@ class Consumer:
         self._lock = threading.RLock()
         self._renewed = threading.Condition(self._lock)
         self._owner: ReaderOwner | None = None
-        self._reader: MessageReader | None = None
+        self._source: MessageSource | None = None
+        self._reader: QueueReader | None = None  # the source, but where brokers hide what it hands out
         self._share: QueueShare | None = None
         self._step_scheduled = False
         self._watch = AssignmentWatch(self._context.timetable, self._warn_unassigned)
@@ -82,6 +83,7 @@ class Consumer:
             attempts_max=self._spec.attempts_max or options.ATTEMPTS_MAX,
             deliver=loosely(self._deliver_again),
         )
+        self._hider: Hider = self._redelivery
 
     # -- what users see
     @property
@@ -103,7 +105,7 @@ class Consumer:
 
     def lag(self) -> int:
         """Return how many messages of the queues read here are not acknowledged yet."""
-        return self._live_reader().lag()
+        return self._live_source().lag()
 
     def reject(self, message: Message, reason: str = "") -> None:
         """Move the message to the dead-letter topic of the group, then acknowledge it.
@@ -115,18 +117,17 @@ class Consumer:
         """
         if self.group is None:
             raise UsageError("a consumer without a group has no dead-letter topic", hint="subscribe with group=…")
-        reader = self._live_reader()
-        letters = reader if isinstance(reader, HidingReader) else self._redelivery
-        letters.dead_letter(message, reason or "rejected")
+        self._live_source()
+        self._hider.dead_letter(message, reason or "rejected")
 
     def stop(self) -> None:
         """End every iteration over this consumer, from any thread; `close()` still has to follow."""
         with self._lock:
             self._stopped = True
-            reader = self._reader
+            source = self._source
             self._renewed.notify_all()
-        if reader is not None:
-            reader.stop()
+        if source is not None:
+            source.stop()
 
     def close(self) -> None:
         """Leave the group; unacknowledged messages are delivered again, to the next reader. Twice is harmless."""
@@ -154,18 +155,18 @@ class Consumer:
     # -- receiving, for the classes derived
     def _messages(self) -> Iterator[Message]:
         # `chain` is C: between the application and the core's __next__ there is no Python frame.
-        return iterated(self._context.observer, self, chain.from_iterable(self._readers()))
+        return iterated(self._context.observer, self, chain.from_iterable(self._sources()))
 
-    def _readers(self) -> Iterator[MessageReader]:
-        """Every reader this consumer will have; the next one is asked for when the core ended the one before."""
-        done: MessageReader | None = None
+    def _sources(self) -> Iterator[MessageSource]:
+        """Every source this consumer will have; the next one is asked for when the core ended the one before."""
+        done: MessageSource | None = None
         while not self._stopped:
-            reader = self._live_reader()
-            if reader is done:
+            source = self._live_source()
+            if source is done:
                 self._wait_renewed(options.ITERATION_SLICE)
                 continue
-            yield reader
-            done = reader
+            yield source
+            done = source
 
     def _poll(self, count_max: int, wait: float) -> list[Message]:
         count_max, wait = check_poll(count_max, wait)
@@ -178,18 +179,18 @@ class Consumer:
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `_poll`, but `_wake()` ends the wait."""
-        reader = self._live_reader()
+        source = self._live_source()
         try:
-            return polled(self._context.observer, self, reader, count_max, wait)
+            return polled(self._context.observer, self, source, count_max, wait)
         except UsageError:
-            if reader is self._reader:
+            if source is self._source:
                 raise
             return []  # closed under us: stopped, or replaced by the reader of the next generation
 
     def _wake(self) -> None:
-        reader = self._reader
-        if reader is not None:
-            reader.wake()
+        source = self._source
+        if source is not None:
+            source.wake()
 
     def _requeue(self, message: Message) -> bool:
         """Deliver a message of this consumer's topic again; False when nothing is read now."""
@@ -205,18 +206,18 @@ class Consumer:
             if not self._stopped:
                 self._renewed.wait(seconds)
 
-    def _live_reader(self) -> MessageReader:
-        reader = self._reader
-        if reader is not None:
-            return reader
+    def _live_source(self) -> MessageSource:
+        source = self._source
+        if source is not None:
+            return source
         if self._closed:
             raise UsageError("the consumer is closed", hint="subscribe again")
         session = self._context.live()
         with self._lock:
-            if self._reader is None:
+            if self._source is None:
                 self._open(session)
-            assert self._reader is not None
-            return self._reader
+            assert self._source is not None
+            return self._source
 
     # -- life
     def _open(self, session: Session) -> None:
@@ -226,17 +227,20 @@ class Consumer:
         self._redelivery.open(SendBack(session.wire, spec, partial(session.readers.hand_over, spec)))
         # Messages keep their consumer, and its connection; but a reader that its session keeps must not keep both.
         is_kept = not session.wire.is_local or spec.invisible is not None
-        self._owner = ReaderOwner(
+        owner = self._owner = ReaderOwner(
             self._redelivery,
             self._context.timetable,
             stray=loosely(self._requeue_stray) if is_kept else self._requeue_stray,
             is_stopped=loosely(self._is_stopped, gone=True),
         )
-        self._reader = session.readers.reader(self._owner, spec)
-        self._share = session.readers.share(self._reader, spec, loosely(self._queue_left))
+        self._open_source(session, owner)
         if spec.model == "broadcasting" and spec.group is not None:
             self._keeper = keeper_of(self._context.url, spec, self._context.timetable, self._progress)
         self._rebalance()
+
+    def _open_source(self, session: Session, owner: ReaderOwner) -> None:
+        reader = self._reader = self._source = session.readers.reader(owner, self._spec)
+        self._share = session.readers.share(reader, self._spec, loosely(self._queue_left))
 
     def _is_stopped(self) -> bool:
         return self._stopped
@@ -259,15 +263,13 @@ class Consumer:
             self._share.leave_all()
         if self._owner is not None:
             self._owner.cut_off()
-        if self._reader is not None:
-            self._reader.stop()
-            self._reader.close()
-        self._owner = self._reader = self._share = self._keeper = None
+        if self._source is not None:
+            self._source.stop()
+            self._source.close()
+        self._owner = self._source = self._reader = self._share = self._keeper = None
 
     def _renew(self) -> None:
         """Start over on the next generation of segments."""
-        if isinstance(self._reader, HidingReader):
-            return self._rebalance()  # the broker forgets no receipt: what is in hand stays there
         with self._lock:
             if self._closed:
                 return
@@ -380,7 +382,7 @@ class Consumer:
             self._redelivery.requeue_stray(message)
 
 
-def _cut_off(owner: ReaderOwner | None, reader: MessageReader | None) -> None:
+def _cut_off(owner: ReaderOwner | None, reader: QueueReader | None) -> None:
     """Let a reader deliver nothing and move no offset any more, without waking a thread.
 
     Not `stop()`, which wakes waiting threads through a lock: in a forked child another thread may hold it for ever. An

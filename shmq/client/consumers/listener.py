@@ -27,7 +27,6 @@ from shmq.client.observers.observer import Call
 from shmq.client.place import is_remote
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
-from shmq.client.wire import PacingReader
 from shmq.errors import DamagedMessage, OffsetOutOfRange, UsageError
 from shmq.functions import ENDING, check_function, finished
 
@@ -80,7 +79,7 @@ class PushConsumer(Consumer):
     def _spans(self) -> dict[int, int]:
         """Return by queue how far the newest message taken is ahead of the oldest one not settled."""
         reader = self._reader
-        if reader is None or isinstance(reader, PacingReader):
+        if reader is None:
             return {}
         return {entry.queue_id: max(0, entry.next_offset - 1 - entry.committed) for entry in reader.assigned()}
 

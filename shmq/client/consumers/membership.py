@@ -85,7 +85,7 @@ class Membership:
         try:
             session.queues.resolve(consumer.topic)
             self.register()
-            consumer._live_reader()
+            consumer._live_source()
         except BaseException:
             self.left(consumer)
             raise

@@ -32,7 +32,7 @@ from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
     from shmq.client.session import Session
-    from shmq.client.wire import MessageReader
+    from shmq.client.wire import QueueReader
     from shmq.shm.core import Message
 
 
@@ -71,7 +71,7 @@ class PullConsumer:
         self._closed = False
         self._positions: dict[int, int] = {}
         self._lock = threading.RLock()  # a signal handler may close what its thread is using
-        self._reader: MessageReader | None = None
+        self._reader: QueueReader | None = None
         self._queues: dict[int, QueueSlot] = {}
         self._version = 0  # of the queues
 
@@ -214,7 +214,7 @@ class PullConsumer:
             raise UsageError(f"topic {self.topic} has no queue {queue!r:.80}", hint=hint)
         return slot
 
-    def _live_reader(self) -> MessageReader:
+    def _live_reader(self) -> QueueReader:
         reader = self._reader
         if reader is not None:
             return reader
@@ -231,9 +231,7 @@ class PullConsumer:
                     reader.stop()
             return self._reader
 
-    def _assign(
-        self, session: Session, reader: MessageReader, *, new_from_start: bool, must_exist: bool = False
-    ) -> None:
+    def _assign(self, session: Session, reader: QueueReader, *, new_from_start: bool, must_exist: bool = False) -> None:
         queues = session.queues
         version = queues.version()  # read first: a change in between is looked at again
         # Before the offsets are asked for: this may create the topic.

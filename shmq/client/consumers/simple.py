@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.kinds import real_in
+from shmq.client.queue_share import QueueShare
 from shmq.client.spec import ConsumerSpec, check_poll
-from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
+    from shmq.client.consumers.consumer import ReaderOwner
+    from shmq.client.session import Session
     from shmq.shm.core import Message
 
 
@@ -72,19 +74,31 @@ class SimpleConsumer(Consumer):
         Args:
             invisible: seconds, instead of the consumer's own.
         """
-        hidden = None if invisible is None else check_invisible(invisible)
-        return self._hide(self._poll(max, wait), hidden)
+        hidden = self.invisible if invisible is None else check_invisible(invisible)
+        messages = self._poll(max, wait)
+        self._hider.hide(messages, hidden)
+        return messages
+
+    @property
+    def _pops(self) -> bool:
+        """Whether the broker hides messages: they come from all queues, and none is read here."""
+        return self._source is not None and self._reader is None
+
+    def _open_source(self, session: Session, owner: ReaderOwner) -> None:
+        popping = session.readers.popping(owner, self._spec)
+        if popping is None:
+            return super()._open_source(session, owner)
+        self._source = self._hider = popping
+        self._share = QueueShare()
+
+    def _renew(self) -> None:
+        if self._pops:
+            return self._rebalance()  # the broker forgets no receipt: what is in hand stays there
+        super()._renew()
 
     def _poll(self, count_max: int, wait: float) -> list[Message]:
         count_max, wait = check_poll(count_max, wait)
-        if isinstance(self._live_reader(), HidingReader):
+        self._live_source()
+        if self._pops:
             return self._poll_once(count_max, wait)  # a broker holds the request for that long
         return super()._poll(count_max, wait)
-
-    def _hide(self, messages: list[Message], invisible: float | None) -> list[Message]:
-        if isinstance(self._reader, HidingReader):
-            for message in messages if invisible not in (None, self.invisible) else ():
-                message.extend(invisible)
-            return messages
-        self._redelivery.lease(messages, self.invisible if invisible is None else invisible)
-        return messages

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from shmq.client.observers.spans import Spans
     from shmq.client.observers.trace import Tracer, TransactionTrace
-    from shmq.client.wire import MessageReader, MessageSender
+    from shmq.client.wire import MessageSender, MessageSource
     from shmq.shm.core import Message, Receipt
 
     SpansWanted = bool | TracerProvider
@@ -182,7 +182,7 @@ def observer_of(store: Callable[[bytes, Sequence[str]], None], *, trace: bool, s
 
 
 def polled(
-    observer: Observer | None, receiver: Receiver, reader: MessageReader, count_max: int, wait: float
+    observer: Observer | None, receiver: Receiver, reader: MessageSource, count_max: int, wait: float
 ) -> list[Message]:
     """Poll a reader, and note what came, or could not."""
     if observer is None:

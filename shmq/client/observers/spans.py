@@ -178,7 +178,6 @@ class SpannedSender:
         return receipt
 
     def send_oneway(self, topic: str, body: Any, **arguments: Any) -> None:
-        """Store one message without a receipt."""
         with self._spans.sending("send", topic, arguments, body):
             self._inner.send_oneway(topic, body, **carrying(arguments))
 

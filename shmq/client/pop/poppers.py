@@ -1,18 +1,18 @@
-"""The popping consumers of one connection: their queues, the beginning of a new group, and their share.
+"""The popping consumers of one connection: their queues, and the beginning of a new group.
 
-`PoppingReaders` makes the readers of every kind of consumer: those of the wire, or those that pop.
+`PoppingReaders` makes the readers of every kind of consumer: those of the wire, and those that pop.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.pop.reader import MappedLog, PopReader
 from shmq.client.pop.request import ANY_QUEUE
 from shmq.client.position import BEGIN
-from shmq.client.wire import Handed, HidingReader, MessageReader, Question, QueueShare, QueueSlot, ReaderOwner
+from shmq.client.wire import Handed, Question, QueueReader, QueueSlot, ReaderOwner
 from shmq.errors import BrokerNotRunning, RemoteError, TopicNotFound
 from shmq.message import retry_topic_of
 from shmq.progress import Backlog
@@ -20,6 +20,7 @@ from shmq.protocol.codes import Request, Response
 from shmq.protocol.route import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
+    from shmq.client.queue_share import QueueShare
     from shmq.client.spec import ConsumerSpec
     from shmq.client.wire import Queues, Wire
     from shmq.shm.core import Message
@@ -39,12 +40,14 @@ class Poppers:
         self._readers: list[PopReader] = []
 
     def open(self, owner: ReaderOwner, spec: ConsumerSpec) -> PopReader | None:
-        """Return a new reader, None where the brokers do not offer POP; a new group begins where it is to begin.
+        """Return a new reader; None where none is wanted, or the brokers do not offer POP.
+
+        A new group begins where it is to begin.
 
         Raises:
             ConnectError, RequestTimeout: the brokers do not answer.
         """
-        if self._log is None and not self._is_offered(spec):
+        if spec.invisible is None or (self._log is None and not self._is_offered(spec)):
             return None
         self._begin(spec)
         reader = PopReader(
@@ -128,28 +131,6 @@ class Poppers:
         return count
 
 
-class PopShare(QueueShare):
-    """The share of a consumer that pops: it sees every queue and owns none.
-
-    Pops are answers to requests, so there is nothing to pause, and brokers keep the receipts.
-    """
-
-    def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
-        """Note which queues there are."""
-        self.held = {slot.queue_index: slot for slot in wanted}
-
-    def step(self, now: float) -> bool:
-        """Return False: nothing is pending."""
-        return False
-
-    def pause(self, queue_id: int, *, paused: bool) -> None:
-        """Nothing: a broker sends only what is asked for."""
-
-    def leave_all(self) -> None:
-        """Read no queue any more."""
-        self.held = {}
-
-
 class PoppingReaders:
     """Readers of one session: those of the wire, or those that pop where the brokers hide messages."""
 
@@ -157,23 +138,14 @@ class PoppingReaders:
         """`wired` makes the readers of the wire, `poppers` those that pop."""
         self._wired = wired
         self._poppers = poppers
-        # These are the wire's, for both kinds of readers.
-        self.why_unassigned: Callable[[ConsumerSpec, Any], str] = wired.why_unassigned
-        self.hand_over: Callable[[ConsumerSpec, Message], Handed | None] = wired.hand_over
-        self.pull_reader: Callable[..., MessageReader] = wired.pull_reader
+        self.popping = poppers.open
         self.settle = poppers.settle
-
-    def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> MessageReader:
-        """Return the reader of a consumer."""
-        if spec.invisible is not None and (popping := self._poppers.open(owner, spec)) is not None:
-            return popping
-        return self._wired.reader(owner, spec)  # type: ignore[no-any-return]
-
-    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
-        """Return the share that decides what such a reader reads."""
-        if isinstance(reader, HidingReader):
-            return PopShare(reader, on_left)
-        return self._wired.share(reader, spec, on_left)  # type: ignore[no-any-return]
+        # These are the wire's, for both kinds of readers.
+        self.reader: Callable[[ReaderOwner, ConsumerSpec], QueueReader] = wired.reader
+        self.pull_reader: Callable[..., QueueReader] = wired.pull_reader
+        self.share: Callable[[QueueReader, ConsumerSpec, Callable[[int], None]], QueueShare] = wired.share
+        self.why_unassigned: Callable[[ConsumerSpec, QueueShare], str] = wired.why_unassigned
+        self.hand_over: Callable[[ConsumerSpec, Message], Handed | None] = wired.hand_over
 
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
         """Return the queues a consumer is to read, and all of them; a popping consumer reads all."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +39,6 @@ from shmq.shm.core import CoreError, Message, records_read
 if TYPE_CHECKING:
     from shmq.client.spec import ConsumerSpec
     from shmq.client.wire import Answer, ReaderOwner, Wire
-    from shmq.shm.core import Assignment
 
 HOLD_MAX: Final = 15.0
 ANSWER_MARGIN: Final = 0.5
@@ -61,8 +60,6 @@ MappedLog = Callable[[], MessageAt | None]
 
 class PopReader(WaitingReader):
     """Takes messages of one topic from brokers that hide them; any thread may use it."""
-
-    hides = True
 
     def __init__(
         self,
@@ -266,6 +263,12 @@ class PopReader(WaitingReader):
         elif lease := self._take(message):
             self._settlement.hide(lease, options.retry_delay(message.attempt) if after is None else after)
 
+    def hide(self, messages: Sequence[Message], seconds: float) -> None:
+        """Deliver again what is not settled by then; as they come, they are hidden for the consumer's own time."""
+        if seconds != self._invisible:
+            for message in messages:
+                message.extend(seconds)
+
     def _extend(self, message: Message, seconds: float) -> None:
         seconds = check_hiding(seconds, options.INVISIBLE_MAX)
         if self._pid != os.getpid():
@@ -290,27 +293,7 @@ class PopReader(WaitingReader):
         self._settlement.send_acks()
         self._settlement.wait_confirmed()
 
-    # -- what every reader has
-    def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = -1, /) -> None:
-        """Nothing: messages come from all queues."""
-
-    def assigned(self) -> list[Assignment]:
-        """Return nothing: no queue is ours."""
-        return []
-
-    def seek(self, queue: int, offset: int, /) -> None:
-        """Nothing: the broker knows where the group is."""
-
-    def revoke(self, queue: int, /) -> None:
-        """Nothing: no queue is ours."""
-
-    def requeue(self, message: Message) -> None:
-        """Nothing: the broker delivers again."""
-
-    def doubts(self) -> bool:
-        """No: the broker answers with whole messages."""
-        return False
-
+    # -- what every source has
     def lag(self) -> int:
         """Return how many messages wait at the brokers, over TCP as far as their last answers tell, or are in hand."""
         waiting = self._rest if self._count_waiting is None else self._count_waiting()

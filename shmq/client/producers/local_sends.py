@@ -87,7 +87,6 @@ class LocalSends:
         return None
 
     def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
-        """Store a message in the trace topic, which is made if need be."""
         if self._leader.is_elsewhere:
             self._leader.session.sends.store_trace(body, keys)
             return

@@ -67,7 +67,6 @@ class SelectingSender:
         return receipt
 
     def send_oneway(self, topic: str, body: Any, **arguments: Any) -> None:
-        """Store one message without a receipt."""
         self._choose(topic, body, arguments)
         self._inner.send_oneway(topic, body, **arguments)
 

@@ -125,7 +125,7 @@ class Redelivery:
             self._schedule.extend(message, due)
         self._plan()
 
-    def lease(self, messages: Sequence[Message], seconds: float) -> None:
+    def hide(self, messages: Sequence[Message], seconds: float) -> None:
         """Hide delivered messages for `seconds`; those not acknowledged by then come again."""
         with self._lock:
             self._schedule.lease(messages, self._due(seconds))

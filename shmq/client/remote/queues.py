@@ -50,12 +50,10 @@ class TcpQueues:
         return sorted(map(wire.slot, route.readable))
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
-        """Return the first offset stored in a queue, and the one behind the last."""
         wire, named = self._wire, self.message_queue(topic, queue.queue_index)
         return wire.call(self._questions.bounds(named, wire.timeout))
 
     def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
-        """Return the offset a position means in a queue now."""
         wire, named = self._wire, self.message_queue(topic, queue.queue_index)
         return wire.call(self._questions.place_in(named, position, wire.timeout))
 
@@ -86,7 +84,6 @@ class TcpQueues:
         return {wire.numbers.number(queue): offset for queue, offset in found.items()}
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Write offsets down for a group."""
         self._wire.call(self._commit(group, {self.message_queue(topic, number): at for number, at in offsets.items()}))
 
     async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:

@@ -204,8 +204,6 @@ class _Settler:
 class TcpReader(WaitingReader):
     """Messages of the queues one consumer reads; as the core's Reader."""
 
-    paces = True
-
     def __init__(
         self,
         wire: TcpWire,
@@ -231,7 +229,6 @@ class TcpReader(WaitingReader):
 
     # -- what the consumer calls
     def poll(self, max: int = options.RECEIVE_MAX, timeout: float = 0.0) -> list[Message]:
-        """Return at most `max` messages; [] when nothing came in time, after wake() and after stop()."""
         deadline = time.monotonic() + timeout
         with self.changed:
             self._settle_last()
@@ -249,7 +246,6 @@ class TcpReader(WaitingReader):
         return []
 
     def requeue(self, message: Message) -> None:
-        """Deliver this message again, before anything new."""
         with self.changed:
             self._again.append(message)
             self.changed.notify_all()
@@ -321,12 +317,10 @@ class TcpReader(WaitingReader):
         return queue.waiting[0].offset if queue.waiting else queue.next_offset
 
     def seek(self, number: int, offset: int, /) -> None:
-        """Deliver a queue from another offset."""
         with self.changed:
             self._queues[number].restart(offset)
 
     def pause(self, number: int, paused: bool, /) -> None:
-        """Leave a queue out, or take it in again."""
         with self.changed:
             if number in self._queues:
                 self._queues[number].paused = paused

@@ -87,7 +87,6 @@ class TcpSends:
         return None if queue is None else wire.numbers.number(queue)
 
     def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
-        """Store a message in the trace topic, which is made if need be."""
         self.sender(self._wire.timeout, group=TRACE_GROUP).send(TRACE_TOPIC, body, keys=keys)
 
     def host_of(self, receipt: Receipt) -> str:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
 from shmq.client.position import BEGIN
+from shmq.client.queue_share import ReaderShare
 from shmq.client.remote.reader import ProcessQueue
-from shmq.client.wire import QueueShare, QueueSlot
+from shmq.client.wire import QueueSlot
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT
 from shmq.errors import ConsumeError, ShmqError
 from shmq.message import RETRY_PREFIX
@@ -39,7 +40,7 @@ LOCK_RENEWAL: Final = 20.0
 LOCK_GOOD_FOR: Final = 30.0
 
 
-class TcpShare(QueueShare):
+class TcpShare(ReaderShare):
     """The part of a topic, and of the group's retry topic, that this consumer reads."""
 
     def __init__(

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
 from shmq.client.position import BEGIN, Position, start_offset
+from shmq.client.queue_share import ReaderShare
 from shmq.client.spec import ConsumerSpec, Wanted, consumer_data, reads_retries
-from shmq.client.wire import Handed, QueueShare, QueueSlot, Watcher, ignore
+from shmq.client.wire import Handed, QueueSlot, Watcher, ignore
 from shmq.client.wire_shm.queues import ShmQueues
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ShmqError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from shmq.shm.core import Store
 
 
-class ShmShare(QueueShare):
+class ShmShare(ReaderShare):
     """The part of a topic that this consumer reads."""
 
     def __init__(

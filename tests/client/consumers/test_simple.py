@@ -161,8 +161,8 @@ def test_acknowledged_messages_are_not_held_for_the_invisible_time(
             for message in consumer.receive(wait=60):
                 message.ack()
                 received += 1
-        assert isinstance(consumer._reader, PopReader)
-        assert not consumer._reader._leases
+        assert isinstance(consumer._source, PopReader)
+        assert not consumer._source._leases
 
 
 def test_without_the_broker_acknowledged_messages_are_not_held_for_the_invisible_time(
