@@ -16,7 +16,8 @@ from shmq.version import __version__
 TYPE_CHECKING = False  # type checkers know the name; importing it from typing is most of what this import cost
 if TYPE_CHECKING:
     from shmq.client.administration.admin import Admin, DeadLetter
-    from shmq.client.administration.group import Group, GroupLag, ResetStep
+    from shmq.client.administration.group import Group, GroupLag
+    from shmq.client.administration.interface import ResetStep
     from shmq.client.connection import Connection, connect
     from shmq.client.consumers.consumer import Subscription
     from shmq.client.consumers.pull import PullConsumer
@@ -73,7 +74,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "shmq.client.administration.admin": ("Admin", "DeadLetter"),
     "shmq.client.connection": ("Connection", "connect"),
-    "shmq.client.administration.group": ("Group", "GroupLag", "ResetStep"),
+    "shmq.client.administration.group": ("Group", "GroupLag"),
+    "shmq.client.administration.interface": ("ResetStep",),
     "shmq.client.redelivery.redelivery": ("Action",),
     "shmq.figures.model": ("QueueInfo", "QueueLag", "TopicInfo"),
     "shmq.figures.verdict": ("Finding", "Health", "Verdict"),

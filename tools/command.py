@@ -66,6 +66,18 @@ class Call:
         """Whether this call is about a cluster that is reached over TCP."""
         return is_remote(self.url or os.environ.get("SHMQ_URL") or "")
 
+    def refuse_remote(self, text: str, *, hint: str) -> None:
+        """Refuse a call about a cluster, for what only a broker's own host has.
+
+        Args:
+            text: why; "{url}" in it stands for the cluster.
+
+        Raises:
+            UsageError: it is one.
+        """
+        if self.is_remote:
+            raise UsageError(text.replace("{url}", self.shown_url), hint=hint)
+
     @property
     def shown_url(self) -> str:
         """The broker, in words that hold no secret."""

@@ -27,7 +27,8 @@ from shmq.errors import ConnectError, UsageError
 from shmq.message import check_consumer_group, check_group, check_topic
 
 if TYPE_CHECKING:
-    from shmq.client.administration.admin import Admin, Figures
+    from shmq.client.administration.admin import Admin
+    from shmq.client.administration.interface import Figures
     from shmq.client.consumers.listener import Listeners
     from shmq.client.keywords import Body
     from shmq.client.observers.observer import SpansWanted

@@ -169,8 +169,9 @@ class Look:
         for _ in range(_PRESENCE_TRIES):
             own = (mark for role, mark in instance.processes.items() if role not in _ONLY_READ)
             marks = {mark for mark in own if is_alive(mark)}
-            slots = StoreFigures(store).clients() if store is not None else ()
-            marks |= {mark for slot in slots if slot[1] and is_alive(mark := ProcessMark(slot[2], slot[3]))}
+            clients = StoreFigures(store).clients() if store is not None else ()
+            attached = (ProcessMark(client.pid, client.start) for client in clients if client.state)
+            marks.update(filter(is_alive, attached))
             presence = Presence(presence_of_key(instance.presence_key, uid=instance.uid), len(marks))
             if presence.counted in (None, presence.registered):
                 break

@@ -13,6 +13,7 @@ Rule: an offset of a deleted topic is none of a topic that has its name again; i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ class QueueOf(NamedTuple):
 class GroupOffset(NamedTuple):
     """The table's entry of one group on one queue; `cleaned_at` is when messages were last counted as lost, or 0."""
 
+    slot: int
     group: str
     queue: QueueOf
     committed: int
@@ -75,77 +77,50 @@ def group_offsets(
         if lost:
             cleaned, at = lost.get((group, index), (0, 0))
         # By place and without a call into Python: there may be ten thousand of them.
-        yield _made(GroupOffset, (name, queue, entry.committed, entry.owner, entry.updated_ms, hidden, cleaned, at))
-
-
-def losses(store: Store, groups: Mapping[int, str], topic_of: Mapping[int, str]) -> Iterator[tuple[str, str, int]]:
-    """Yield topic, group and how many messages were counted as lost, queue by queue."""
-    for group, queue, count, _ in store.offsets_lost():
-        topic, name = topic_of.get(queue), groups.get(group)
-        if topic is not None and name is not None:
-            yield topic, name, count
+        slot, committed, owner, updated_ms = entry.slot, entry.committed, entry.owner, entry.updated_ms
+        yield _made(GroupOffset, (slot, name, queue, committed, owner, updated_ms, hidden, cleaned, at))
 
 
 class MappedFigures:
-    """The figures of the broker whose segments a store maps.
+    """The figures of the broker whose segments a store maps; a `BrokerFigures`.
 
     Args:
+        store: returns the mapped segments, which are others once the broker has given its own up.
         popped: returns what members have popped and not settled (`shmq.protocol.roster.popped_messages`).
     """
 
-    def __init__(self, store: Store, popped: Callable[[], Popped]) -> None:
-        self._store = store
+    def __init__(self, store: Callable[[], Store], popped: Callable[[], Popped]) -> None:
+        self._mapped = store
         self._popped = popped
 
-    # -- topics
     def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
-        """Return topics by name, those of these names if they exist."""
-        entries = self._store.topics()
-        return sorted(self._topic(entry) for entry in entries if names is None or entry["name"] in names)
-
-    def topic(self, name: str) -> TopicInfo | None:
-        """Return one topic, None when there is none of this name."""
-        index = self._store.topic_find(name)
-        return None if index < 0 else self._topic(self._store.topic(index))
+        store = self._mapped()
+        if names is None:
+            return sorted(_topic_info(store, entry) for entry in store.topics())
+        found = []
+        for name in set(names):
+            if (index := store.topic_find(name)) >= 0:
+                with contextlib.suppress(TopicNotFound):  # it went meanwhile
+                    found.append(_topic_info(store, store.topic(index)))
+        return sorted(found)
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        return sorted(entry["name"] for entry in self._store.topics())
+        return sorted(entry["name"] for entry in self._mapped().topics())
 
-    def _topic(self, entry: Mapping[str, Any]) -> TopicInfo:
-        queues = []
-        for queue_id, index in enumerate(entry["queues"]):
-            queue = self._store.queue(index)
-            queues.append(QueueInfo(queue_id, queue.offset_min, queue.offset_max, queue.bytes))
-        return TopicInfo(
-            name=entry["name"],
-            kind=kind_name(entry["kind"]),
-            queues=tuple(queues),
-            read_queues=entry["read_queues"],
-            write_queues=entry["write_queues"],
-            perm=entry["perm"],
-            flush=flush_name(entry["flush"]),
-        )
+    def has_topic(self, name: str) -> bool:
+        return self._mapped().topic_find(name) >= 0
 
-    # -- groups
     def group_names(self) -> list[str]:
-        """Return the names of all groups, sorted."""
-        return sorted(name for _, name in self._store.groups())
+        return sorted(name for _, name in self._mapped().groups())
 
     def has_group(self, name: str) -> bool:
-        """Whether there is a group of this name."""
         try:
-            return name.isascii() and self._store.group_find(name) >= 0
+            return name.isascii() and self._mapped().group_find(name) >= 0
         except UsageError:
             return False  # no group can have this name
 
     def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
-        """Return how far groups are, by topic and queue, on every queue that they have an offset for.
-
-        Args:
-            group: only this one.
-        """
-        store = self._store
+        store = self._mapped()
         groups = {index: name for index, name in store.groups() if group in (None, name)}
         offsets = list(group_offsets(store, groups, _QueuesByIndex(store).find, self._popped))
         pids = {}
@@ -169,6 +144,22 @@ class MappedFigures:
                 )
             )
         return {name: sorted(rows, key=_place) for name, rows in sorted(found.items())}
+
+
+def _topic_info(store: Store, entry: Mapping[str, Any]) -> TopicInfo:
+    queues = []
+    for queue_id, index in enumerate(entry["queues"]):
+        queue = store.queue(index)
+        queues.append(QueueInfo(queue_id, queue.offset_min, queue.offset_max, queue.bytes))
+    return TopicInfo(
+        name=entry["name"],
+        kind=kind_name(entry["kind"]),
+        queues=tuple(queues),
+        read_queues=entry["read_queues"],
+        write_queues=entry["write_queues"],
+        perm=entry["perm"],
+        flush=flush_name(entry["flush"]),
+    )
 
 
 class _QueuesByIndex:

@@ -3,7 +3,7 @@
     TopicInfo ──queues──▶ QueueInfo        settings and what is stored
     QueueLag                               a group's progress on one queue; `shmq.progress` says what lag means
 
-They are read from mapped segments (`shmq.figures.mapped`) or asked of the brokers of a cluster
+`BrokerFigures` gives them: read from mapped segments (`shmq.figures.mapped`), or asked of the brokers of a cluster
 (`shmq.client.administration.remote_figures`). `mq.admin`, the commands and the console show these very objects, so an
 attribute of a topic is added here, where it is read, and where it is shown.
 
@@ -13,7 +13,8 @@ of one call are each exact at their moment, together not one snapshot.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Collection
+from typing import Final, NamedTuple, Protocol
 
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, is_hidden_topic
 from shmq.progress import Backlog
@@ -120,6 +121,32 @@ class QueueLag(NamedTuple):
     def behind(self) -> int:
         """Messages that are stored and not acknowledged."""
         return self.backlog.lag
+
+
+class BrokerFigures(Protocol):
+    """The figures of one broker or cluster."""
+
+    def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
+        """Return topics by name, those of these names if they exist."""
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+
+    def has_topic(self, name: str) -> bool:
+        """Whether there is a topic of this name."""
+
+    def group_names(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+
+    def has_group(self, name: str) -> bool:
+        """Whether there is a group of this name."""
+
+    def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
+        """Return how far groups are, by topic and queue, on every queue that they have an offset for.
+
+        Args:
+            group: only this one.
+        """
 
 
 def topic_role(name: str, perm: int, kind: str) -> str:

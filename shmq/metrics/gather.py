@@ -5,7 +5,7 @@ local send or receive has no instruction more for it: what the log, queues and o
 a second time, and record sizes are counted by the keeper from the units it writes.
 
     of each queue    two words of one copy of all queues          messages, bytes
-    of each offset   three words, copied at once                  lag, in flight and ready (group_progress.py)
+    of each offset   its entry, joined by `shmq.figures`          lag, in flight and ready (group_progress.py)
     counters         one copy of each writer's block
 
 Rules: (1) labels are bounded by what exists: counters of topics and groups that are gone are left out;
@@ -149,8 +149,8 @@ class Gatherer:
         samples.put("rocketmq_storage_message_reserve_time_milliseconds", age_ms, _LOCAL_DISK)
         states = dict.fromkeys(_CLIENT_STATES.values(), 0)
         for client in self._figures.clients():
-            if client[1] in _CLIENT_STATES:
-                states[_CLIENT_STATES[client[1]]] += 1
+            if client.state in _CLIENT_STATES:
+                states[_CLIENT_STATES[client.state]] += 1
         for name, count in states.items():
             samples.put("shmq_clients", count, label_text((("state", name),)))
 
@@ -166,8 +166,7 @@ class Gatherer:
         )
 
     def _read_topics(self, samples: Samples) -> None:
-        self._ends = memoryview(self._figures.queue_counts()).cast("Q")
-        ends = self._ends
+        ends = memoryview(self._figures.queue_counts()).cast("Q")
         known, mask = len(ends) // 2, self._store.head["queue_mask"]
         for name, queues in self._topic_queues.items():
             labels = self._topics[name]
@@ -190,10 +189,7 @@ class Gatherer:
 
     def _read_progress(self, samples: Samples) -> None:
         """Of groups; the counters were read, so those with members are known."""
-        store, attended = self._store, self._attended
-        GroupProgress(store, self._figures, self._ends, self._topic_of, self._groups, attended, self._labels_of).read(
-            samples
-        )
+        GroupProgress(self._store, self._topic_of, self._groups, self._attended, self._labels_of).read(samples)
 
     def _labels_of(self, topic: str, group: str) -> str:
         found = self._group_labels.get((topic, group))

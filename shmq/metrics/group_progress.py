@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from shmq.errors import ShmqError
-from shmq.figures.mapped import losses
+from shmq.figures.mapped import QueueOf, group_offsets
 from shmq.metrics.exposition import Samples
 from shmq.progress import Backlog
 from shmq.shm.core import Store, StoreFigures
@@ -35,6 +35,8 @@ LOST: Final = "shmq_group_lost_messages"
 READY_AGE: Final = "rocketmq_consumer_queueing_latency_milliseconds"
 
 _IS_LOCAL: Final = 1 << 63
+_ENTRY: Final = 0xFFFF_FFFF
+"""The bits of a slot that number its entry in the table; the others are its queue's."""
 
 _Place = tuple[int, int]  # log position, record bytes
 
@@ -45,8 +47,6 @@ class GroupProgress:
     def __init__(
         self,
         store: Store,
-        figures: StoreFigures,
-        ends: Sequence[int],
         topic_of: Mapping[int, str],
         groups: Mapping[int, str],
         attended: Collection[str],
@@ -54,14 +54,11 @@ class GroupProgress:
     ) -> None:
         """
         Args:
-            ends: of each entry of the queue table the end and the bytes of its queue.
             topic_of: queue index -> topic.
             groups: group index -> name.
             attended: groups that have members.
         """
         self._store = store
-        self._figures = figures
-        self._ends = ends
         self._topic_of = topic_of
         self._groups = groups
         self._attended = attended
@@ -70,29 +67,28 @@ class GroupProgress:
 
     def read(self, samples: Samples) -> None:
         """Add the samples of every topic and group that has an offset."""
-        ends, known, mask = self._ends, len(self._ends) // 2, self._store.head["queue_mask"]
-        words = memoryview(self._figures.offset_counts()).cast("Q")
-        takens = memoryview(self._figures.offsets_taken()).cast("Q")
+        entries = list(group_offsets(self._store, self._groups, self._queue_of, dict))
+        takens = memoryview(StoreFigures(self._store).offsets_taken()).cast("Q")
         found: dict[str, list[int]] = {}  # lag, in flight
-        for slot in range(min(len(words) // 2, len(takens))):
-            committed, (group, queue) = words[2 * slot], divmod(words[2 * slot + 1], 1 << 32)
-            topic, name = self._topic_of.get(queue), self._groups.get(group)
-            entry = 2 * (queue & mask)
-            if topic is None or name is None or queue & mask >= known or not (committed or ends[entry]):
+        for entry in entries:
+            queue, committed = entry.queue, entry.committed
+            labels = self._labels_of(queue.topic, entry.group)
+            if entry.cleaned:
+                samples.add(LOST, entry.cleaned, labels)
+            if committed < 0 and not queue.offset_max:
                 continue
-            labels, end, taken = self._labels_of(topic, name), ends[entry], takens[slot]
             sums = found.setdefault(labels, [0, 0])
-            if committed > end:
+            if committed >= queue.offset_max:
                 continue  # nothing waits; most queues of most groups
-            handed = taken & ~_IS_LOCAL if taken & _IS_LOCAL or name in self._attended else 0
-            backlog = Backlog(committed - 1, self._store.queue(queue).offset_min, end, handed=handed)
+            taken = takens[entry.slot & _ENTRY]
+            handed = taken & ~_IS_LOCAL if taken & _IS_LOCAL or entry.group in self._attended else 0
+            backlog = Backlog(committed, queue.offset_min, queue.offset_max, handed=handed)
             sums[0] += backlog.lag
             sums[1] += backlog.in_flight
             if backlog.lag:
-                self._see(LAG_AGE, labels, queue, backlog.next_offset)
+                self._see(LAG_AGE, labels, queue.queue_index, backlog.next_offset)
             if backlog.ready:
-                self._see(READY_AGE, labels, queue, end - backlog.ready)
-        self._read_losses(samples)
+                self._see(READY_AGE, labels, queue.queue_index, queue.offset_max - backlog.ready)
         now_ms = time.time_ns() // 1_000_000
         for labels, (lag, in_flight) in found.items():
             samples.put(LAG, lag + samples.value(INFLIGHT, labels), labels)  # which is what was popped, so far
@@ -101,9 +97,12 @@ class GroupProgress:
             for family, oldest in self._oldest.items():
                 samples.put(family, self._age_ms(oldest.get(labels), now_ms), labels)
 
-    def _read_losses(self, samples: Samples) -> None:
-        for topic, name, count in losses(self._store, self._groups, self._topic_of):
-            samples.add(LOST, count, self._labels_of(topic, name))
+    def _queue_of(self, index: int) -> QueueOf | None:
+        topic = self._topic_of.get(index)
+        if topic is None:
+            return None
+        queue = self._store.queue(index)
+        return QueueOf(topic, queue.queue_id, index, queue.offset_min, queue.offset_max)
 
     def _see(self, family: str, labels: str, queue: int, offset: int) -> None:
         place, oldest = self._place_of(queue, offset), self._oldest[family]

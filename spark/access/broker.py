@@ -10,11 +10,15 @@ they travel from the driver to the executors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from shmq.errors import UsageError
+from shmq.figures.model import QueueLag
 from shmq.spark.options import Options
+from shmq.spark.schema import refused
 
 Key = tuple[str, int]  # topic, queue id
 
@@ -32,6 +36,14 @@ class Queue:
     index: int
     born_position: int
     seen: tuple[int, int] | None = None
+
+
+class Kept(NamedTuple):
+    """What the broker's host knows of a queue; None over TCP."""
+
+    persisted: int | None = None
+    """Queue offset up to which its units are in files."""
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,8 +116,19 @@ class Access(Protocol):
     def search_time(self, queue: Queue, time_ms: int) -> int:
         """Return the first offset of a queue stored at or after a time."""
 
-    def committed(self, group: str, queues: Sequence[Queue]) -> dict[Key, int]:
-        """Return what a group has committed on queues."""
+    def kept(self, queue: Queue) -> Kept:
+        """Return what only the broker's host knows of a queue."""
+
+    def progress(self, group: str | None, queues: Callable[[], Sequence[Queue]]) -> dict[str, list[QueueLag]]:
+        """Return how far groups are, by topic and queue.
+
+        Args:
+            group: only this one; None takes every group.
+            queues: returns the queues that matter, for a broker that is asked queue by queue.
+
+        Raises:
+            UsageError: every group is meant, and the broker is reached over TCP.
+        """
 
     def has_group(self, group: str) -> bool:
         """Say whether a group that committed nothing here exists, as far as that can be known."""
@@ -131,3 +154,11 @@ class Access(Protocol):
 
     def read(self, reading: Reading, wanted: Range) -> Iterator[Any]:
         """Yield record batches of a range."""
+
+
+def not_on_this_host(view: str) -> UsageError:
+    """Return the error for a view of what only the segments and files have, where the broker is reached over TCP."""
+    return refused(
+        f"view {view} reads the broker's files, and host {socket.gethostname()} does not have them",
+        "run Spark's workers on the broker's host, or read view messages",
+    )

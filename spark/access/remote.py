@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final
@@ -35,9 +35,10 @@ from shmq.errors import (
     RequestTimeout,
     TopicNotFound,
 )
+from shmq.figures.model import QueueLag
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import columns_decode
-from shmq.spark.access.broker import Key, Queue, Range, Reading, Where
+from shmq.spark.access.broker import Kept, Key, Queue, Range, Reading, Where, not_on_this_host
 from shmq.spark.access.loss import data_loss
 from shmq.spark.access.unit_batches import UNIT_COLUMNS, unit_batches
 from shmq.spark.options import Options
@@ -64,7 +65,6 @@ class RemoteAccess:
 
     @property
     def broker(self) -> str:
-        """The broker's name, as rows show it."""
         for described in self._described.values():
             return described.broker
         with _explained():
@@ -94,25 +94,31 @@ class RemoteAccess:
         return queue.seen or self.queues(queue.topic)[queue.queue_id].seen or (0, 0)
 
     def search_time(self, queue: Queue, time_ms: int) -> int:
-        """Return the first offset of a queue stored at or after a time."""
         return self._client.search_time(self._queue(queue.topic, queue.queue_id), time_ms)
 
-    def committed(self, group: str, queues: Sequence[Queue]) -> dict[Key, int]:
-        """Return what a group has committed on queues."""
-        wanted = [self._queue(queue.topic, queue.queue_id) for queue in queues]
-        found = self._client.committed(group, wanted)
-        return {(queue.topic, queue.queueId): offset for queue, offset in found.items()}
+    def kept(self, queue: Queue) -> Kept:
+        """Return nothing: RocketMQ does not tell it."""
+        return Kept()
+
+    def progress(self, group: str | None, queues: Callable[[], Sequence[Queue]]) -> dict[str, list[QueueLag]]:
+        """Return how far one group is on queues; when it committed, and what its members popped, is not asked."""
+        if group is None:
+            raise not_on_this_host("groups")
+        wanted = {self._queue(queue.topic, queue.queue_id): queue for queue in queues()}
+        rows = [
+            QueueLag(name.topic, name.queueId, offset, *self.bounds(wanted[name]), owner=-1, updated_ms=0)
+            for name, offset in self._client.committed(group, list(wanted)).items()
+        ]
+        return {group: sorted(rows)} if rows else {}
 
     def has_group(self, group: str) -> bool:
         """Only an administrator may list groups; one that committed nothing is none here."""
         return False
 
     def publish(self, group: str, offsets: Mapping[Key, int]) -> None:
-        """Commit offsets for a group."""
         self._client.commit(group, {self._queue(*key): offset for key, offset in offsets.items()})
 
     def units(self, queue: Queue, begin: int, end: int) -> list[tuple[int, int]]:
-        """Return log position and bytes of records [begin, end); may be cut short behind the first."""
         found = self._client.units(self._queue(queue.topic, queue.queue_id), begin, end, queue.born_position)
         return [unit[:2] for unit in found]
 

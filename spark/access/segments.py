@@ -12,25 +12,27 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from shmq import connect
 from shmq.columns.queue_batches import QueueRange, queue_batches
 from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ShmqError, TopicNotFound
-from shmq.message import nearest
+from shmq.figures.mapped import MappedFigures
+from shmq.figures.model import QueueLag
+from shmq.message import missing_topic
+from shmq.protocol.roster import popped_messages
 from shmq.shm.core import Store
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.lease import take_lease
 from shmq.shm.place import place_of
 from shmq.shm.segment import open_store
 from shmq.shm.unit import units_of
-from shmq.spark.access.broker import Access, Key, Queue, Range, Reading, Where
+from shmq.spark.access.broker import Access, Kept, Key, Queue, Range, Reading, Where, not_on_this_host
 from shmq.spark.access.loss import data_loss, still_there
 from shmq.spark.access.unit_batches import unit_sizes
 from shmq.spark.options import SHM, full_url
-from shmq.spark.schema import refused
 
 _UNITS_MAX: Final = 65_536
 _attached: dict[str, Attachment] = {}
@@ -46,7 +48,6 @@ class Attachment:
 
     @property
     def broker(self) -> str:
-        """The broker's name, as rows show it."""
         return self.instance.broker_name
 
     @property
@@ -59,7 +60,6 @@ class Attachment:
         return replace(self, where=replace(where, identity=self.identity, broker=self.broker))
 
     def topics(self) -> list[str]:
-        """Return the names of all topics."""
         return sorted(str(entry["name"]) for entry in self.store.topics())
 
     def queues(self, topic: str) -> list[Queue]:
@@ -70,37 +70,37 @@ class Attachment:
         """
         index = self.store.topic_find(topic)
         if index < 0:
-            near = nearest(topic, self.topics())
-            hint = f"did you mean {' or '.join(near)}? shmq topic list" if near else "see shmq topic list"
-            raise TopicNotFound(f'topic "{topic}" does not exist on broker "{self.broker}"; {hint}', hint=hint)
+            error = missing_topic(topic, f'on broker "{self.broker}"', self.topics(), "see shmq topic list")
+            raise TopicNotFound(f"{error}; {error.hint}", hint=error.hint)
         entry = self.store.topic(index)
         born = int(entry["born_position"])
         return [Queue(topic, queue_id, queue, born) for queue_id, queue in enumerate(entry["queues"])]
 
     def bounds(self, queue: Queue) -> tuple[int, int]:
-        """Return the first offset a queue still has, and the first that is not visible yet."""
         return self.store.queue(queue.index).offset_min, self.store.queue_visible(queue.index)
 
     def search_time(self, queue: Queue, time_ms: int) -> int:
-        """Return the first offset of a queue stored at or after a time."""
         return self.store.search_time(queue.index, time_ms)
 
-    def committed(self, group: str, queues: Sequence[Queue]) -> dict[Key, int]:
-        """Return what a group has committed on queues."""
-        number = self.store.group_find(group)
-        found = {row.queue: row.committed for row in self.store.offsets() if row.group == number and row.committed >= 0}
-        return {
-            (queue.topic, queue.queue_id): found[queue.index]
-            for queue in queues
-            if number >= 0 and queue.index in found
-        }
+    def kept(self, queue: Queue) -> Kept:
+        """Return up to where its units are in files, and its bytes."""
+        entry = self.store.queue(queue.index)
+        return Kept(entry.persisted, entry.bytes)
+
+    @property
+    def _figures(self) -> MappedFigures:
+        place, generation = place_of(full_url(self.where.store)), self.instance.generation
+        return MappedFigures(lambda: self.store, lambda: popped_messages(place.roster_path, generation))
+
+    def progress(self, group: str | None, queues: Callable[[], Sequence[Queue]]) -> dict[str, list[QueueLag]]:
+        """Return how far groups are, on every queue that they have an offset for."""
+        return self._figures.progress(group)
 
     def has_group(self, group: str) -> bool:
         """Say whether there is a group of that name."""
-        return self.store.group_find(group) >= 0
+        return self._figures.has_group(group)
 
     def publish(self, group: str, offsets: Mapping[Key, int]) -> None:
-        """Commit offsets for a group."""
         with connect(full_url(self.where.store)) as mq:
             for topic in {topic for topic, _ in offsets}:
                 mine = {queue_id: offset for (name, queue_id), offset in offsets.items() if name == topic}
@@ -108,11 +108,9 @@ class Attachment:
                     consumer.commit(group, offsets=mine)
 
     def units(self, queue: Queue, begin: int, end: int) -> list[tuple[int, int]]:
-        """Return log position and bytes of records [begin, end); may be cut short behind the first."""
         return [(position, size) for position, size, _ in units_of(self._stored(queue, begin, end))]
 
     def sizes(self, queue: Queue, begin: int, end: int) -> Sequence[int]:
-        """Return the bytes of records [begin, end), as an array; may be cut short behind the first."""
         found: Sequence[int] = unit_sizes(self._stored(queue, begin, end))
         return found
 
@@ -200,8 +198,5 @@ def of_segments(access: Access, view: str) -> Attachment:
         UsageError: the broker is reached over TCP.
     """
     if not isinstance(access, Attachment):
-        raise refused(
-            f"view {view} reads the broker's files, and host {socket.gethostname()} does not have them",
-            "run Spark's workers on the broker's host, or read view messages",
-        )
+        raise not_on_this_host(view)
     return access

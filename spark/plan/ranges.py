@@ -165,7 +165,8 @@ def _committed(access: Access, group: str | None, queues: list[Queue]) -> dict[K
     Raises:
         UsageError: the broker knows nothing of such a group.
     """
-    found = access.committed(group or "", queues)
+    rows = access.progress(group or "", lambda: queues).get(group or "", ())
+    found = {(row.topic, row.queue_id): row.committed for row in rows if row.committed >= 0}
     if not found and not access.has_group(group or ""):
         raise refused(f"option group={group!r}: broker {access.broker} does not know it", "see shmq group list")
     return found

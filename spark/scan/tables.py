@@ -14,13 +14,9 @@ from typing import Any
 import pyarrow
 
 from shmq.errors import ShmqError
-from shmq.figures.mapped import MappedFigures
-from shmq.progress import Backlog
-from shmq.protocol.roster import popped_messages
-from shmq.shm.place import place_of
 from shmq.spark.access.broker import Access, Queue, Range, Reading
-from shmq.spark.access.segments import Attachment, of_segments
-from shmq.spark.options import Options, full_url
+from shmq.spark.access.segments import of_segments
+from shmq.spark.options import Options
 from shmq.spark.plan.ranges import chosen_queues
 from shmq.spark.schema import column_kinds
 
@@ -62,15 +58,15 @@ def read_stream(stream: bytes) -> Iterator[Any]:
 def _queues(access: Access, options: Options) -> Iterator[Row]:
     for queue in chosen_queues(access, options):
         low, high = access.bounds(queue)
-        facts = access.store.queue(queue.index) if isinstance(access, Attachment) else [None] * 6
+        kept = access.kept(queue)
         yield {
             "topic": queue.topic,
             "broker": access.broker,
             "queue_id": queue.queue_id,
             "offset_min": low,
             "offset_max": high,
-            "persisted": facts[2],
-            "bytes": facts[5],
+            "persisted": kept.persisted,
+            "bytes": kept.bytes,
             "first_stored": stored_at(access, queue, low) if high > low else None,
             "last_stored": stored_at(access, queue, high - 1) if high > low else None,
         }
@@ -89,43 +85,19 @@ def stored_at(access: Access, queue: Queue, offset: int) -> datetime | None:
 
 
 def _groups(access: Access, options: Options) -> Iterator[Row]:
-    if options.group is not None and not isinstance(access, Attachment):
-        yield from _group_elsewhere(access, options, options.group)
-        return
-    attachment = of_segments(access, "groups")
-    place = place_of(full_url(attachment.where.store))
-    figures = MappedFigures(
-        attachment.store, lambda: popped_messages(place.roster_path, attachment.instance.generation)
-    )
-    for group, rows in figures.progress(options.group).items():
+    for group, rows in access.progress(options.group, lambda: chosen_queues(access, options)).items():
         for row in rows:
             if options.matches(row.topic):
-                updated = datetime.fromtimestamp(row.updated_ms / 1000, UTC) if row.updated_ms else None
-                yield _group_row(group, row.topic, attachment.broker, row.queue_id, row.backlog, updated)
-
-
-def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[Row]:
-    """One group as its broker tells it over TCP: not when it committed."""
-    queues = chosen_queues(access, options)
-    committed = access.committed(group, queues)
-    for queue in queues:
-        offset = committed.get((queue.topic, queue.queue_id))
-        if offset is not None:
-            low, high = access.bounds(queue)
-            yield _group_row(group, queue.topic, access.broker, queue.queue_id, Backlog(offset, low, high), None)
-
-
-def _group_row(group: str, topic: str, broker: str, queue_id: int, backlog: Backlog, updated: datetime | None) -> Row:
-    return {
-        "consumer_group": group,
-        "topic": topic,
-        "broker": broker,
-        "queue_id": queue_id,
-        "committed": backlog.committed if backlog.committed >= 0 else None,
-        "offset_max": backlog.end,
-        "lag": backlog.lag,
-        "updated": updated,
-    }
+                yield {
+                    "consumer_group": group,
+                    "topic": row.topic,
+                    "broker": access.broker,
+                    "queue_id": row.queue_id,
+                    "committed": row.offset,
+                    "offset_max": row.offset_max,
+                    "lag": row.behind,
+                    "updated": datetime.fromtimestamp(row.updated_ms / 1000, UTC) if row.updated_ms else None,
+                }
 
 
 def _segments(access: Access, options: Options) -> Iterator[Row]:

@@ -19,21 +19,21 @@ def live() -> Iterator[LiveStore]:
 
 
 def figures(live: LiveStore, popped: dict[tuple[str, str, int], int] | None = None) -> MappedFigures:
-    return MappedFigures(live.attach(writable=False), lambda: popped or {})
+    store = live.attach(writable=False)
+    return MappedFigures(lambda: store, lambda: popped or {})
 
 
 def test_a_topic_has_its_settings_and_what_its_queues_store(live: LiveStore) -> None:
     live.topic("orders", queues=2, perm=6, kind=1)
     live.tables.topic_set_flush(live.store.topic_find("orders"), 2)
     live.producer().send("orders", b"one", queue_id=1)
-    seen = figures(live).topic("orders")
-    assert seen is not None
+    [seen] = figures(live).topics(["orders"])
     assert seen[3:] == (2, 2, 6, "sync")
     assert (seen.kind, seen.role, seen.own_flush, seen.messages) == ("fifo", "fifo", "sync", 1)
     assert seen.queues[0] == QueueInfo(0, 0, 0, 0)
     assert seen.queues[1][:3] == (1, 0, 1)
     assert seen.queues[1].size_bytes == seen.size_bytes > 0
-    assert figures(live).topic("order") is None
+    assert figures(live).topics(["order"]) == [] and not figures(live).has_topic("order")
 
 
 def test_topics_are_listed_by_name_and_chosen_by_names(live: LiveStore) -> None:

@@ -16,8 +16,8 @@ from shmq.exit_code import ExitCode
 from shmq.figures.model import QueueLag
 from shmq.figures.quantity import age_text, count_text, iso_text, plural
 from shmq.message import check_consumer_group, is_system_group
-from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
-from shmq.tools.broker.access import control_of, deleted, local_control_of, member_names, open_view
+from shmq.tools.administration.subscription_conflict import conflict_of_status
+from shmq.tools.broker.access import deleted, open_view
 from shmq.tools.broker.view import BrokerView, group_not_found
 from shmq.tools.command import Call, Group, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
@@ -99,9 +99,15 @@ def list_(call: Call, everything: bool) -> None:
 @pass_call
 def show(call: Call, name: str) -> None:
     """Show one group: members, queues, and how far behind it is."""
+    told = None
     with open_view(call) as memory:
         document = group_document(memory, name)
-    document["members"], conflict = _members(call, name)
+        try:
+            document["members"], told = memory.subscribers(name)
+        except ConnectError as error:  # which must not hide what memory shows
+            document["members"] = None
+            call.terminal.warn(f"members are unknown: {error}")
+    conflict = None if told is None else conflict_of_status(name, told)
     document["conflict"] = None if conflict is None else conflict.document
     if call.terminal.structured:
         call.terminal.document(document)
@@ -140,40 +146,6 @@ def group_document(memory: BrokerView, name: str) -> dict[str, Any]:
     }
 
 
-def _members(call: Call, name: str) -> tuple[list[dict[str, Any]] | None, Conflict | None]:
-    """Ask the broker for the group's members, and whether they agree.
-
-    The members are None when it does not answer, which must not hide what memory shows.
-    """
-    if call.is_remote:
-        from shmq.tools.broker.cluster import Cluster
-
-        with call.connect() as connection:
-            return Cluster(connection).members(name), None  # brokers tell one subscription for the whole group
-    try:
-        with local_control_of(call, "who reads with what") as control:
-            status = control.status()
-    except ConnectError as error:
-        call.terminal.warn(f"members are unknown: {error}")
-        return None, None
-    pids = {entry["clientId"]: entry["pid"] for entry in status["connections"]}
-    entry = status["consumerGroups"].get(name)
-    if entry is None:
-        return [], None
-    members = [
-        {
-            "client": client_id,
-            "language": member["language"].lower(),
-            "transport": member["transport"],
-            "pid": pids.get(client_id) or None,
-            "version": str(member["version"]),
-            "subscription": member["subscription"],
-        }
-        for client_id, member in sorted(entry["members"].items())
-    ]
-    return members, conflict_of_status(name, entry)
-
-
 def _print_group(call: Call, document: dict[str, Any]) -> None:
     members = document["members"]
     facts = [f"lag {count_text(document['lag'])}", f"last {_age_cell(document['updated_age_seconds'])}"]
@@ -205,9 +177,8 @@ def create(call: Call, name: str, dry_run: bool) -> int:
     check_consumer_group(name)
     with open_view(call) as memory:
         exists = name in memory.group_names()
-    if not exists and not dry_run:
-        with control_of(call) as control:
-            control.create_group(name)
+        if not exists and not dry_run:
+            memory.create_group(name)
     _report(call, name, "create", changed=not exists and not dry_run)
     would = "would create" if dry_run else "created"
     call.terminal.say(f'group "{name}" exists already' if exists else f'{would} group "{name}"')
@@ -223,7 +194,7 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     """Delete GROUP with its progress."""
     with open_view(call) as memory:
         document = group_document(memory, name)
-    members, readers = member_names(call, name), document["readers"]
+        members, readers = memory.members(name), document["readers"]
     if members or readers:  # after a restart of the broker a reader may not have registered yet
         pids = f" (pid {', '.join(map(str, readers))})" if readers else ""
         raise ConsumeError(
@@ -231,7 +202,7 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
             hint="stop its members, then run it again",
         )
     what = f'group "{name}" and its progress in {", ".join(document["topics"]) or "no topic"}'
-    changed = deleted(call, what, lambda control: control.delete_group(name), dry_run=dry_run, yes=yes)
+    changed = deleted(call, what, lambda view: view.delete_group(name), dry_run=dry_run, yes=yes)
     _report(call, name, "delete", changed=changed)
 
 

@@ -10,26 +10,21 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from shmq.client.administration.local_figures import write_offsets
 from shmq.errors import UsageError
 from shmq.figures.quantity import count_text, plural
 from shmq.message import check_consumer_group
 from shmq.tools.administration.group_command import group_document, print_queues
-from shmq.tools.broker.access import member_names, open_view, session_of
+from shmq.tools.broker.access import open_view
 from shmq.tools.broker.view import BrokerView, being_read, group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.source import starts_of
 from shmq.tools.terminal.output import Field
-
-if TYPE_CHECKING:
-    from shmq.client.local_session import LocalSession as Session
 
 offset = Group("offset", help="Show, reset, skip, clone a group's progress.")
 
@@ -118,7 +113,7 @@ def reset(
                     moves.append(
                         Move(name, queue.queue_id, queue.offset_min, now.get(queue.queue_id), starts[queue.queue_id])
                     )
-        _refuse_readers(call, memory, group, moves)
+        _refuse_readers(memory, group, moves)
     _carry_out(call, group, moves, dry_run=dry_run, yes=yes)
 
 
@@ -160,7 +155,7 @@ def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool
                 for row in memory.progress(source).get(source, ())
                 if row.topic == name and row.offset is not None
             ]
-        _refuse_readers(call, memory, target, moves)
+        _refuse_readers(memory, target, moves)
     _carry_out(call, target, moves, dry_run=dry_run, yes=yes)
 
 
@@ -178,23 +173,10 @@ def _committed(memory: BrokerView, group: str, topic: str) -> dict[int, int | No
     return {row.queue_id: row.offset for row in memory.progress(group).get(group, ()) if row.topic == topic}
 
 
-def _refuse_readers(call: Call, memory: BrokerView, group: str, moves: Sequence[Move]) -> None:
-    """Refuse before a plan is shown; the write looks again.
-
-    Over TCP a broker does not say which member reads which queue, so any member counts.
-    """
-    if call.is_remote:
-        if members := member_names(call, group):
-            raise being_read(group, ", ".join(members[:5]))
-        return
-    wanted = {(move.topic, move.queue_id) for move in moves}
-    readers = {
-        row.owner_pid
-        for row in memory.progress(group).get(group, ())
-        if (row.topic, row.queue_id) in wanted and row.owner_pid is not None
-    }
-    if readers:
-        raise being_read(group, f"pid {', '.join(map(str, sorted(readers)))}")
+def _refuse_readers(memory: BrokerView, group: str, moves: Sequence[Move]) -> None:
+    """Refuse before a plan is shown; the write looks again."""
+    if readers := memory.readers(group, {(move.topic, move.queue_id) for move in moves}):
+        raise being_read(group, readers)
 
 
 def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, yes: bool) -> None:
@@ -214,24 +196,7 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
         call.terminal.say(
             f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
         )
-    if confirmed(call, yes=yes, dry_run=dry_run) and call.is_remote:
-        from shmq.tools.broker.cluster import commit_offsets, figures_of_cluster
-
-        with call.connect() as connection:
-            wanted = [(move.topic, move.queue_id, move.new) for move in moves]
-            commit_offsets(figures_of_cluster(connection), group, wanted)
-    elif document["changed"]:
-        with closing(session_of(call)) as session:
-            _commit(session, group, moves)
+    if confirmed(call, yes=yes, dry_run=dry_run):
+        with open_view(call) as memory:
+            memory.commit(group, [(move.topic, move.queue_id, move.new) for move in moves])
     call.terminal.report(document, rows=document["queues"])
-
-
-def _commit(session: Session, group: str, moves: Sequence[Move]) -> None:
-    """Write what was shown, of all topics or of none."""
-    slots = {
-        (topic, queue_id): slot
-        for topic in dict.fromkeys(move.topic for move in moves)
-        for queue_id, _, slot in session.wire.control.offset_slots(group, topic)
-    }
-    wanted = [(slots[move.topic, move.queue_id], move.new) for move in moves]
-    write_offsets(session.wire.store, wanted, lambda owner: being_read(group, f"client slot {owner}"))

@@ -17,7 +17,7 @@ from shmq.errors import UsageError
 from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
 from shmq.figures.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 from shmq.message import PERM_READ, PERM_READ_WRITE, PERM_WRITE, QUEUES_MAX, check_topic, refuse_system_topic
-from shmq.tools.broker.access import control_of, deleted, is_on_every_broker, open_view, put_topic
+from shmq.tools.broker.access import deleted, open_view
 from shmq.tools.broker.view import BrokerView, on_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
@@ -202,20 +202,21 @@ def create(
     refuse_system_topic(name)
     with open_view(call) as memory:
         known = memory.topic(name) if name in memory.topic_names() else None
-        now = None if known is None else memory.topic_queues(known)
+        now = None if known is None else memory.topic_queues(name)
     if known is not None and now is not None and not if_missing:
         letters = permission_text(known.perm)
         have = {"queues": now.write_queues, "kind": known.kind, "permission": letters, "flush": known.flush}
         refuse_unlike(name, have, {"queues": queues, "kind": kind, "permission": permission, "flush": flush})
-    with control_of(call) as control:
+    with open_view(call) as memory:
+        default_queues = memory.default_queues  # asked of a broker of this host, also where nothing is to be done
         if known is None or now is None:
-            count = queues or control.default_queues
+            count = queues or default_queues
             change, perm, kind = QueueChange(count, count), PERMISSIONS[permission or "rw"], kind or TOPIC_KINDS[0]
         else:
             change, perm, kind, flush = change_queues(now), known.perm, known.kind, known.own_flush
-        is_new = known is None or not is_on_every_broker(control, name)
+        is_new = known is None or not memory.is_on_every_broker(name)
         if is_new and not dry_run:
-            put_topic(control, name, TopicSettings(change, kind, perm, flush))
+            memory.create_topic(name, TopicSettings(change, kind, perm, flush))
     facts = {"queues": change.write_queues, "read_queues": change.read_queues, "kind": kind}
     _report(call, name, "create", {**facts, "permission": permission_text(perm), "changed": is_new and not dry_run})
     if is_new:
@@ -256,7 +257,7 @@ def update(
     refuse_system_topic(name)
     with open_view(call) as memory:
         view = memory.topic(name)
-        now = memory.topic_queues(view)
+        now = memory.topic_queues(name) or TopicQueues(view.read_queues, view.write_queues, {})
         change = change_queues(now, queues=queues, read_queues=read_queues)
         unread = _unread_by(memory, name, change.write_queues) if change.kept or change.hidden else {}
     perm = view.perm if permission is None else PERMISSIONS[permission]
@@ -273,9 +274,9 @@ def update(
     )
     changed = confirmed(call, yes=yes or not takes_away, dry_run=dry_run)
     if changed:
-        with control_of(call) as control:
+        with open_view(call) as memory:
             is_other = kind not in (None, view.kind)
-            put_topic(control, name, TopicSettings(change, kind or view.kind, perm, flush, changes_kind=is_other))
+            memory.create_topic(name, TopicSettings(change, kind or view.kind, perm, flush, changes_kind=is_other))
     facts = {"queues": change.write_queues, "read_queues": change.read_queues, "kind": kind or view.kind}
     facts |= {"kept_messages": change.kept, "hidden_messages": change.hidden}
     _report(call, name, "update", {**facts, "permission": permission_text(perm), "changed": changed})
@@ -330,7 +331,7 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     what = f'topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'
     if readers:
         what += f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}"
-    changed = deleted(call, what, lambda control: control.delete_topic(name), dry_run=dry_run, yes=yes)
+    changed = deleted(call, what, lambda view: view.delete_topic(name), dry_run=dry_run, yes=yes)
     facts = {"queues": view.write_queues, "read_queues": view.read_queues, "kind": view.kind}
     _report(call, name, "delete", {**facts, "permission": permission_text(view.perm), "changed": changed})
 

@@ -18,7 +18,6 @@ import click
 
 from shmq.errors import ShmqError, UsageError
 from shmq.figures.quantity import rate_text, size_text
-from shmq.tools.broker.access import control_of
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.terminal.interrupt import ended_in_order
@@ -208,11 +207,10 @@ def _broker(call: Call, private: dict[str, Any], *, running: bool) -> Iterator[s
     try:
         yield url
     finally:
-        with open_memory(call.url) as memory:
+        with open_memory(call.url, call.timeout) as memory:
             made = [name for name in memory.topic_names() if name.startswith(BENCH_TOPICS) and name not in before]
-        with control_of(call) as control:
             for name in made:
-                control.delete_topic(name)
+                memory.delete_topic(name)
 
 
 _GROUP_FIELDS: tuple[Field[dict[str, Any]], ...] = (

@@ -2,19 +2,24 @@
 
 It needs no daemon, socket or lock, so it works while the broker is busy, stopped in a debugger or dead. The segments
 are mapped read-only, and `shmq.figures.mapped` reads them.
+
+For a change, and for the names of members, the control plane is connected to, which takes no client slot: looking
+changes nothing in the broker. Its code is imported then, as it costs as much as everything else that `shmq topic list`
+needs. Only offsets are moved with a slot, as they are what members own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
-from shmq.client.administration.queue_change import TopicQueues
+from shmq.client.administration.local_figures import HostFigures, write_offsets
 from shmq.client.position import Position, start_offset
 from shmq.client.wire import poll_whole
 from shmq.errors import PermissionDenied, SegmentError
-from shmq.figures.mapped import MappedFigures
-from shmq.figures.model import QueueInfo, QueueLag, TopicInfo
+from shmq.figures.model import QueueInfo, TopicInfo
+from shmq.protocol.codes import Role
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import Reader, Store
 from shmq.shm.discovery import find_place, none_runs
@@ -23,39 +28,34 @@ from shmq.shm.liveness import is_alive
 from shmq.shm.log_reach import check_log_is_here
 from shmq.shm.place import Place
 from shmq.shm.segment import open_store
-from shmq.tools.broker.view import topic_not_found
+from shmq.tools.broker.view import BrokerView, being_read, topic_not_found
+
+if TYPE_CHECKING:
+    from shmq.client.wire_shm.control import ControlClient
 
 
-class Memory:
-    """The segments of one broker, mapped for reading; a `BrokerView`. Made by `open_memory`."""
+class Memory(HostFigures, BrokerView):
+    """The segments of one broker, mapped for reading, as a `BrokerView`. Made by `open_memory`."""
 
-    def __init__(self, place: Place, instance: Instance, store: Store) -> None:
+    def __init__(self, place: Place, instance: Instance, store: Store, timeout: float | None, stack: ExitStack) -> None:
+        super().__init__(
+            lambda: store, lambda: popped_messages(place.roster_path, instance.generation), self._control_plane
+        )
         self.place = place
         self.instance = instance
         self.store = store
-        self._figures = MappedFigures(store, lambda: popped_messages(place.roster_path, instance.generation))
+        self._timeout = timeout
+        self._stack = stack
+        self._connected: ControlClient | None = None
 
     @property
     def broker_name(self) -> str:
         return self.instance.broker_name
 
-    def topics(self) -> list[TopicInfo]:
-        return self._figures.topics()
-
-    def topic(self, name: str) -> TopicInfo:
-        topic = self._figures.topic(name)
-        if topic is None:
-            raise topic_not_found(name, self.broker_name, self.topic_names())
-        return topic
-
-    def topic_names(self) -> list[str]:
-        return self._figures.topic_names()
-
-    def group_names(self) -> list[str]:
-        return self._figures.group_names()
-
-    def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
-        return self._figures.progress(group)
+    def _control_plane(self) -> ControlClient:
+        if self._connected is None:
+            self._connected = self._stack.enter_context(closing(connect_control(self.place, self._timeout)))
+        return self._connected
 
     def oldest_ms(self, topic: TopicInfo) -> int | None:
         times = []
@@ -68,10 +68,6 @@ class Memory:
                 finally:
                     reader.close()
         return min(times, default=None)
-
-    def topic_queues(self, topic: TopicInfo) -> TopicQueues:
-        stored = {queue.queue_id: queue.messages for queue in topic.queues}
-        return TopicQueues(topic.read_queues, topic.write_queues, stored)
 
     def place_in(self, topic: TopicInfo, queue: QueueInfo, position: Position) -> int:
         return start_offset(self.store, self.queue_index(topic, queue), position)
@@ -87,6 +83,39 @@ class Memory:
         if index < 0:
             raise topic_not_found(topic.name, self.broker_name, self.topic_names())
         return index
+
+    def subscribers(self, group: str) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
+        status = self._control_plane().status()
+        pids = {entry["clientId"]: entry["pid"] for entry in status["connections"]}
+        told = status["consumerGroups"].get(group)
+        members = [
+            {
+                "client": client_id,
+                "language": member["language"].lower(),
+                "transport": member["transport"],
+                "pid": pids.get(client_id) or None,
+                "version": str(member["version"]),
+                "subscription": member["subscription"],
+            }
+            for client_id, member in sorted(told["members"].items() if told else ())
+        ]
+        return members, told
+
+    def readers(self, group: str, queues: Collection[tuple[str, int]]) -> str:
+        rows = (row for row in self.progress(group).get(group, ()) if (row.topic, row.queue_id) in queues)
+        pids = sorted({row.owner_pid for row in rows if row.owner_pid is not None})
+        return f"pid {', '.join(map(str, pids))}" if pids else ""
+
+    def commit(self, group: str, moves: Sequence[tuple[str, int, int]]) -> None:
+        from shmq.client.client_id import new_client_id
+        from shmq.client.local_session import LocalSession
+
+        timeout = connect_timeout(self._timeout)
+        with closing(LocalSession(self.place, client_id=new_client_id(), timeout=timeout)) as session:
+            topics = dict.fromkeys(topic for topic, _, _ in moves)
+            slots = {topic: session.queues.offset_slots(group, topic) for topic in topics}
+            wanted = [(slots[topic][queue_id], offset) for topic, queue_id, offset in moves]
+            write_offsets(session.wire.store, wanted, lambda owner: being_read(group, f"client slot {owner}"))
 
 
 def find_instance(url: str | None) -> tuple[Place, Instance]:
@@ -110,9 +139,33 @@ def find_instance(url: str | None) -> tuple[Place, Instance]:
     return place, instance
 
 
+def connect_control(place: Place, timeout: float | None) -> ControlClient:
+    """Connect to the control plane of a broker; the caller closes it.
+
+    Raises:
+        BrokerNotRunning: no process listens there.
+        PermissionDenied: the socket is not for us.
+    """
+    from shmq.client.client_id import new_client_id
+    from shmq.client.wire_shm.control import ControlClient
+
+    seconds = connect_timeout(timeout)
+    return ControlClient.connect(place, client_id=new_client_id(), role=Role.NONE, timeout=seconds)
+
+
+def connect_timeout(timeout: float | None) -> float:
+    """Return how long to wait for a broker, in seconds; None is as long as a connection does."""
+    from shmq.client import options
+
+    return options.CONNECT_TIMEOUT if timeout is None else timeout
+
+
 @contextmanager
-def open_memory(url: str | None) -> Iterator[Memory]:
+def open_memory(url: str | None, timeout: float | None = None) -> Iterator[Memory]:
     """Map the broker's segments for reading, for the length of a with block.
+
+    Args:
+        timeout: how long a request to its control plane may take, in seconds.
 
     Raises:
         BrokerNotRunning: there is no broker, and nothing left of one.
@@ -126,7 +179,5 @@ def open_memory(url: str | None) -> Iterator[Memory]:
         if is_alive(instance.processes.get("supervisor")):
             raise
         raise none_runs(place) from error
-    try:
-        yield Memory(place, instance, store)
-    finally:
-        store.close()
+    with closing(store), ExitStack() as stack:
+        yield Memory(place, instance, store, timeout, stack)

@@ -1,4 +1,4 @@
-"""The view of a broker for commands: its topics, queues and groups, wherever they are read from.
+"""The view of a broker for commands: its topics, queues and groups, wherever they are read from and changed.
 
     BrokerView   ├─ Memory    (memory.py)    the broker's segments on this host, mapped for reading
                  └─ Cluster   (cluster.py)   every broker behind a name server, asked over TCP
@@ -9,29 +9,26 @@ Both give the types of `shmq.figures.model`, as `mq.admin` does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+from shmq.client.administration.interface import Changes
 from shmq.errors import ConsumeError, GroupNotFound, TopicNotFound
 from shmq.message import is_system_topic, missing_group, missing_topic, nearest
 
 if TYPE_CHECKING:
-    from shmq.client.administration.queue_change import TopicQueues
     from shmq.client.position import Position
     from shmq.figures.model import QueueInfo, QueueLag, TopicInfo
 
 _NUMBER = re.compile(r"\d+")
 
 
-class BrokerView(Protocol):
+class BrokerView(Changes, Protocol):
     """Topics, groups and progress of one broker or cluster."""
 
     @property
     def broker_name(self) -> str:
         """The broker's name; of a cluster, its name servers."""
-
-    def topics(self) -> list[TopicInfo]:
-        """Return every topic, by name."""
 
     def topic(self, name: str) -> TopicInfo:
         """Return one topic.
@@ -39,31 +36,40 @@ class BrokerView(Protocol):
         Raises:
             TopicNotFound: there is none of that name; the hint has the nearest ones.
         """
-
-    def topic_names(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-
-    def group_names(self) -> list[str]:
-        """Return the names of all groups, sorted."""
-
-    def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
-        """Return how far groups are, by topic and queue, on every queue that they have an offset for.
-
-        Args:
-            group: only this one.
-        """
+        for topic in self.topics([name]):
+            return topic
+        raise topic_not_found(name, self.broker_name, self.topic_names())
 
     def oldest_ms(self, topic: TopicInfo) -> int | None:
         """Return when the oldest message still stored was stored, or None when there is none."""
-
-    def topic_queues(self, topic: TopicInfo) -> TopicQueues:
-        """Return the queues of a topic as each broker has them."""
 
     def place_in(self, topic: TopicInfo, queue: QueueInfo, position: Position) -> int:
         """Return the offset a position means in a queue now.
 
         Raises:
             TopicNotFound: the topic was deleted meanwhile.
+        """
+
+    def subscribers(self, group: str) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
+        """Return the members of a group as `shmq group show` lists them, and what the broker tells of the group.
+
+        Brokers of a cluster tell one subscription for a whole group, so there is nothing to tell of it.
+
+        Raises:
+            ConnectError: the broker does not answer.
+        """
+
+    def readers(self, group: str, queues: Collection[tuple[str, int]]) -> str:
+        """Return who reads one of these (topic, queue id) for a group, "" for none.
+
+        Over TCP a broker does not say which member reads which queue, so any member counts.
+        """
+
+    def commit(self, group: str, moves: Sequence[tuple[str, int, int]]) -> None:
+        """Write (topic, queue id, offset) down for a group: all, or none.
+
+        Raises:
+            ConsumeError: it is being read; its readers' next commit would undo it.
         """
 
 

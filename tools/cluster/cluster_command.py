@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmq.errors import BrokerNotRunning, UsageError
+from shmq.errors import BrokerNotRunning
 from shmq.figures.observer import Observer
 from shmq.figures.quantity import age_text, count_text, size_text
 from shmq.figures.replication import election_text
@@ -39,10 +39,9 @@ _COLUMNS = [
 @pass_call
 def status(call: Call) -> None:
     """Show this broker's role, its slaves or its master, and how far behind each is."""
-    if call.is_remote:
-        raise UsageError(
-            "a broker's other hosts are looked at on its own host", hint="shmq cluster status -u shmq://NAME"
-        )
+    call.refuse_remote(
+        "a broker's other hosts are looked at on its own host", hint="shmq cluster status -u shmq://NAME"
+    )
     with Observer(call.url) as observer:
         snapshot = observer.snapshot("quick")
     document = _document(snapshot)

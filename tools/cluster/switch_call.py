@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from shmq import errors
-from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout, ShmqError
 from shmq.shm.discovery import find_place
 from shmq.shm.links import LEADS, read_links
 from shmq.shm.place import Place
@@ -28,8 +28,8 @@ def switch(call: Call, broker: str | None, request: dict[str, Any]) -> tuple[Pla
         BrokerNotRunning: nothing there can be switched.
         PermissionDenied: it is another user's.
     """
-    if call.is_remote and broker is None:
-        raise UsageError("a broker is switched on its own host", hint="log in there, or name a broker of this host")
+    if broker is None:
+        call.refuse_remote("a broker is switched on its own host", hint="log in there, or name a broker of this host")
     place = find_place(call.url if broker is None else broker if "://" in broker else f"shmq://{broker}")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -16,12 +16,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple
 
 import shmq
-from shmq.errors import UsageError
 from shmq.figures.observer import Observer
 from shmq.figures.snapshot import Group, Snapshot
 from shmq.figures.thresholds import Thresholds
 from shmq.message import is_hidden_topic, is_system_group
-from shmq.tools.broker.access import local_control_of, open_view
+from shmq.tools.broker.access import local_control_of
+from shmq.tools.broker.memory import Memory, open_memory
 from shmq.tools.command import Call
 from shmq.tools.health.examine import examine
 from shmq.tools.health.report import Report
@@ -29,7 +29,6 @@ from shmq.tools.top.rates import Picture, picture_of
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.control import ControlClient
-    from shmq.tools.broker.view import BrokerView
 
 FRESH_SECONDS = 1.0
 APART_SECONDS = 0.5
@@ -71,11 +70,10 @@ class Source:
 
     def __init__(self, url: str | None) -> None:
         self._call = Call(named_url=url)
-        if self._call.is_remote:
-            raise UsageError(
-                f"{self._call.shown_url} is reached over TCP; the console reads the memory of the broker's own host",
-                hint="run it there, and reach it through a tunnel: ssh -L 8080:127.0.0.1:8080 HOST",
-            )
+        self._call.refuse_remote(
+            "{url} is reached over TCP; the console reads the memory of the broker's own host",
+            hint="run it there, and reach it through a tunnel: ssh -L 8080:127.0.0.1:8080 HOST",
+        )
         self._observer = Observer(self._call.url)
         self._lock = threading.Lock()
         self._look: Look | None = None
@@ -109,9 +107,9 @@ class Source:
         with self._lock:
             self._look = None
 
-    def memory(self) -> AbstractContextManager[BrokerView]:
-        """Map the broker's topics, queues and groups for reading. Raises as `open_view`."""
-        return open_view(self._call)
+    def memory(self) -> AbstractContextManager[Memory]:
+        """Map the broker's topics, queues and groups for reading. Raises as `open_memory`."""
+        return open_memory(self._call.url)
 
     def control(self, what: str) -> AbstractContextManager[ControlClient]:
         """Connect to the broker's control plane, which knows `what`. Raises as `local_control_of`."""

@@ -105,11 +105,10 @@ def observer_of(call: Call) -> Observer:
     Raises:
         UsageError: it is a cluster elsewhere.
     """
-    if call.is_remote:
-        raise UsageError(
-            f"{call.shown_url} is reached over TCP; health reads the memory of the broker's own host",
-            hint="run it there, or use mqadmin brokerStatus",
-        )
+    call.refuse_remote(
+        "{url} is reached over TCP; health reads the memory of the broker's own host",
+        hint="run it there, or use mqadmin brokerStatus",
+    )
     return Observer(call.url)
 
 

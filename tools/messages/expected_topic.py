@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shmq.errors import ShmqError, TopicNotFound
-from shmq.message import check_topic
+from shmq.errors import ShmqError
+from shmq.message import check_topic, missing_topic
 from shmq.tools.broker.view import meant_topic, topic_not_found
 from shmq.tools.command import Call
 
@@ -41,14 +41,12 @@ def expect_topic(call: Call, connection: shmq.Connection, topic: str, *, must_ex
     check_topic(topic)
     if connection._figures().has_topic(topic):
         return
-    names = _names(call, connection)
+    names = connection._figures().topic_names()
     if must_exist:
         raise topic_not_found(topic, connection.broker_name, names)
     if not create and (meant := meant_topic(topic, names, slips_max=1)) is not None:
-        raise TopicNotFound(
-            f'topic "{topic}" does not exist on broker "{connection.broker_name}"',
-            hint=f'did you mean "{meant}"? If not, --create makes "{topic}" and waits for its messages',
-        )
+        then = f'did you mean "{meant}"? If not, --create makes "{topic}" and waits for its messages'
+        raise missing_topic(topic, f'on broker "{connection.broker_name}"', (), then)
     perhaps = None if create else meant_topic(topic, names)
     meant = f'; did you mean "{perhaps}"?' if perhaps is not None else ""
     call.terminal.say(f'topic "{topic}" is new: nothing has been sent to it{meant}')
@@ -62,15 +60,6 @@ def suggest_topic(call: Call, connection: shmq.Connection, topic: str) -> None:
     with contextlib.suppress(ShmqError):  # an account that may only send, or no broker: the send will say so
         if connection._figures().has_topic(topic):
             return
-        meant = meant_topic(topic, _names(call, connection), slips_max=1)
+        meant = meant_topic(topic, connection._figures().topic_names(), slips_max=1)
         if meant is not None:
             call.terminal.say(f'topic "{topic}" is new; did you mean "{meant}"?')
-
-
-def _names(call: Call, connection: shmq.Connection) -> list[str]:
-    """Return the names of all topics of the broker or cluster."""
-    if not call.is_remote:
-        return [info.name for info in connection._figures().topics()]
-    from shmq.tools.broker.cluster import topic_names
-
-    return topic_names(connection)

@@ -49,7 +49,7 @@ def no_message(text: str) -> MessageNotFound:
 
 def names_a_topic(mq: shmq.Connection, text: str) -> bool:
     """Say whether a word is the name of a topic."""
-    return text in _topics(mq)
+    return text in mq._figures().topic_names()
 
 
 def _anywhere(mq: shmq.Connection, message_id: str) -> list[shmq.Message]:
@@ -57,7 +57,7 @@ def _anywhere(mq: shmq.Connection, message_id: str) -> list[shmq.Message]:
     at_place = search.find_by_place(None, message_id)
     if at_place is not None and at_place.offset_message_id == message_id.upper():
         return [at_place]
-    names = sorted(_topics(mq), key=lambda name: (is_system_topic(name), name.startswith("%"), name))
+    names = sorted(mq._figures().topic_names(), key=lambda name: (is_system_topic(name), name.startswith("%"), name))
     for name in names[:TOPICS_MAX]:
         try:
             found = search.find_by_unique_key(name, message_id)
@@ -71,11 +71,3 @@ def _anywhere(mq: shmq.Connection, message_id: str) -> list[shmq.Message]:
             hint="name the topic: shmq message show TOPIC ID",
         )
     return []
-
-
-def _topics(mq: shmq.Connection) -> list[str]:
-    if mq.is_remote:
-        from shmq.tools.broker.cluster import topic_names
-
-        return topic_names(mq)
-    return [str(entry["name"]) for entry in mq._local().wire.store.topics()]

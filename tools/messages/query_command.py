@@ -49,11 +49,10 @@ def query(call: Call, sql: str, since: str | None, until: str | None) -> None:
     asked = sys.stdin.read() if sql == "-" else sql
     if not asked.strip():
         raise UsageError("there is no query", hint='shmq query "select count(*) from TOPIC"')
-    if call.is_remote:
-        raise UsageError(
-            f"{call.shown_url} is reached over TCP, and topics are queried in the broker's memory",
-            hint="run it on the broker's host, with -u shmq://NAME",
-        )
+    call.refuse_remote(
+        "{url} is reached over TCP, and topics are queried in the broker's memory",
+        hint="run it on the broker's host, with -u shmq://NAME",
+    )
     kind = _tables()
     start, end = (None if text is None else _moment(text) for text in (since, until))
     with open_memory(call.url) as memory, closing(kind(memory, start or "earliest", end or "latest")) as tables:

@@ -22,8 +22,8 @@ from pyarrow.dataset import Dataset, Scanner
 
 from shmq.client.batches import TopicPlan, wish_of
 from shmq.client.position import PositionLike
-from shmq.errors import ShmqError, TopicNotFound, UsageError
-from shmq.message import nearest
+from shmq.errors import ShmqError, UsageError
+from shmq.message import missing_topic
 from shmq.shm.core import columns_names
 
 if TYPE_CHECKING:
@@ -161,10 +161,7 @@ class TopicTables:
         found = re.search(r"Table with name (\S+) does not exist", text)
         if isinstance(error, duckdb.CatalogException) and found is not None:
             name = next((name for name in wanted if name.lower() == found[1].strip('"').lower()), found[1])
-            near = " or ".join(f'"{each}"' for each in nearest(name, self._topics))
-            meant = f"did you mean {near}? " if near else ""
-            broker = self._memory.broker_name
-            return TopicNotFound(f'topic "{name}" does not exist on broker "{broker}"', hint=f"{meant}shmq topic list")
+            return missing_topic(name, f'on broker "{self._memory.broker_name}"', self._topics, "shmq topic list")
         cure = next(
             (cure for kind, cure in _CURES if isinstance(error, kind)), "the text above says what is wrong, and where"
         )

@@ -1,22 +1,20 @@
 """Administration from Python: topics, groups, dead letters, health.
 
-`Admin` and `Group` say what can be asked for. Where the figures come from is the wire's matter: `Figures` is read from
-shared memory (local_figures.py) or asked of the brokers of a cluster (remote_figures.py).
+`Admin` and `Group` say what can be asked for; interface.py is what they ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from shmq.client.administration.group import Group, GroupFigures, Groups
+from shmq.client.administration.group import Group, Groups
 from shmq.client.administration.queue_change import TopicQueues, TopicSettings, change_queues, queue_count
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError
 from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
-from shmq.figures.verdict import Health
 from shmq.message import (
     DEAD_LETTER_REASON,
     PERM_READ_WRITE,
@@ -30,7 +28,9 @@ from shmq.shm.pickling import stays_here
 from shmq.words import sent_again
 
 if TYPE_CHECKING:
+    from shmq.client.administration.interface import Figures
     from shmq.client.search import Found
+    from shmq.figures.verdict import Health
     from shmq.shm.core import Message, Receipt
 
 Kind = Literal["normal", "fifo", "delay", "transaction"]
@@ -71,42 +71,6 @@ class Topics(dict[str, TopicInfo]):
     def not_found(self, name: str) -> TopicNotFound:
         """Return the error for a name that no topic has; it says which may have been meant."""
         return missing_topic(name, self._place, self, "see: list(mq.admin.topics)")
-
-
-class Figures(GroupFigures, Protocol):
-    """The figures of topics and brokers that a wire reads, and its changes of topics."""
-
-    @property
-    def default_queues(self) -> int:
-        """Queues of a new topic."""
-
-    def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
-        """Return topics, those of these names if they exist."""
-
-    def has_topic(self, name: str) -> bool:
-        """Whether there is a topic of this name."""
-
-    def is_on_every_broker(self, name: str) -> bool:
-        """Whether no broker lacks a topic: one that joined a cluster later does."""
-
-    def topic_queues(self, name: str) -> TopicQueues | None:
-        """Return the queues of a topic as each broker has them, None when there is no such topic."""
-
-    def create_topic(self, name: str, settings: TopicSettings) -> bool:
-        """Create or change a topic, and wait until it can be used; return whether it is new."""
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic.
-
-        Raises:
-            TopicNotFound: there is none of this name.
-        """
-
-    def status(self) -> dict[str, Any]:
-        """Return what the broker says about itself, or every broker of a cluster by name."""
-
-    def health(self) -> Health:
-        """Look whether the broker or cluster is well."""
 
 
 class LetterReader(Protocol):

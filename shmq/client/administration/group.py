@@ -1,8 +1,5 @@
 """Administration of consumer groups: offsets, lag, members, resets.
 
-Where the figures come from is the wire's matter: `GroupFigures` is read from shared memory (local_figures.py) or asked
-of the brokers of a cluster (remote_figures.py).
-
 Invariants:
     1. Figures are each exact at their moment, together not one snapshot; what is in flight is what the broker wrote
        down last, up to a second ago.
@@ -13,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import ItemsView, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong
@@ -24,7 +21,7 @@ from shmq.message import check_consumer_group, check_group, missing_group
 from shmq.shm.pickling import stays_here
 
 if TYPE_CHECKING:
-    from shmq.client.wire import Queues
+    from shmq.client.administration.interface import Figures, ResetStep
 
 
 class GroupLag(NamedTuple):
@@ -38,77 +35,25 @@ class GroupLag(NamedTuple):
         return self.total
 
 
-class ResetStep(NamedTuple):
-    """The reset of one queue; `now` is -1 when the group never committed there."""
-
-    queue_id: int
-    now: int
-    new: int
-
-    @property
-    def again(self) -> int:
-        """Messages that will be delivered again."""
-        return max(0, self.now - self.new)
-
-    @property
-    def skipped(self) -> int:
-        """Messages that will not be delivered."""
-        return max(0, self.new - max(0, self.now))
-
-
-class GroupFigures(Protocol):
-    """The figures of groups that a wire reads, and its changes of groups."""
-
-    @property
-    def place(self) -> str:
-        """Return where they are, as in 'on broker "orders"', for the words of errors."""
-
-    @property
-    def queues(self) -> Queues:
-        """Return the topics and queues of the place."""
-
-    def group_names(self) -> list[str]:
-        """Return the names of all groups, sorted."""
-
-    def has_group(self, name: str) -> bool:
-        """Whether there is a group of this name."""
-
-    def lags(self, group: str) -> list[QueueLag]:
-        """Return the progress of a group on every queue it has an offset for, by topic and queue."""
-
-    def members(self, group: str) -> list[str]:
-        """Return the client ids of a group, sorted; [] when it has no members."""
-
-    def move(self, group: str, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
-        """Let a group go on at {queue id: offset} of a topic, or say what that would do.
-
-        Raises:
-            ConsumeError: a member reads the topic now.
-        """
-
-    def delete_group(self, group: str) -> None:
-        """Forget a group and its offsets."""
-
-
 class Group:
     """One consumer group. Made by `mq.admin.groups[name]`."""
 
     __slots__ = ("_figures", "name")
     __reduce_ex__ = stays_here("hand over its name and the connection: mq.admin.groups[name]")
 
-    def __init__(self, figures: GroupFigures, name: str) -> None:
+    def __init__(self, figures: Figures, name: str) -> None:
         self._figures = figures
         self.name = name
 
     @property
     def offsets(self) -> list[QueueLag]:
         """Every queue the group has an offset for, by topic and queue; owners are known in shared memory only."""
-        return self._figures.lags(self.name)
+        return self._figures.progress(self.name).get(self.name, [])
 
     @property
     def lag(self) -> GroupLag:
         """How far the group is behind: in all, queue by queue, and how old the oldest waiting message is."""
-        lags = self._figures.lags(self.name)
+        lags = self.offsets
         waiting = [(lag.topic, lag.queue_id, lag.backlog.next_offset) for lag in lags if lag.waiting]
         stored_ms = [message.store_ms for message in self._figures.queues.messages_at(waiting)] if waiting else []
         age = max(0.0, time.time() - min(stored_ms) / 1000) if stored_ms else 0.0
@@ -197,7 +142,7 @@ class Groups(Mapping[str, Group]):
     __slots__ = ("_figures",)
     __reduce_ex__ = stays_here("hand over the connection, or a list of the names")
 
-    def __init__(self, figures: GroupFigures) -> None:
+    def __init__(self, figures: Figures) -> None:
         self._figures = figures
 
     def __getitem__(self, name: str) -> Group:

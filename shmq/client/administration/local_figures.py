@@ -6,25 +6,71 @@ reset takes each queue as a member would, writes the offset, and leaves it: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.administration.group import ResetStep
+from shmq.client.administration.interface import ResetStep
 from shmq.client.administration.queue_change import TopicQueues, TopicSettings
 from shmq.errors import ConsumeError
-from shmq.figures.mapped import MappedFigures
-from shmq.figures.model import QueueLag, TopicInfo
+from shmq.figures.mapped import MappedFigures, Popped
 from shmq.figures.verdict import Finding, Health, Verdict, health_of
 from shmq.protocol.roster import popped_messages
 
 if TYPE_CHECKING:
+    from shmq.client.wire_shm.control import ControlClient
     from shmq.client.wire_shm.queues import ShmQueues
     from shmq.client.wire_shm.wire import ShmWire
     from shmq.shm.core import Store
 
 
-class LocalFigures:
-    """Figures of this host's broker; see `Figures`.
+class HostFigures(MappedFigures):
+    """A broker of this host: its memory, and its control plane where something is changed; see `Changes`.
+
+    Args:
+        store, popped: as of `MappedFigures`.
+        control: returns the control plane.
+    """
+
+    def __init__(
+        self, store: Callable[[], Store], popped: Callable[[], Popped], control: Callable[[], ControlClient]
+    ) -> None:
+        super().__init__(store, popped)
+        self._control = control
+
+    @property
+    def default_queues(self) -> int:
+        return self._control().default_queues
+
+    def is_on_every_broker(self, topic: str) -> bool:
+        return self.has_topic(topic)
+
+    def topic_queues(self, topic: str) -> TopicQueues | None:
+        for info in self.topics([topic]):
+            stored = {queue.queue_id: queue.messages for queue in info.queues}
+            return TopicQueues(info.read_queues, info.write_queues, stored)
+        return None
+
+    def create_topic(self, name: str, settings: TopicSettings) -> bool:
+        queues, perm, kind, flush = settings.queues, settings.perm, settings.kind, settings.flush
+        return self._control().create_topic(
+            name, queues=queues.write_queues, read_queues=queues.read_queues, perm=perm, kind=kind, flush=flush
+        )
+
+    def delete_topic(self, name: str) -> None:
+        self._control().delete_topic(name)
+
+    def create_group(self, name: str) -> None:
+        self._control().create_group(name)
+
+    def delete_group(self, group: str) -> None:
+        self._control().delete_group(group)
+
+    def members(self, group: str) -> list[str]:
+        return self._control().members(group)
+
+
+class LocalFigures(HostFigures):
+    """The same, of a connection; see `Figures`.
 
     Args:
         wire: returns the wire of the connection, which is another one after a fork.
@@ -32,94 +78,41 @@ class LocalFigures:
     """
 
     def __init__(self, wire: Callable[[], ShmWire], queues: Callable[[], ShmQueues]) -> None:
+        def popped() -> Popped:
+            return popped_messages(wire().place.roster_path, wire().instance.generation)
+
+        super().__init__(lambda: wire().store, popped, lambda: wire().control)
         self._wire = wire
         self._queues = queues
 
     @property
     def place(self) -> str:
-        """The broker's place, for the words of errors."""
         return f'on broker "{self._wire().place.broker_name}"'
 
     @property
     def queues(self) -> ShmQueues:
-        """Its topics and queues."""
         return self._queues()
-
-    @property
-    def _mapped(self) -> MappedFigures:
-        wire = self._wire()
-        return MappedFigures(wire.store, lambda: popped_messages(wire.place.roster_path, wire.instance.generation))
-
-    # -- topics
-    @property
-    def default_queues(self) -> int:
-        """Queues of a new topic."""
-        return self._wire().control.default_queues
-
-    def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
-        """Return topics, those of these names if they exist."""
-        return self._mapped.topics(names)
-
-    def has_topic(self, name: str) -> bool:
-        """Whether there is a topic of this name."""
-        return self._wire().store.topic_find(name) >= 0
-
-    def is_on_every_broker(self, name: str) -> bool:
-        """Whether no broker lacks a topic; there is one broker."""
-        return self.has_topic(name)
-
-    def topic_queues(self, name: str) -> TopicQueues | None:
-        """Return the queues of a topic, None when there is no such topic."""
-        info = self._mapped.topic(name)
-        if info is None:
-            return None
-        stored = {queue.queue_id: queue.messages for queue in info.queues}
-        return TopicQueues(info.read_queues, info.write_queues, stored)
 
     def create_topic(self, name: str, settings: TopicSettings) -> bool:
         """Create or change a topic, and wait until it is in shared memory; return whether it is new."""
-        is_new = self._wire().control.create_topic(
-            name,
-            queues=settings.queues.write_queues,
-            read_queues=settings.queues.read_queues,
-            perm=settings.perm,
-            kind=settings.kind,
-            flush=settings.flush,
-        )
+        is_new = super().create_topic(name, settings)
         self.queues.wait_for_topic(name)
         return is_new
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
+        """Delete a topic; the error for one that does not exist names what may have been meant."""
         if not self.has_topic(name):
             raise self.queues.topic_not_found(name, may_be_made=False)
-        self._wire().control.delete_topic(name)
-
-    # -- groups
-    def group_names(self) -> list[str]:
-        """Return the names of all groups, sorted."""
-        return self._mapped.group_names()
-
-    def has_group(self, name: str) -> bool:
-        """Whether there is a group of this name."""
-        return self._mapped.has_group(name)
-
-    def lags(self, group: str) -> list[QueueLag]:
-        """Return the progress of a group on every queue it has an offset for, by topic and queue."""
-        return self._mapped.progress(group).get(group, [])
-
-    def members(self, group: str) -> list[str]:
-        """Return the client ids of a group, sorted."""
-        return self._wire().control.members(group)
+        super().delete_topic(name)
 
     def move(self, group: str, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
-        """Let a group go on at {queue id: offset} of a topic, or say what that would do."""
         wire = self._wire()
         store = wire.store
         if dry_run:
-            now = {lag.queue_id: lag.committed for lag in self.lags(group) if lag.topic == topic}
+            lags = self.progress(group).get(group, ())
+            now = {lag.queue_id: lag.committed for lag in lags if lag.topic == topic}
             return [ResetStep(queue_id, now.get(queue_id, -1), offset) for queue_id, offset in sorted(wanted.items())]
-        slots = {queue_id: slot for queue_id, _, slot in wire.control.offset_slots(group, topic)}
+        slots = self.queues.offset_slots(group, topic)
         steps = [
             ResetStep(queue_id, store.offset_get(slots[queue_id]), offset)
             for queue_id, offset in sorted(wanted.items())
@@ -135,17 +128,10 @@ class LocalFigures:
         )
         return steps
 
-    def delete_group(self, group: str) -> None:
-        """Forget a group and its offsets."""
-        self._wire().control.delete_group(group)
-
-    # -- the broker
     def status(self) -> dict[str, Any]:
-        """Return what the broker says about itself: processes, members, version."""
         return self._wire().control.status()
 
     def health(self) -> Health:
-        """Look whether the broker is well."""
         from shmq.figures.health import attached_findings  # much code, for a client that asks
 
         wire, alive = self._wire(), self._wire().control.alive

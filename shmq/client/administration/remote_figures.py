@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.administration.group import ResetStep
+from shmq.client.administration.interface import ResetStep
 from shmq.client.administration.queue_change import TopicQueues, TopicSettings
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
@@ -72,7 +72,6 @@ class RemoteFigures:
 
     @property
     def queues(self) -> Queues:
-        """The topics and queues."""
         return self._queues()
 
     def _ask_all(
@@ -106,7 +105,6 @@ class RemoteFigures:
 
     # -- topics
     def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
-        """Return topics, those of these names if they exist."""
         configs = self._topic_configs()
         wanted = sorted(configs if names is None else set(names) & configs.keys())
         stats = self._topic_stats(wanted)
@@ -116,26 +114,22 @@ class RemoteFigures:
         return [self._topic_info(name, configs[name], stats.get(name, {})) for name in wanted]
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics, sorted."""
         return sorted(self._topic_configs())
 
     def has_topic(self, name: str) -> bool:
-        """Whether there is a topic of this name."""
         return bool(self._wire().brokers(name))
 
-    def is_on_every_broker(self, name: str) -> bool:
-        """Whether no broker lacks a topic: one that joined the cluster later does."""
+    def is_on_every_broker(self, topic: str) -> bool:
         wire = self._wire()
-        return set(wire.brokers()) <= set(wire.brokers(name))
+        return set(wire.brokers()) <= set(wire.brokers(topic))
 
-    def topic_queues(self, name: str) -> TopicQueues | None:
-        """Return the queues of a topic as each broker has them, None when there is no such topic."""
-        configs = self._topic_configs().get(name)
+    def topic_queues(self, topic: str) -> TopicQueues | None:
+        configs = self._topic_configs().get(topic)
         if not configs:
             return None
-        stats = self._topic_stats([name]).get(name, {})
+        stats = self._topic_stats([topic]).get(topic, {})
         stored: dict[int, int] = {}
-        for queue, entry in (stats | self._unwritten_stats(name, stats)).items():
+        for queue, entry in (stats | self._unwritten_stats(topic, stats)).items():
             stored[queue.queueId] = stored.get(queue.queueId, 0) + entry.offset_max - entry.offset_min
         read, write = (
             max(numbers) for numbers in zip(*((c.readQueueNums, c.writeQueueNums) for c in configs), strict=True)
@@ -173,7 +167,6 @@ class RemoteFigures:
         return is_new
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic on its brokers and at every name server."""
         wire = self._wire()
         wire.refresh(name)
         self.queues.read_queues(name, must_exist=True)
@@ -234,7 +227,6 @@ class RemoteFigures:
 
     # -- groups
     def group_names(self) -> list[str]:
-        """Return the names of all groups, sorted."""
         found: set[str] = set()
         for reply in self._ask_all(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
             table = decode_body(reply.body, SubscriptionGroupTable, dialect_bytes_max=BODY_BYTES_MAX)
@@ -242,20 +234,25 @@ class RemoteFigures:
         return sorted(found)
 
     def has_group(self, name: str) -> bool:
-        """Whether there is a group of this name."""
         return name in self.group_names()
 
     def create_group(self, name: str) -> None:
-        """Create a group on every broker; harmless if it exists."""
         self._ask_all(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(SubscriptionGroupConfig(name)))
 
     def delete_group(self, group: str) -> None:
-        """Delete a group and its offsets on every broker."""
         ext = {"groupName": group, "removeOffset": "true", "cleanOffset": "true"}
         self._ask_all(Request.DELETE_SUBSCRIPTIONGROUP, ext)
 
-    def lags(self, group: str) -> list[QueueLag]:
-        """Return the progress of a group on every queue it has an offset for; the readers of queues are not known."""
+    def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
+        """Return how far groups are, by topic and queue; the readers of queues are not known.
+
+        Args:
+            group: only this one.
+        """
+        names = self.group_names() if group is None else [group]
+        return {name: rows for name in names if (rows := self._lags(name))}
+
+    def _lags(self, group: str) -> list[QueueLag]:
         progress = {
             queue: entry
             for reply in self._ask_group(group, Request.GET_CONSUME_STATS)
@@ -317,7 +314,6 @@ class RemoteFigures:
         return [found[client] for client in sorted(found)]
 
     def move(self, group: str, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
-        """Let a group go on at {queue id: offset} of a topic, or say what that would do."""
         committed = self.queues.committed(group, topic)
         steps = [
             ResetStep(queue_id, committed.get(queue_id, -1), offset) for queue_id, offset in sorted(wanted.items())
@@ -345,7 +341,6 @@ class RemoteFigures:
         }
 
     def health(self) -> Health:
-        """Look whether the cluster is well."""
         try:
             brokers = self.status()
         except ShmqError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 
@@ -112,12 +113,10 @@ class ShmQueues:
         return [QueueSlot(queue_id, index) for queue_id, index in enumerate(entry["queues"][: entry["read_queues"]])]
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
-        """Return the first offset stored in a queue, and the one behind the last."""
         row = self._wire.store.queue(queue.queue_index)
         return row.offset_min, row.offset_max
 
     def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
-        """Return the offset a position means in a queue now."""
         return start_offset(self._wire.store, queue.queue_index, position)
 
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
@@ -129,7 +128,6 @@ class ShmQueues:
         return queue.queueId
 
     def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
-        """Return the messages at (topic, queue id, offset), without those that are gone."""
         store, found = self._wire.store, []
         reader = Reader(store)
         try:
@@ -147,18 +145,20 @@ class ShmQueues:
         return found
 
     # -- offsets of groups
+    def offset_slots(self, group: str, topic: str) -> dict[int, int]:
+        """Return {queue id: where the group's offset of it is kept}; the group is made if need be."""
+        entries = self._wire.control.offset_slots(group, topic)
+        return {slot.queue_id: slot.offset_slot for slot in itertools.starmap(QueueSlot, entries)}
+
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Return {queue id: committed offset}, without queues the group never committed."""
-        wire = self._wire
-        offsets = {entry[0]: wire.store.offset_get(entry[2]) for entry in wire.control.offset_slots(group, topic)}
+        store = self._wire.store
+        offsets = {queue_id: store.offset_get(slot) for queue_id, slot in self.offset_slots(group, topic).items()}
         return {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Write offsets down for a group."""
-        wire = self._wire
-        slots = {entry[0]: entry[2] for entry in wire.control.offset_slots(group, topic)}
+        slots = self.offset_slots(group, topic)
         unknown = sorted(offsets.keys() - slots.keys())
         if unknown:
             raise UsageError(f"topic {topic} has no queue {unknown[0]}", hint="see queues()")
         for queue_id, offset in offsets.items():
-            wire.store.offset_set(slots[queue_id], offset)
+            self._wire.store.offset_set(slots[queue_id], offset)

@@ -21,7 +21,8 @@ from starlette.routing import Route
 from shmq.errors import UsageError
 from shmq.figures.model import TOPIC_KINDS
 from shmq.message import QUEUES_MAX
-from shmq.tools.broker.view import BrokerView, on_topic
+from shmq.tools.broker.memory import Memory
+from shmq.tools.broker.view import on_topic
 from shmq.tools.console.listing import number_of
 from shmq.tools.console.rendering import Renderer, done
 
@@ -40,7 +41,7 @@ class ChangePages:
 
     def __init__(
         self,
-        memory: Callable[[], AbstractContextManager[BrokerView]],
+        memory: Callable[[], AbstractContextManager[Memory]],
         connect: Callable[[], shmq.Connection],
         changed: Callable[[], None],
         renderer: Renderer,

@@ -24,7 +24,6 @@ from shmq.errors import UsageError
 from shmq.figures.model import TopicInfo
 from shmq.message import is_hidden_topic
 from shmq.tools.broker.memory import Memory
-from shmq.tools.broker.view import BrokerView
 from shmq.tools.console.listing import number_of
 from shmq.tools.console.rendering import Renderer
 from shmq.tools.messages.lookup import find_message
@@ -62,7 +61,7 @@ class MessagePages:
 
     def __init__(
         self,
-        memory: Callable[[], AbstractContextManager[BrokerView]],
+        memory: Callable[[], AbstractContextManager[Memory]],
         connect: Callable[[], shmq.Connection],
         renderer: Renderer,
     ) -> None:
@@ -181,8 +180,7 @@ class MessagePages:
             return [view.name for view in memory.topics() if not is_hidden_topic(view.name, view.perm)]
 
 
-def _history(memory: BrokerView, view: TopicInfo, starts: dict[int, int], wanted: dict[str, Any]) -> History:
-    assert isinstance(memory, Memory)  # the console refuses brokers elsewhere
+def _history(memory: Memory, view: TopicInfo, starts: dict[int, int], wanted: dict[str, Any]) -> History:
     return History(memory, view, starts, wanted_of(wanted.get("tags"), wanted.get("where")))
 
 

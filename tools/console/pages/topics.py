@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from shmq.tools.broker.view import BrokerView
+from shmq.tools.broker.memory import Memory
 from shmq.tools.console.listing import listing_of
 from shmq.tools.console.rendering import Renderer
 from shmq.tools.console.source import Look
@@ -32,7 +32,7 @@ class TopicPages:
     def __init__(
         self,
         look: Callable[[], Look],
-        memory: Callable[[], AbstractContextManager[BrokerView]],
+        memory: Callable[[], AbstractContextManager[Memory]],
         renderer: Renderer,
     ) -> None:
         self._look = look

@@ -58,7 +58,7 @@ WRONG = {
     "archive --topic desk --to {0}/a --every 0s": "--every 30s",
     "archive --topic desk --to {0}/a --plot {0}/none/a.png": "mkdir -p {0}/none",
     "archive --topic desk --to {0}/a --report {0}/none/a.json": "mkdir -p {0}/none",
-    "archive --topic desl --to {0}/a": "did you mean desk",
+    "archive --topic desl --to {0}/a": 'did you mean "desk"',
     "archive --to {0}/a": "--topic orders",
     "archive --topic desk --to {0}/a --option maxBytesPerTrigge=4m": "did you mean maxBytesPerTrigger",
     "archive --topic desk --to {0}/a --option maxBytesPerTrigger": "--option key=value",
