@@ -281,7 +281,7 @@ class Broker:
         seconds = check_move(seconds)
         connections = self._connections()
         for connection in connections:
-            connection._live().readers.settle()  # what was acknowledged before counts
+            connection._live().poppers.settle()  # what was acknowledged before counts
         wire = self._watch()._local().wire
         wire.control.advance_clock(wire.store, seconds)
         if self._settings["clock"] == "frozen":

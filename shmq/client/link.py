@@ -366,7 +366,7 @@ def _let_go(session: Session, timetable: weakref.ref[Timetable]) -> None:
     if jobs is not None:
         jobs.stop(0.0)
     with contextlib.suppress(ShmqError):
-        session.readers.settle()
+        session.poppers.settle()
     session.close()
 
 

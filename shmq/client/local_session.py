@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.leader import Leader
-from shmq.client.pop.poppers import Poppers, PoppingReaders
+from shmq.client.pop.poppers import Poppers
 from shmq.client.producers.local_sends import LocalSends
 from shmq.client.requests.replier import Home, Replier
 from shmq.client.requests.requester import Requests, SharedReplies
@@ -38,9 +38,9 @@ class LocalSession:
         wire.control.leader = self.leader
         self.queues = ShmQueues(wire)
         self.members = ShmGroups(wire, self.queues, self.leader.introduce)
-        self.readers = PoppingReaders(self.members, Poppers(wire, self.queues, wire.message_at))
+        self.poppers = Poppers(wire, self.queues, wire.message_at)
         self.sends = LocalSends(wire, self.queues, self.leader)
-        self.search = Search(wire, self.queues, self.readers.pull_reader, lambda at: wire.store.message_at(at))
+        self.search = Search(wire, self.queues, self.members.pull_reader, lambda at: wire.store.message_at(at))
         self._transactions: LocalTransactions | None = None
         self._making = threading.Lock()
         self._requests = self._new_requests()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.pop.poppers import Poppers, PoppingReaders
+from shmq.client.pop.poppers import Poppers
 from shmq.client.remote.groups import TcpGroups
 from shmq.client.remote.questions import QueueQuestions
 from shmq.client.remote.queues import TcpQueues
@@ -42,8 +42,8 @@ class RemoteSession:
         self.queues = TcpQueues(wire, questions)
         self.members = TcpGroups(wire, questions)
         self.sends = TcpSends(wire)
-        self.readers = PoppingReaders(self.members, Poppers(wire, self.queues))
-        self.search = Search(wire, self.queues, self.readers.pull_reader)
+        self.poppers = Poppers(wire, self.queues)
+        self.search = Search(wire, self.queues, self.members.pull_reader)
         self.requests = Requests(self._open_replies, Replier(wire, self.queues).reply)
         self.transactions = RemoteTransactions(wire, self.queues, self._send_half)
         wire.serve(Request.CHECK_TRANSACTION_STATE, self._checked)

@@ -3,30 +3,32 @@
 A session is made of parts; a feature gets the parts it needs, not the session.
 
     wire          requests and answers                    sends          senders, and what belongs to sending
-    queues        topics, queues, offsets of groups       readers        readers, and which queues they read
-    members       the groups of this connection           requests       asking and being answered
+    queues        topics, queues, offsets of groups       members        groups, their readers and queues
+    poppers       readers of what brokers hide            requests       asking and being answered
     search        finding stored messages                 transactions   beginning and ending them
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shmq.client.place import RemotePlace
-from shmq.client.wire import Queues, Sends, Watcher, Wire
+from shmq.client.wire import Handed, QueueReader, Queues, QueueSlot, ReaderOwner, Sends, Watcher, Wire
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
-    from shmq.client.pop.poppers import PoppingReaders
+    from shmq.client.pop.poppers import Poppers
+    from shmq.client.queue_share import QueueShare
     from shmq.client.requests.requester import Requests
     from shmq.client.search import Search
     from shmq.client.spec import ConsumerSpec
     from shmq.client.transactions.transaction import Transactions
+    from shmq.shm.core import Message
 
 
 class Members(Protocol):
-    """The groups of this connection: their registration, and the watcher of their changes."""
+    """The groups of this connection: registration, readers, and the queues that they share with other members."""
 
     def watch(self, watcher: Watcher) -> None:
         """Set the watcher; it is called on a thread of the wire's and must not wait."""
@@ -36,6 +38,35 @@ class Members(Protocol):
 
     def unregister(self, group: str) -> None:
         """Leave a group."""
+
+    def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> QueueReader:
+        """Return a reader for a consumer."""
+
+    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
+        """Return the share that decides what such a reader reads."""
+
+    def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        """Return the queues a consumer is to read, and all of them.
+
+        Raises:
+            ConnectError, RequestTimeout: the brokers do not answer.
+            TopicNotFound: the topic was deleted since the consumer began.
+        """
+
+    def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
+        """Say why a consumer has no queue."""
+
+    def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed | None:
+        """Say that a broker is about to take a message over; None when its queue is another member's now."""
+
+    def pull_reader(
+        self,
+        tags: Sequence[str],
+        codec: Callable[[bytes], Any] | None,
+        where: str | None = None,
+        verify: bool | None = None,
+    ) -> QueueReader:
+        """Return a reader without an owner, for a consumer that decides itself where it reads."""
 
 
 class Session(Protocol):
@@ -51,11 +82,11 @@ class Session(Protocol):
 
     @property
     def members(self) -> Members:
-        """The groups of the connection."""
+        """The groups of the connection, and their readers."""
 
     @property
-    def readers(self) -> PoppingReaders:
-        """Makes readers."""
+    def poppers(self) -> Poppers:
+        """Makes readers of messages that brokers hide."""
 
     @property
     def sends(self) -> Sends:

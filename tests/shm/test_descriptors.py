@@ -263,7 +263,7 @@ def test_the_client_opens_above_the_three() -> None:
         ("with above_standard, open(path) as file:\n    pass", False),
         ("with above_standard:\n    file = open(path)", False),
         ("@above_standard\ndef read():\n    return open(path)", False),
-        ("self._poppers.open(owner, spec)", False),
+        ("session.poppers.open(owner, self._spec)", False),
     ],
 )
 def test_what_opens_in_python_is_recognised(text: str, finds: bool) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shmq.client.queue_share import QueueShare
     from shmq.client.session import Session
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import Hider, MessageSource, QueueReader
+    from shmq.client.wire import Hider, MessageSource, QueueReader, QueueSlot
     from shmq.shm.core import Message
 
 
@@ -224,7 +224,7 @@ class Consumer:
         """Begin to read; the caller holds the lock, and the connection has registered us with the broker."""
         spec = self._spec
         session.queues.resolve(spec.topic)
-        self._redelivery.open(SendBack(session.wire, spec, partial(session.readers.hand_over, spec)))
+        self._redelivery.open(SendBack(session.wire, spec, partial(session.members.hand_over, spec)))
         # Messages keep their consumer, and its connection; but a reader that its session keeps must not keep both.
         is_kept = not session.wire.is_local or spec.invisible is not None
         owner = self._owner = ReaderOwner(
@@ -239,8 +239,8 @@ class Consumer:
         self._rebalance()
 
     def _open_source(self, session: Session, owner: ReaderOwner) -> None:
-        reader = self._reader = self._source = session.readers.reader(owner, self._spec)
-        self._share = session.readers.share(reader, self._spec, loosely(self._queue_left))
+        reader = self._reader = self._source = session.members.reader(owner, self._spec)
+        self._share = session.members.share(reader, self._spec, loosely(self._queue_left))
 
     def _is_stopped(self) -> bool:
         return self._stopped
@@ -303,7 +303,7 @@ class Consumer:
         if share is None or self._closed:
             return
         # Asked before the lock is taken: `close()` must not have to wait for a broker that does not answer.
-        wanted, slots = self._context.live().readers.assignment(self._spec)
+        wanted, slots = self._assignment()
         with self._lock:
             if self._share is not share or self._closed:
                 return
@@ -311,6 +311,10 @@ class Consumer:
                 share.go_on(self._keeper.places({slot.queue_index: share.name_of(slot) for slot in slots}))
             share.want(wanted, slots, self._context.timetable.clock.now())
         self._step()
+
+    def _assignment(self) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        """Ask which queues are ours, and for all of the topic."""
+        return self._context.live().members.assignment(self._spec)
 
     def _step(self) -> None:
         with self._lock:
@@ -345,7 +349,7 @@ class Consumer:
         if share is not None:
             import logging
 
-            reason = self._context.live().readers.why_unassigned(self._spec, share)
+            reason = self._context.live().members.why_unassigned(self._spec, share)
             text = 'consumer of topic "%s", group "%s" has no queue after %g s: %s'
             logging.getLogger("shmq").warning(text, self.topic, self.group, seconds, reason)
 

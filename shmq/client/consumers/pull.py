@@ -223,7 +223,7 @@ class PullConsumer:
         session = self._context.live()
         with self._lock:
             if self._reader is None:
-                reader = session.readers.pull_reader(self._wanted.tags, self._codec, self._wanted.where, self._verify)
+                reader = session.members.pull_reader(self._wanted.tags, self._codec, self._wanted.where, self._verify)
                 self._queues = {}
                 self._assign(session, reader, new_from_start=True)
                 self._reader = reader

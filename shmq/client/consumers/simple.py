@@ -18,6 +18,7 @@ from shmq.errors import UsageError
 if TYPE_CHECKING:
     from shmq.client.consumers.consumer import ReaderOwner
     from shmq.client.session import Session
+    from shmq.client.wire import QueueSlot
     from shmq.shm.core import Message
 
 
@@ -85,11 +86,17 @@ class SimpleConsumer(Consumer):
         return self._source is not None and self._reader is None
 
     def _open_source(self, session: Session, owner: ReaderOwner) -> None:
-        popping = session.readers.popping(owner, self._spec)
+        popping = session.poppers.open(owner, self._spec)
         if popping is None:
             return super()._open_source(session, owner)
         self._source = self._hider = popping
         self._share = QueueShare()
+
+    def _assignment(self) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        if self._pops:
+            slots = self._context.live().poppers.slots(self._spec)
+            return slots, slots
+        return super()._assignment()
 
     def _renew(self) -> None:
         if self._pops:

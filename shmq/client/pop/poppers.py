@@ -1,18 +1,15 @@
-"""The popping consumers of one connection: their queues, and the beginning of a new group.
-
-`PoppingReaders` makes the readers of every kind of consumer: those of the wire, and those that pop.
-"""
+"""The popping consumers of one connection: their queues, and the beginning of a new group."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from shmq.client.pop.reader import MappedLog, PopReader
 from shmq.client.pop.request import ANY_QUEUE
 from shmq.client.position import BEGIN
-from shmq.client.wire import Handed, Question, QueueReader, QueueSlot, ReaderOwner
+from shmq.client.wire import Question, QueueSlot, ReaderOwner
 from shmq.errors import BrokerNotRunning, RemoteError, TopicNotFound
 from shmq.message import retry_topic_of
 from shmq.progress import Backlog
@@ -20,10 +17,8 @@ from shmq.protocol.codes import Request, Response
 from shmq.protocol.route import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
-    from shmq.client.queue_share import QueueShare
     from shmq.client.spec import ConsumerSpec
     from shmq.client.wire import Queues, Wire
-    from shmq.shm.core import Message
 
 
 class Poppers:
@@ -129,27 +124,3 @@ class Poppers:
                 begin, end = queues.bounds(topic, slot)
                 count += Backlog(committed.get(slot.queue_id, -1), begin, end).waiting
         return count
-
-
-class PoppingReaders:
-    """Readers of one session: those of the wire, or those that pop where the brokers hide messages."""
-
-    def __init__(self, wired: Any, poppers: Poppers) -> None:
-        """`wired` makes the readers of the wire, `poppers` those that pop."""
-        self._wired = wired
-        self._poppers = poppers
-        self.popping = poppers.open
-        self.settle = poppers.settle
-        # These are the wire's, for both kinds of readers.
-        self.reader: Callable[[ReaderOwner, ConsumerSpec], QueueReader] = wired.reader
-        self.pull_reader: Callable[..., QueueReader] = wired.pull_reader
-        self.share: Callable[[QueueReader, ConsumerSpec, Callable[[int], None]], QueueShare] = wired.share
-        self.why_unassigned: Callable[[ConsumerSpec, QueueShare], str] = wired.why_unassigned
-        self.hand_over: Callable[[ConsumerSpec, Message], Handed | None] = wired.hand_over
-
-    def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        """Return the queues a consumer is to read, and all of them; a popping consumer reads all."""
-        if self._poppers.of(spec):
-            slots = self._poppers.slots(spec)
-            return slots, slots
-        return self._wired.assignment(spec)  # type: ignore[no-any-return]

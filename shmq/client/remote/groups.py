@@ -107,11 +107,6 @@ class TcpGroups:
 
     # -- shares
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        """Return the queues a consumer is to read, and all of them.
-
-        Raises:
-            ConnectError, RequestTimeout: the brokers do not answer.
-        """
         return self._wire.call(self._assignment(spec))
 
     async def _assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
@@ -152,7 +147,6 @@ class TcpGroups:
         return await self._queues(topic)
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
-        """Say why a consumer has no queue."""
         return str(self._wire.call(self._why_unassigned(spec, share)))
 
     async def _why_unassigned(self, spec: ConsumerSpec, share: TcpShare) -> str:
@@ -175,7 +169,6 @@ class TcpGroups:
 
     # -- readers and their queues
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> GroupReader:
-        """Return the reader of a consumer."""
         reader = GroupReader(self._wire, self._questions, self.registration, owner, spec, self._reader_of)
         self._readers = [*self.readers, reader]
         return reader
@@ -189,12 +182,10 @@ class TcpGroups:
         return next((each for each in self.readers if (each.spec.group, each.spec.topic) == (group, topic)), None)
 
     def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed | None:
-        """Say that a broker is about to take a message over; None when its queue is another member's now."""
         mine = (reader for reader in self.readers if reader.spec[:2] == spec[:2])
         return next((handed for reader in mine if (handed := reader.hand_over(message)) is not None), None)
 
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> TcpShare:
-        """Return the share that decides what such a reader reads."""
         share = TcpShare(self._wire, self._questions, reader, spec, on_left, self._release)
         self._shares = [*(known for known in self._shares if not known.ended), share]
         return share

@@ -174,7 +174,6 @@ class ShmGroups:
         self._introduce(producer_groups)
 
     def unregister(self, group: str) -> None:
-        """Leave a group."""
         self._wire.control.unregister(group)
 
     def close(self) -> None:
@@ -217,7 +216,6 @@ class ShmGroups:
         return self._shared_out(wire.control.members(group, topic), topic, slots)
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
-        """Say why a consumer has no queue."""
         wire = self._wire
         if not wire.alive:
             return "the broker's control plane does not answer; see `shmq health`"
@@ -240,7 +238,6 @@ class ShmGroups:
 
     # -- readers and their queues
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> Reader:
-        """Return the core's reader for a consumer."""
         return self._reader(spec.wanted, spec.codec, owner=owner, auto_ack=spec.auto_ack, verify=spec.verify)
 
     def pull_reader(
@@ -250,7 +247,6 @@ class ShmGroups:
         where: str | None = None,
         verify: bool | None = None,
     ) -> Reader:
-        """Return a reader without an owner."""
         return self._reader(Wanted(tuple(tags), where), codec, verify=verify)
 
     def _reader(self, wanted: Wanted, codec: Callable[[bytes], Any] | None, **owned: Any) -> Reader:
@@ -269,7 +265,6 @@ class ShmGroups:
         return Handed(self._wire.instance.broker_name, message.ack, ignore)
 
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> ShmShare:
-        """Return the share that decides what such a reader reads."""
         return ShmShare(store=self._wire.store, reader=reader, topic=spec.topic, start=spec.start, on_left=on_left)
 
 
