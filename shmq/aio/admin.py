@@ -20,19 +20,15 @@ if TYPE_CHECKING:
     from shmq.shm.core import Message as SyncMessage
 
 
-def _refuse_remote(is_remote: bool, instead: str) -> None:
-    if is_remote:
+def _refuse_asking(sync: SyncAdmin | SyncGroup, instead: str) -> None:
+    if sync._figures.is_asked:
         raise UsageError("over TCP this has to be asked for, which may not hold the event loop up", hint=instead)
 
 
 class Group(Twin[SyncGroup]):
     """One consumer group; see `shmq.Group`."""
 
-    __slots__ = ("_is_remote",)
-
-    def __init__(self, sync: SyncGroup, *, is_remote: bool) -> None:
-        super().__init__(sync)
-        self._is_remote = is_remote
+    __slots__ = ()
 
     @property
     def name(self) -> str:
@@ -42,7 +38,7 @@ class Group(Twin[SyncGroup]):
     @property
     def offsets(self) -> list[QueueLag]:
         """Every queue the group has an offset for."""
-        _refuse_remote(self._is_remote, "await group.fetch_offsets()")
+        _refuse_asking(self._sync, "await group.fetch_offsets()")
         return self._sync.offsets
 
     async def fetch_offsets(self) -> list[QueueLag]:
@@ -52,7 +48,7 @@ class Group(Twin[SyncGroup]):
     @property
     def lag(self) -> GroupLag:
         """How far the group is behind."""
-        _refuse_remote(self._is_remote, "await group.fetch_lag()")
+        _refuse_asking(self._sync, "await group.fetch_lag()")
         return self._sync.lag
 
     async def fetch_lag(self) -> GroupLag:
@@ -81,7 +77,7 @@ class Groups(Mapping[str, Group]):
         self._sync = sync
 
     def __getitem__(self, name: str) -> Group:
-        return Group(self._sync[name], is_remote=False)
+        return Group(self._sync[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sync)
@@ -112,11 +108,7 @@ read_through(DeadLetter, SyncDeadLetter, ("group", "message", "body", "reason", 
 class Admin(Twin[SyncAdmin]):
     """`mq.admin`, awaited."""
 
-    __slots__ = ("_is_remote",)
-
-    def __init__(self, sync: SyncAdmin, *, is_remote: bool) -> None:
-        super().__init__(sync)
-        self._is_remote = is_remote
+    __slots__ = ()
 
     create_topic = awaited(SyncAdmin.create_topic)
     update_topic = awaited(SyncAdmin.update_topic)
@@ -127,7 +119,7 @@ class Admin(Twin[SyncAdmin]):
     @property
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name."""
-        _refuse_remote(self._is_remote, "await mq.admin.fetch_topics()")
+        _refuse_asking(self._sync, "await mq.admin.fetch_topics()")
         return self._sync.topics
 
     async def fetch_topics(self) -> dict[str, TopicInfo]:
@@ -137,13 +129,13 @@ class Admin(Twin[SyncAdmin]):
     @property
     def groups(self) -> Groups:
         """All consumer groups by name."""
-        _refuse_remote(self._is_remote, "await mq.admin.fetch_groups()")
+        _refuse_asking(self._sync, "await mq.admin.fetch_groups()")
         return Groups(self._sync.groups)
 
     async def fetch_groups(self) -> dict[str, Group]:
         """Ask for all consumer groups."""
         found = await offload(lambda: dict(self._sync.groups.items()))
-        return {name: Group(group, is_remote=self._is_remote) for name, group in found.items()}
+        return {name: Group(group) for name, group in found.items()}
 
     async def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
         """Return what a group gave up on, oldest first."""

@@ -242,7 +242,7 @@ class Connection(SendingFace[SyncConnection], Placed):
     def admin(self) -> Admin:
         """Topics, groups, offsets, dead letters; the connection must be open."""
         made = self._link()
-        return Admin(made.admin, is_remote=made.is_remote)
+        return Admin(made.admin)
 
     # -- life
     async def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:

@@ -75,6 +75,10 @@ class Figures(Changes, Protocol):
     """The same as a connection reaches it."""
 
     @property
+    def is_asked(self) -> bool:
+        """Whether figures are asked of brokers, so that a look may wait; else they are read from memory."""
+
+    @property
     def place(self) -> str:
         """Return where they are, as in 'on broker "orders"', for the words of errors."""
 

@@ -77,6 +77,8 @@ class LocalFigures(HostFigures):
         queues: likewise.
     """
 
+    is_asked = False
+
     def __init__(self, wire: Callable[[], ShmWire], queues: Callable[[], ShmQueues]) -> None:
         def popped() -> Popped:
             return popped_messages(wire().place.roster_path, wire().instance.generation)

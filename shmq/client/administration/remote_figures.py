@@ -64,6 +64,7 @@ class RemoteFigures:
     """
 
     default_queues = DEFAULT_QUEUES
+    is_asked = True
 
     def __init__(self, wire: Callable[[], TcpWire], queues: Callable[[], Queues], name_servers: str) -> None:
         self._wire = wire
