@@ -123,7 +123,6 @@ class RemoteAccess:
         return [unit[:2] for unit in found]
 
     def sizes(self, queue: Queue, begin: int, end: int) -> Sequence[int]:
-        """Return the bytes of records [begin, end); may be cut short behind the first."""
         return [size for _, size in self.units(queue, begin, end)]
 
     def sample(self, queue: Queue, begin: int, end: int, count: int) -> list[tuple[int, int]]:

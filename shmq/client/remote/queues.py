@@ -34,7 +34,6 @@ class TcpQueues:
         return len(route.readable) if route is not None else 0
 
     def write_queues(self, topic: str) -> list[int]:
-        """Return the ids of the queues of a topic that may be written."""
         wire = self._wire
         route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
         return sorted(map(wire.numbers.number, route.writable))
@@ -58,21 +57,17 @@ class TcpQueues:
         return wire.call(self._questions.place_in(named, position, wire.timeout))
 
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
-        """Return the broker's name of a queue that users know by its number."""
         return self._wire.numbers.queue(topic, queue_id)
 
     def queue_id(self, queue: MessageQueue) -> int:
-        """Return the number by which users know a queue of a broker."""
         return self._wire.numbers.number(queue)
 
     def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
-        """Return the messages at (topic, queue number, offset), without those that are gone."""
         wire = self._wire
         named = [(self.message_queue(topic, number), offset) for topic, number, offset in places]
         return wire.call(self._questions.messages_at(named, wire.timeout))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Return {queue: committed offset}, without queues the group never committed."""
         return self._wire.call(self._committed(group, topic))
 
     async def _committed(self, group: str, topic: str) -> dict[int, int]:

@@ -90,7 +90,6 @@ class TcpSends:
         self.sender(self._wire.timeout, group=TRACE_GROUP).send(TRACE_TOPIC, body, keys=keys)
 
     def host_of(self, receipt: Receipt) -> str:
-        """Say where a broker stored a message, as "host:port"; "" when that is not known. Never waits."""
         wire = self._wire
         route = wire.names.routes.old(receipt.topic)
         if route is None:

@@ -96,7 +96,6 @@ class ShmQueues:
 
     # -- queues
     def write_queues(self, topic: str) -> Sequence[int]:
-        """Return the ids of the queues of a topic that may be written."""
         entry = self._wire.store.topic(self.resolve(topic))
         return range(entry["write_queues"] if entry["perm"] & PERM_WRITE else 0)
 

@@ -86,7 +86,6 @@ class TcpWire:
 
     # -- requests
     def brokers(self, topic: str | None = None) -> list[str]:
-        """Return the names of the brokers that have a topic, sorted; with None of all that have a master."""
         if topic is None:
             masters = self.call(self.names.masters(timeout=self.timeout))
             self.numbers.learn_names(masters)
@@ -95,7 +94,6 @@ class TcpWire:
         return sorted(route.brokers) if route is not None else []
 
     def address(self, broker: str) -> str:
-        """Return where the master of a broker name listens, as "host:port"; "" when it is not known."""
         return str(self.names.known_master(broker) or "")
 
     def refresh(self, topic: str) -> tuple[int, int]:
@@ -113,7 +111,6 @@ class TcpWire:
             reply_of(reply)
 
     def request(self, question: Question, timeout: float | None = None) -> Command:
-        """Ask the master of a broker name, and return its answer."""
         seconds = self.timeout if timeout is None else timeout
         return reply_of(self.call(self.ask(question, seconds), seconds))
 
