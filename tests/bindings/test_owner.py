@@ -187,6 +187,14 @@ def test_a_holder_that_cannot_be_ends_no_lock(bed: Bed, holder: int) -> None:
     assert bed.word() & (LOCK | HOLDER_MAX) == LOCK | 7
 
 
+def test_a_lock_takes_as_many_numbers_as_it_says(bed: Bed) -> None:
+    with pytest.raises(TypeError, match=r"offset_lock\(\) takes .* \(3 given\)"):
+        bed.live.tables.offset_lock(bed.slot, 7, 1000)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"offset_unlock\(\) takes .* \(1 given\)"):
+        bed.live.tables.offset_unlock(bed.slot)  # type: ignore[call-arg]
+    assert bed.word() == 0
+
+
 # ---- offsets -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("offset", [-1, OFFSET_MAX + 1, 1 << 64])
 def test_an_offset_that_cannot_be_is_refused_and_forgets_nothing(bed: Bed, offset: int) -> None:

@@ -137,30 +137,34 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
     Py_RETURN_NONE;
 }
 
-static PyObject *members_offset_lock(PyStorePart *part, PyObject *args)
+static PyObject *members_offset_lock(PyStorePart *part, PyObject *const *args, Py_ssize_t nargs)
 {
     struct core_state *state = part->store->state;
-    PyObject *value, *numbers[3];
     uint64_t holder, now_ms, life_ms;
     struct slot slot;
-    if (!PyArg_ParseTuple(args, "OOOO:offset_lock", &value, &numbers[0], &numbers[1], &numbers[2]) ||
-        !slot_from(part->store, value, &slot) ||
-        !whole_in(state, numbers[0], "the holder of a lock", SHMQ_OWNER_HOLDER_MAX, &holder) ||
-        !whole_in(state, numbers[1], "the begin of a lock in ms", SHMQ_OWNER_UNTIL_MS_MAX, &now_ms) ||
-        !whole_in(state, numbers[2], "the life of a lock in ms", SHMQ_OWNER_UNTIL_MS_MAX - now_ms, &life_ms)) {
+    if (nargs != 4) {
+        return PyErr_Format(PyExc_TypeError, "offset_lock() takes a slot, a holder, now and a life in ms (%zd given)",
+                            nargs);
+    }
+    if (!slot_from(part->store, args[0], &slot) ||
+        !whole_in(state, args[1], "the holder of a lock", SHMQ_OWNER_HOLDER_MAX, &holder) ||
+        !whole_in(state, args[2], "the begin of a lock in ms", SHMQ_OWNER_UNTIL_MS_MAX, &now_ms) ||
+        !whole_in(state, args[3], "the life of a lock in ms", SHMQ_OWNER_UNTIL_MS_MAX - now_ms, &life_ms)) {
         return NULL;
     }
     const struct shmq_owner_lock lock = {.holder = (uint32_t)holder, .now_ms = now_ms, .life_ms = life_ms};
     return PyBool_FromLong(shmq_owner_lock(&part->store->core, slot.entry, slot.queue, &lock));
 }
 
-static PyObject *members_offset_unlock(PyStorePart *part, PyObject *args)
+static PyObject *members_offset_unlock(PyStorePart *part, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *value, *number;
     uint64_t holder;
     struct slot slot;
-    if (!PyArg_ParseTuple(args, "OO:offset_unlock", &value, &number) || !slot_from(part->store, value, &slot) ||
-        !whole_in(part->store->state, number, "the holder of a lock", SHMQ_OWNER_HOLDER_MAX, &holder)) {
+    if (nargs != 2) {
+        return PyErr_Format(PyExc_TypeError, "offset_unlock() takes a slot and a holder (%zd given)", nargs);
+    }
+    if (!slot_from(part->store, args[0], &slot) ||
+        !whole_in(part->store->state, args[1], "the holder of a lock", SHMQ_OWNER_HOLDER_MAX, &holder)) {
         return NULL;
     }
     shmq_owner_unlock(slot.entry, slot.queue, (uint32_t)holder);
@@ -276,9 +280,9 @@ PyMethodDef broker_offset_methods[] = {
     {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS,
      "Offset slot of a group and a queue, made if need be."},
     {"offset_find", (PyCFunction)members_offset_find, METH_VARARGS, "The same, -1 when there is none."},
-    {"offset_lock", (PyCFunction)members_offset_lock, METH_VARARGS,
+    {"offset_lock", (PyCFunction)(void (*)(void))members_offset_lock, METH_FASTCALL,
      "(slot, holder, now ms, life ms): lock the queue for a client over TCP, or renew that; False while it is another's."},
-    {"offset_unlock", (PyCFunction)members_offset_unlock, METH_VARARGS, "(slot, holder): end that lock."},
+    {"offset_unlock", (PyCFunction)(void (*)(void))members_offset_unlock, METH_FASTCALL, "(slot, holder): end that lock."},
     {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from its owner."},
     {"offset_show", (PyCFunction)members_offset_show, METH_VARARGS,
      "Show how far a client without a slot was handed messages."},
