@@ -439,8 +439,10 @@ class Store:
     def queue(self, index: int, /) -> QueueEntry:
         """The queue with that number; of one whose topic was deleted everything is 0, and no topic has its index."""
     def queue_index(self, topic: int, queue_id: int, /) -> int: ...
-    def group_find(self, name: str, /) -> int: ...
-    def groups(self) -> list[tuple[int, str]]: ...
+    def group_find(self, name: str, /) -> int:
+        """Number of a group, -1 when there is none. No other name ever has it."""
+    def groups(self) -> list[tuple[int, str]]:
+        """(number, name) of every group."""
     def group_settings(self, group: int, /) -> bytes:
         """The settings of a group: the text that was set, empty until then."""
     def offset_get(self, slot: int, /) -> int:
@@ -641,8 +643,8 @@ class BrokerTables:
     def group_set(self, group: int, text: bytes, /) -> None:
         """Configure a group; at most GROUP_SETTINGS_BYTES_MAX bytes."""
     def offset_put(self, group: int, queue: int, /) -> int:
-        """The slot of a group and a queue, made if need be: its index | the queue's number << 32. When the queue is no
-        more, everything that is done to its slot is without effect."""
+        """The slot of a group and a queue, made if need be: the group's number << 32 | the queue's. When one of them is
+        no more, everything that is done to its slot is without effect."""
     def offset_find(self, group: int, queue: int, /) -> int:
         """The same, -1 when there is none."""
     def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int, /) -> bool:
@@ -721,9 +723,10 @@ class StoreFigures:
     def lookup_probes(self) -> int:
         """Entries this process has looked at to find groups and offset slots, since the store was opened."""
     def stats(self) -> dict[str, int]:
-        """Counters of struct shmq_log: topics_used, queues_used, lock_tid (0 free), holder_pid, lock_count, deaths,
-        appended, appended_bytes, busy, wakes, rolled, frame_ready, frame_bump, claims, claims_evicted, claim_state,
-        claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
+        """Counters of struct shmq_log: topics_used, queues_used, lock_tid of the append lock (0 free), table_lock_tid,
+        flush_lock_tid, holder_pid, lock_count, deaths, appended, appended_bytes, busy, wakes, rolled, frame_ready,
+        frame_bump, claims, claims_evicted, claim_state, claim_owner_pid, claim_owner_start, claim_bytes,
+        claim_opened_ns."""
     def queue_counts(self) -> bytes:
         """offset_max and bytes of the queue in every entry: two native 64-bit words each. The entry of a queue is the
         bits of its number that `head["queue_mask"]` has."""
@@ -733,9 +736,9 @@ class StoreFigures:
         """Queues whose units are not all in files, of the entries behind that of a queue."""
     def offset_counts(self, first: int = 0, /) -> bytes:
         """Of every offset slot from one on two native 64-bit words: the committed offset plus 1 (0: never set), and the
-        group's index << 32 | the queue's number."""
-    def offset_queue(self, slot: int, /) -> int:
-        """The number of the queue that an entry of the table of offset slots is for."""
+        slot: the group's number << 32 | the queue's."""
+    def offset_place(self, entry: int, /) -> int:
+        """The slot that an entry of the table of offset slots is now."""
     def offsets_taken(self) -> bytes:
         """Of each offset slot the queue offset behind what its reader was handed, as a native 64-bit word; 0: nothing.
         The highest bit says that a local member owns the slot; without it a client over TCP was handed them last."""

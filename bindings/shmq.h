@@ -36,7 +36,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 13u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_ABI 14u /* of the layouts in shared memory, and the number behind libshmq.so */
 #define SHMQ_VERSION_MAJOR 0
 #define SHMQ_VERSION_MINOR 1
 #define SHMQ_VERSION_PATCH 0
@@ -335,14 +335,14 @@ struct shmq_group {
     _Atomic uint32_t state;
     char name[256];
     _Atomic uint32_t settings_turn;  /* settings[settings_turn & 1] is what holds; the other is being written */
-    uint32_t reserved;
+    _Atomic uint32_t number;         /* of the name that has the entry: member.c */
     struct shmq_group_settings settings[2];
 };
 static_assert(sizeof(struct shmq_group) == 1168, "group entry");
 
 struct shmq_offset {           /* progress of one group on one queue */
     alignas(16) _Atomic uint64_t committed; /* next queue offset to deliver, plus 1; 0 means never set */
-    _Atomic uint64_t place;        /* group << 32 | number of the queue; `committed` changes together with it: offset.c */
+    _Atomic uint64_t place;        /* shmq_offset_place of its group and queue; `committed` changes together with it: offset.c */
     _Atomic uint64_t owner;        /* client slot + 1 | slot generation << 32 of the member that reads it, 0 none;
                                       or a lock over TCP: see owner.c */
     _Atomic uint64_t updated_ms;
@@ -583,6 +583,7 @@ struct shmq_store {
     uint32_t topic_bucket_count;      /* power of two */
     uint32_t queue_mask;              /* of the bits in a queue's number that say its entry */
     uint32_t topic_mask;              /* and in a topic's number */
+    uint32_t group_mask;              /* and in a group's */
     bool writable;
     bool observing;                   /* even the readers segment is mapped read-only: nothing can be reported */
     bool growable;                    /* the units segment can be grown by shmq_io.allocate(units_fd) */
@@ -658,6 +659,22 @@ static inline bool shmq_topic_holds(const struct shmq_store *store, uint32_t top
 {
     atomic_thread_fence(memory_order_acquire);
     return shmq_topic_place(store, topic) != NULL;
+}
+
+/* The same of a group. */
+static inline struct shmq_group *shmq_group_place(const struct shmq_store *store, uint32_t group)
+{
+    const uint32_t index = group & store->group_mask;
+    if (index >= store->sizes.group_max) {
+        return NULL;
+    }
+    struct shmq_group *entry = &store->groups[index];
+    return atomic_load_explicit(&entry->number, memory_order_acquire) == group ? entry : NULL;
+}
+static inline bool shmq_group_holds(const struct shmq_store *store, uint32_t group)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return shmq_group_place(store, group) != NULL;
 }
 
 struct shmq_layout { uint64_t control_bytes, units_bytes, readers_bytes; };
@@ -931,6 +948,7 @@ SHMQ_API enum shmq_status shmq_queue_publish(struct shmq_store *store, uint32_t 
                                              uint64_t persisted, uint64_t end);
 SHMQ_API enum shmq_status shmq_queue_set_persisted(struct shmq_store *store, uint32_t queue, uint64_t persisted);
 SHMQ_API enum shmq_status shmq_queue_set_offset_min(struct shmq_store *store, uint32_t queue, uint64_t first);
+/* Groups by number, as topics; numbers stay below 2^31. */
 SHMQ_API enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *group);
 SHMQ_API uint32_t shmq_group_find(const struct shmq_store *store, const char *name);
 SHMQ_API enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name);
@@ -938,19 +956,27 @@ SHMQ_API enum shmq_status shmq_group_delete(struct shmq_store *store, const char
 SHMQ_API enum shmq_status shmq_group_set(struct shmq_store *store, uint32_t group, const char *text, uint32_t bytes);
 /* Copies at most SHMQ_GROUP_SETTINGS_BYTES_MAX bytes to `out`; returns how many. */
 SHMQ_API uint32_t shmq_group_settings(const struct shmq_store *store, uint32_t group, char *out);
+/* What a slot is for. Each call on a slot names it: the slot may become that of another group, or queue, at any
+ * moment. */
+static inline uint64_t shmq_offset_place(uint32_t group, uint32_t queue)
+{
+    return (uint64_t)group << 32 | queue;
+}
 SHMQ_API enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *slot);
 /* offset.c: the slot of a group and a queue as it is, SHMQ_NONE when there is none. */
 SHMQ_API uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t group, uint32_t queue);
-/* Set what is committed; false, and nothing is changed, when the slot is another queue's by now. */
-SHMQ_API bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t committed);
-/* What is committed, the next queue offset plus 1; 0: never set, or the slot is another queue's. */
-SHMQ_API uint64_t shmq_offset_get(const struct shmq_offset *entry, uint32_t queue);
+/* The slot that is, was, or will be that of a place; SHMQ_NONE when there is none. */
+SHMQ_API uint32_t shmq_offset_slot(const struct shmq_store *store, uint64_t place);
+/* Set what is committed; false, and nothing is changed, when the slot is for another place by now. */
+SHMQ_API bool shmq_offset_commit(struct shmq_offset *entry, uint64_t place, uint64_t committed);
+/* What is committed, the next queue offset plus 1; 0: never set, or the slot is for another place. */
+SHMQ_API uint64_t shmq_offset_get(const struct shmq_offset *entry, uint64_t place);
 /* Set the next queue offset to deliver, and when; false, and nothing is changed: as above, or there is no such offset. */
 #define SHMQ_QUEUE_OFFSET_MAX ((uint64_t)INT64_MAX - 1)
-SHMQ_API bool shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
+SHMQ_API bool shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint64_t place,
                               uint64_t queue_offset);
 /* Count messages that cleaning took before the group had acknowledged them; `seconds` of the wall clock. */
-SHMQ_API void shmq_offset_lose(struct shmq_offset *entry, uint32_t queue, uint64_t count, uint64_t seconds);
+SHMQ_API void shmq_offset_lose(struct shmq_offset *entry, uint64_t place, uint64_t count, uint64_t seconds);
 
 /* A client slot in one of its lives: slot + 1 | generation << 32; 0 is none. What a process does with its slot it does with
  * the word it was given: when the slot was taken back meanwhile, and perhaps is another process' by now, the word fits no more. */
@@ -984,21 +1010,21 @@ static inline uint64_t shmq_client_own(const struct shmq_store *store)
     return shmq_client_lives(store, client) ? client : 0;
 }
 
-/* owner.c: who reads a queue for a group. `entry` is &store->offsets[slot]; where it is another queue's by now, each of
+/* owner.c: who reads a queue for a group. `entry` is &store->offsets[slot]; where it is for another place by now, each of
  * these answers no and changes nothing. A member has a client slot: shmq_client_put, then shmq_client_use; when it was
  * taken back, the member owns nothing and is given nothing. */
 #define SHMQ_OWNER_LOCK (UINT32_C(1) << 31)  /* in the low half of an owner word: a client over TCP has it */
-#define SHMQ_OWNER_MOVING UINT64_MAX         /* the slot becomes another queue's */
+#define SHMQ_OWNER_MOVING UINT64_MAX         /* the slot becomes another place's */
 #define SHMQ_OWNER_HOLDER_MAX (SHMQ_OWNER_LOCK - 1u)
 #define SHMQ_OWNER_UNTIL_MS_MAX ((UINT64_C(1) << 38) - 129) /* of the monotonic clock: 8 years after its start */
 struct shmq_owner_lock { uint32_t holder; uint64_t now_ms, life_ms; }; /* 31 bits of the holder; monotonic clock */
 /* Become the owner where no living one is; true: it is ours. */
-SHMQ_API bool shmq_owner_take(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue);
-SHMQ_API void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue);
+SHMQ_API bool shmq_owner_take(struct shmq_store *store, struct shmq_offset *entry, uint64_t place);
+SHMQ_API void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *entry, uint64_t place);
 /* Whether we own it. */
-SHMQ_API bool shmq_owner_is_own(const struct shmq_store *store, const struct shmq_offset *entry, uint32_t queue);
+SHMQ_API bool shmq_owner_is_own(const struct shmq_store *store, const struct shmq_offset *entry, uint64_t place);
 /* offset.c: set the next queue offset to deliver, as the owner; false, and nothing is changed, when we do not own it. */
-SHMQ_API bool shmq_owner_commit(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
+SHMQ_API bool shmq_owner_commit(const struct shmq_store *store, struct shmq_offset *entry, uint64_t place,
                                 uint64_t queue_offset);
 /* Whether holder and end of a lock fit into a word. */
 static inline bool shmq_owner_lock_fits(const struct shmq_owner_lock *lock)
@@ -1007,20 +1033,20 @@ static inline bool shmq_owner_lock_fits(const struct shmq_owner_lock *lock)
            lock->life_ms <= SHMQ_OWNER_UNTIL_MS_MAX - lock->now_ms;
 }
 /* False also where it does not fit. */
-SHMQ_API bool shmq_owner_lock(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
+SHMQ_API bool shmq_owner_lock(struct shmq_store *store, struct shmq_offset *entry, uint64_t place,
                               const struct shmq_owner_lock *lock);
-SHMQ_API void shmq_owner_unlock(struct shmq_offset *entry, uint32_t queue, uint32_t holder);
+SHMQ_API void shmq_owner_unlock(struct shmq_offset *entry, uint64_t place, uint32_t holder);
 /* Take it away from its owner, who finds out when it next looks. */
-SHMQ_API void shmq_owner_free(struct shmq_offset *entry, uint32_t queue);
+SHMQ_API void shmq_owner_free(struct shmq_offset *entry, uint64_t place);
 /* Client slot of the living local owner, SHMQ_NONE without one. */
-SHMQ_API uint32_t shmq_owner_find(const struct shmq_store *store, const struct shmq_offset *entry, uint32_t queue);
+SHMQ_API uint32_t shmq_owner_find(const struct shmq_store *store, const struct shmq_offset *entry, uint64_t place);
 SHMQ_API uint32_t shmq_owner_of(const struct shmq_store *store, uint64_t word);
 static inline bool shmq_owner_is_local(uint64_t word)
 {
     return (uint32_t)word && !((uint32_t)word & SHMQ_OWNER_LOCK);
 }
 /* Show how far a reader without a client slot was handed messages, unless a local member reads the queue. */
-SHMQ_API void shmq_owner_show(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t taken);
+SHMQ_API void shmq_owner_show(struct shmq_store *store, struct shmq_offset *entry, uint64_t place, uint64_t taken);
 
 /* wake.c */
 /* Writer side: after commit, outside the lock. One is woken, or two, and they wake the others. */

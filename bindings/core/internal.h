@@ -77,8 +77,9 @@ int shmq_open(const char *path, int flags); /* O_CLOEXEC */
 /* lookup.c: entries below `count` only; SHMQ_NONE when there is none */
 bool shmq_lookups_open(struct shmq_store *store);
 void shmq_lookups_close(struct shmq_store *store);
+bool shmq_lookup_is_group(const struct shmq_store *store, uint32_t index, const char *name); /* lives, and has that name */
 uint32_t shmq_lookup_group(const struct shmq_store *store, const char *name, bool live_only, uint32_t count);
-uint32_t shmq_lookup_offset(const struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t count);
+uint32_t shmq_lookup_offset(const struct shmq_store *store, uint64_t place, uint32_t count);
 /* An entry below the count has another name now. */
 void shmq_lookup_renamed(const struct shmq_store *store, uint32_t group);
 
@@ -214,10 +215,6 @@ enum shmq_status shmq_queues_take(struct shmq_store *store, uint32_t topic, uint
 void shmq_queues_repair(struct shmq_store *store);
 /* offset.c: table lock held. Leave nothing of a group's progress, and no owner that could still write to it. */
 void shmq_offsets_forget(struct shmq_store *store, uint32_t group);
-static inline uint64_t shmq_offset_place(uint32_t group, uint32_t queue)
-{
-    return (uint64_t)group << 32 | queue;
-}
 enum shmq_status shmq_table_enter(struct shmq_store *store); /* take the table lock; repairs after a dead holder */
 enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status); /* returns `status` */
 void shmq_table_exit(struct shmq_store *store); /* as shmq_table_leave, no reader has to look again */

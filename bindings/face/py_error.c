@@ -8,7 +8,7 @@
 static const char *const meanings[] = {
     [SHMQ_OK] = "no error",
     [SHMQ_WOULD_BLOCK] = "the append lock is taken",
-    [SHMQ_BROKER_BUSY] = "another process held the append lock or a claim until the deadline",
+    [SHMQ_BROKER_BUSY] = "another process held a lock of the segments, or a claim, until the deadline",
     [SHMQ_LOG_FULL] = "no preallocated log file is left",
     [SHMQ_UNITS_FULL] = "no unit frame is left",
     [SHMQ_READ_ONLY] = "the store is read-only",

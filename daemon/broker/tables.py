@@ -118,22 +118,22 @@ class Groups(Protocol):
     """The groups of one broker and what they are configured with."""
 
     def group(self, name: str) -> int | None:
-        """Return the index of a group."""
+        """Return the number of a group."""
 
     def groups(self) -> list[str]:
         """Return the names of all groups."""
 
     def group_put(self, name: str, /) -> int:
-        """Create a group unless it exists; return its index."""
+        """Create a group unless it exists; return its number, which no other name ever has."""
 
     def group_delete(self, name: str, /) -> None:
         """Delete a group and its offsets."""
 
     def group_settings(self, group: int, /) -> bytes:
-        """Return what a group (by index) is configured with, as `shmq.store.group_settings` writes it."""
+        """Return what a group (by number) is configured with, as `shmq.store.group_settings` writes it."""
 
     def group_set(self, group: int, settings: bytes, /) -> None:
-        """Configure a group (by index)."""
+        """Configure a group (by number)."""
 
 
 class Names(Topics, Groups, Protocol):
@@ -219,7 +219,7 @@ class Counts(GroupProgress, Protocol):
 
     def offset_counts(self) -> bytes:
         """Return of every slot two native 64-bit words: the committed offset plus 1 (0: never set), and the group's
-        index << 32 | the queue's."""
+        number << 32 | the queue's."""
 
 
 class StoreState(Clock, Protocol):

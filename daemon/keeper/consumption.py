@@ -48,7 +48,7 @@ _MARK_BITS = 20  # daemon/broker/timers/progress.py
 
 _READ_BY_THE_BROKER = frozenset({SCHEDULE_TOPIC, transaction.HALF_TOPIC, transaction.OP_TOPIC, STAGED_TOPIC})
 
-_Offsets = dict[int, dict[int, int]]  # queue index -> group index -> next queue offset, -1 when it has none
+_Offsets = dict[int, dict[int, int]]  # queue index -> group number -> next queue offset, -1 when it has none
 
 
 class Holder(NamedTuple):

@@ -40,17 +40,18 @@ static enum shmq_status print_message(struct shmq_store *store, uint32_t queue, 
     return status;
 }
 
-static enum shmq_status read_queue(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue)
+static enum shmq_status read_queue(struct shmq_store *store, struct shmq_offset *entry, uint64_t place)
 {
-    const struct shmq_queue *place = shmq_queue_place(store, queue);
-    uint64_t committed = shmq_offset_get(entry, queue); /* the next offset plus 1, 0: the group never read */
-    uint64_t offset = committed ? committed - 1 : atomic_load(&place->offset_min);
-    while (offset < atomic_load(&place->offset_max)) {
+    const uint32_t queue = (uint32_t)place;
+    const struct shmq_queue *stored = shmq_queue_place(store, queue);
+    uint64_t committed = shmq_offset_get(entry, place); /* the next offset plus 1, 0: the group never read */
+    uint64_t offset = committed ? committed - 1 : atomic_load(&stored->offset_min);
+    while (offset < atomic_load(&stored->offset_max)) {
         enum shmq_status status = print_message(store, queue, offset);
         if (status != SHMQ_OK) {
             return status;
         }
-        if (!shmq_owner_commit(store, entry, queue, ++offset)) {
+        if (!shmq_owner_commit(store, entry, place, ++offset)) {
             return SHMQ_GONE; /* the group's offset was set by the broker, which took the queue away */
         }
     }
@@ -80,11 +81,12 @@ int main(int argc, char **argv)
     }
     shmq_client_use(store, client);
     struct shmq_offset *entry = &store->offsets[slot];
-    if (shmq_owner_take(store, entry, queue)) {
-        status = read_queue(store, entry, queue);
-        shmq_owner_leave(store, entry, queue);
+    const uint64_t place = shmq_offset_place(group, queue);
+    if (shmq_owner_take(store, entry, place)) {
+        status = read_queue(store, entry, place);
+        shmq_owner_leave(store, entry, place);
     } else {
-        printf("client slot %" PRIu32 " reads the queue\n", shmq_owner_find(store, entry, queue));
+        printf("client slot %" PRIu32 " reads the queue\n", shmq_owner_find(store, entry, place));
     }
     shmq_client_drop(store, shmq_client_slot(client));
     shmq_store_close(store);

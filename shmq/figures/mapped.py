@@ -57,7 +57,7 @@ def group_offsets(
     """Yield the offsets of groups, joined with queues, losses and what was popped, in the order of the table.
 
     Args:
-        groups: group index -> name, of those wanted.
+        groups: group number -> name, of those wanted.
         queue_of: returns the queue of an index; None for one whose topic is deleted.
         popped: called once, if there is an offset of these groups.
     """

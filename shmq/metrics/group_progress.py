@@ -55,7 +55,7 @@ class GroupProgress:
         """
         Args:
             topic_of: queue index -> topic.
-            groups: group index -> name.
+            groups: group number -> name.
             attended: groups that have members.
         """
         self._store = store

@@ -94,6 +94,11 @@ class LiveStore:
         store.use_client(slot, self.tables.client_generation(slot))
         return slot
 
+    def taken_word(self, slot: int) -> int:
+        """The word that shows how far the reader of an offset slot was handed messages."""
+        slots = memoryview(self.figures.offset_counts()).cast("Q")[1::2].tolist()
+        return int(memoryview(self.figures.offsets_taken()).cast("Q")[slots.index(slot)])
+
     def topic(self, name: str = "orders", queues: int = 4, **options: int) -> list[int]:
         """Make a topic; its queue indexes."""
         index = self.tables.topic_put(name, read_queues=queues, write_queues=queues, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import mmap
 import os
 import signal
 import struct
@@ -357,7 +358,7 @@ def test_a_late_member_of_a_deleted_group_cannot_move_its_offset() -> None:
 def test_the_entry_of_a_deleted_group_goes_to_another_name_only_when_there_is_no_other() -> None:
     with LiveStore(group_max=3) as live:
         (queue, *_) = live.topic()
-        store = live.store
+        store, mask = live.store, live.store.head["group_mask"]
         first = live.tables.group_put("first")
         slot = live.tables.offset_put(first, queue)
         store.offset_set(slot, 5)
@@ -366,10 +367,48 @@ def test_the_entry_of_a_deleted_group_goes_to_another_name_only_when_there_is_no
         third = live.tables.group_put("third")
         assert third not in (first, store.group_find("second"))
         store.offset_set(slot, 5)  # as a member did that looked before the group was deleted
-        assert live.tables.group_put("fourth") == first
-        assert live.tables.offset_put(first, queue) == slot and store.offset_get(slot) == -1
+        fourth = live.tables.group_put("fourth")
+        assert fourth != first and fourth & mask == first & mask
+        next_slot = live.tables.offset_put(fourth, queue)
+        assert len(store.offsets()) == 1 and store.offset_get(next_slot) == store.offset_get(slot) == -1
         with raises_status(_core.TABLE_FULL):
             live.tables.group_put("fifth")
+
+
+def test_the_number_of_a_group_is_of_no_use_once_another_name_has_its_entry() -> None:
+    with LiveStore(group_max=1) as live:
+        (queue, *_) = live.topic()
+        first = live.tables.group_put("first")
+        live.tables.group_set(first, b"of the first")
+        live.tables.group_delete("first")
+        second = live.tables.group_put("second")
+        assert live.store.groups() == [(second, "second")] and live.store.group_settings(second) == b""
+        live.tables.group_set(second, b"of the second")
+        assert live.store.group_settings(first) == b""
+        with raises_status(_core.BAD_ARGUMENT):
+            live.tables.group_set(first, b"of the first")
+        with raises_status(_core.BAD_ARGUMENT):
+            live.tables.offset_put(first, queue)
+        assert live.store.group_settings(second) == b"of the second" and live.store.offsets() == []
+        live.tables.group_delete("second")
+        assert live.tables.group_put("first") not in (first, second)
+
+
+NUMBER_AT = 268  # struct shmq_group
+
+
+def test_an_entry_whose_last_number_is_given_is_no_groups_any_more() -> None:
+    with LiveStore(group_max=1) as live, mmap.mmap(live.descriptors[2], 0) as words:
+        live.tables.group_put("first")
+        live.tables.group_delete("first")
+        at = words.find(b"first") - 8
+        last = (1 << 31) - 1 & ~live.store.head["group_mask"]
+        struct.pack_into("=I", words, at + NUMBER_AT, last - live.store.head["group_mask"] - 1)
+        assert live.tables.group_put("last") == last
+        live.tables.group_delete("last")
+        with raises_status(_core.TABLE_FULL):
+            live.tables.group_put("one more")
+        assert live.tables.group_put("last") == last
 
 
 def test_the_counts_of_all_queues_and_offsets_are_read_at_once() -> None:
@@ -437,7 +476,7 @@ def test_a_queue_has_one_live_owner_and_the_dead_lose_it() -> None:
 
 def taken(live: LiveStore, slot: int) -> tuple[int, bool]:
     """What is shown of a slot, and whether a local member shows it."""
-    word = memoryview(live.figures.offsets_taken()).cast("Q")[slot]
+    word = live.taken_word(slot)
     return word & ~(1 << 63), bool(word >> 63)
 
 

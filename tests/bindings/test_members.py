@@ -69,8 +69,7 @@ def reader_of(pair: Pair, store: _core.Store, offset: int = 0) -> _core.Reader:
 
 
 def taken(pair: Pair) -> int:
-    word = memoryview(pair.live.figures.offsets_taken()).cast("Q")[pair.slot & 0xFFFFFFFF]
-    return int(word & ~(1 << 63))
+    return pair.live.taken_word(pair.slot) & ~(1 << 63)
 
 
 # ---- owner words -------------------------------------------------------------------------------------

@@ -47,10 +47,10 @@ class Bed:
     def put(self, word: int, at: int = OWNER_AT) -> None:
         struct.pack_into("=Q", self.words, self._at + at, word)
 
-    def move(self) -> int:
-        """Let the slot become that of the entry's next queue; return the number of the slot of the former one."""
-        following = self.queue + self.live.store.head["queue_mask"] + 1
-        self.put(self.group << 32 | following, PLACE_AT)
+    def move(self, part: str) -> int:
+        """Let the slot become that of the entry's next queue, or group; return the slot of the former one."""
+        lives = self.live.store.head[f"{part}_mask"] + 1
+        self.put(self.slot + (lives if part == "queue" else lives << 32), PLACE_AT)
         return self.slot
 
 
@@ -60,6 +60,12 @@ def bed() -> Iterator[Bed]:
         made = Bed(live)
         yield made
         made.words.close()
+
+
+@pytest.fixture(params=["queue", "group"])
+def moved(request: pytest.FixtureRequest) -> str:
+    """What another has the entry of by now."""
+    return str(request.param)
 
 
 def own_word(live: LiveStore, slot: int) -> int:
@@ -102,39 +108,70 @@ def test_showing_leaves_a_word_that_is_no_members(bed: Bed, word: int) -> None:
 
 
 # ---- the place ---------------------------------------------------------------------------------------
-def test_leaving_a_queue_leaves_the_next_queue_of_its_slot(bed: Bed) -> None:
+def test_leaving_a_queue_leaves_the_next_place_of_its_slot(bed: Bed, moved: str) -> None:
     mine = bed.live.use_client()
-    former = bed.move()
+    former = bed.move(moved)
     bed.put(own_word(bed.live, mine))
     bed.put(4, TAKEN_AT)
     bed.live.store.offset_leave(former)
     assert (bed.word(), bed.word(TAKEN_AT)) == (own_word(bed.live, mine), 4)
 
 
-def test_freeing_a_queue_frees_not_the_next_queue_of_its_slot(bed: Bed) -> None:
+def test_freeing_a_queue_frees_not_the_next_place_of_its_slot(bed: Bed, moved: str) -> None:
     mine = bed.live.use_client()
-    former = bed.move()
+    former = bed.move(moved)
     bed.put(own_word(bed.live, mine))
     bed.put(4, TAKEN_AT)
     bed.live.tables.offset_free(former)
     assert (bed.word(), bed.word(TAKEN_AT)) == (own_word(bed.live, mine), 4)
 
 
-def test_who_owns_the_next_queue_of_a_slot_has_not_taken_the_one_before(bed: Bed) -> None:
+def test_who_owns_the_next_place_of_a_slot_has_not_taken_the_one_before(bed: Bed, moved: str) -> None:
     mine = bed.live.use_client()
     assert bed.live.store.offset_take(bed.slot)
-    former = bed.move()
+    former = bed.move(moved)
     assert not bed.live.store.offset_take(former) and not bed.live.store.offset_is_own(former)
     assert bed.word() == own_word(bed.live, mine)
 
 
-def test_nothing_is_shown_unlocked_or_committed_for_a_queue_that_is_no_more(bed: Bed) -> None:
-    former = bed.move()
+def test_nothing_is_taken_for_a_place_that_is_no_more(bed: Bed, moved: str) -> None:
+    bed.live.use_client()
+    former = bed.move(moved)
+    assert not bed.live.store.offset_take(former)
+    assert not bed.live.tables.offset_lock(former, 7, 1000, LIFE_MS)
+    assert bed.word() == 0 and bed.live.store.offset_owner(former) == -1
+
+
+def test_nothing_is_shown_unlocked_or_committed_for_a_place_that_is_no_more(bed: Bed, moved: str) -> None:
+    former = bed.move(moved)
     bed.put(LOCK | 7 | 1 << 50)
     bed.live.tables.offset_show(former, 5)
     bed.live.tables.offset_unlock(former, 7)
     bed.live.store.offset_set(former, 5)
     assert (bed.word(), bed.word(TAKEN_AT), bed.word(0)) == (LOCK | 7 | 1 << 50, 0, 0)
+
+
+def test_a_member_of_a_deleted_group_takes_no_queue_of_the_group_that_has_its_entry() -> None:
+    with LiveStore(group_max=1) as live:
+        (queue, *_) = live.topic()
+        live.use_client()
+        former = live.tables.offset_put(live.tables.group_put("former"), queue)
+        reader = _core.Reader(live.store)
+        reader.assign("orders", queue, 0, 0, former)
+        live.producer().send("orders", b"x", queue_id=0)
+        (message,) = reader.poll()
+        live.tables.group_delete("former")
+        assert live.store.offset_take(former), "no other group has the entry yet"
+        slot = live.tables.offset_put(live.tables.group_put("next"), queue)
+        assert slot != former and live.store.offset_owner(slot) == -1
+        assert not live.store.offset_take(former) and not live.store.offset_is_own(former)
+        live.store.offset_set(former, 5)
+        message.ack()
+        assert live.store.offset_get(slot) == live.store.offset_get(former) == -1
+        assert live.store.offset_take(slot) and not live.store.offset_is_own(former)
+        live.store.offset_leave(former)
+        assert live.store.offset_is_own(slot)
+        reader.close()
 
 
 # ---- moving ------------------------------------------------------------------------------------------

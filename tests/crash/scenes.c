@@ -192,7 +192,7 @@ static void build_deleted(struct arena *arena, enum scene scene)
     if (scene == SCENE_TOPIC_ANEW) {
         ARENA_MUST(shmq_group_put(store, "workers", &group) == SHMQ_OK && group == 0);
         ARENA_MUST(shmq_offset_put(store, group, first, &slot) == SHMQ_OK);
-        ARENA_MUST(shmq_offset_commit(&store->offsets[slot], first, 6));
+        ARENA_MUST(shmq_offset_commit(&store->offsets[slot], shmq_offset_place(group, first), 6));
         atomic_store(&store->offsets[slot].owner, UINT64_C(0x500000001));
     }
     ARENA_MUST(shmq_topic_delete(store, "gone") == SHMQ_OK);
@@ -289,6 +289,9 @@ static void build(struct scenery *scenery, const struct shape *shape)
         break;
     case SCENE_GROUP_DELETED:
         put_group(&arena->store, "former");
+        for (char name[] = "passes1"; atomic_load(&arena->store.readers->group_count) < arena->store.sizes.group_max; name[6]++) {
+            put_group(&arena->store, name);
+        }
         ARENA_MUST(shmq_group_delete(&arena->store, "former") == SHMQ_OK);
         break;
     case SCENE_SLEEPERS:
@@ -475,6 +478,10 @@ static void check_groups(struct arena *arena, const struct shape *shape, bool ac
         verdict_add(verdict, 10, "groups and offsets cannot be put after the death");
         return;
     }
+    if (shape->scene == SCENE_GROUP_DELETED && (again & store->group_mask) == 0 &&
+        (again == 0 || shmq_offset_find(store, 0, SHAPE_OFFSET_QUEUE) == 0)) {
+        verdict_add(verdict, 8, "a group whose entry another has still has its offsets");
+    }
     /* What a deleted group had read is not what the next one has. */
     if (shmq_offset_put(store, again, 1, &slot) == SHMQ_OK && atomic_load(&store->offsets[slot].committed) != 0 &&
         (shape->scene == SCENE_GROUP_DELETED || (deletes && acked))) {
@@ -567,16 +574,16 @@ static void check_owner(struct shmq_store *store, bool acked, struct verdict *ve
 {
     struct shmq_offset *entry = &store->offsets[shmq_offset_find(store, 0, SHAPE_OFFSET_QUEUE)];
     const uint64_t word = atomic_load(&entry->owner);
-    const bool is_owned = shmq_owner_find(store, entry, SHAPE_OFFSET_QUEUE) != SHMQ_NONE;
+    const bool is_owned = shmq_owner_find(store, entry, SHAPE_OFFSET_PLACE) != SHMQ_NONE;
     uint64_t client;
     ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 3, &client) == SHMQ_OK);
     store->client = client;
-    const bool takes = shmq_owner_take(store, entry, SHAPE_OFFSET_QUEUE);
+    const bool takes = shmq_owner_take(store, entry, SHAPE_OFFSET_PLACE);
     if (takes == is_owned || (acked && is_owned) || atomic_load(&entry->committed) != 6) {
         verdict_add(verdict, 10, "owner %llx, and the next member %s it", (unsigned long long)word,
                     takes ? "takes" : "does not take");
     }
-    shmq_owner_leave(store, entry, SHAPE_OFFSET_QUEUE);
+    shmq_owner_leave(store, entry, SHAPE_OFFSET_PLACE);
     if (takes && atomic_load(&entry->owner) != 0) {
         verdict_add(verdict, 10, "the queue was left, and has an owner");
     }

@@ -300,19 +300,19 @@ static enum shmq_status act_claim(struct actor *actor)
 static enum shmq_status act_owner(struct actor *actor)
 {
     struct shmq_store *store = &actor->store;
-    const uint32_t queue = SHAPE_OFFSET_QUEUE;
-    struct shmq_offset *entry = &store->offsets[shmq_offset_find(store, 0, queue)];
+    const uint64_t place = SHAPE_OFFSET_PLACE;
+    struct shmq_offset *entry = &store->offsets[shmq_offset_find(store, 0, SHAPE_OFFSET_QUEUE)];
     const struct shmq_owner_lock lock = {.holder = 7, .now_ms = 1000, .life_ms = 500}, /* over, by the real clock */
                                  again = {.holder = 7, .now_ms = 1400, .life_ms = 500};
-    (void)shmq_owner_take(store, entry, queue);
-    shmq_owner_leave(store, entry, queue);
-    shmq_owner_show(store, entry, queue, 5);
-    (void)shmq_owner_lock(store, entry, queue, &lock);
-    (void)shmq_owner_lock(store, entry, queue, &again);
-    shmq_owner_unlock(entry, queue, lock.holder);
-    shmq_owner_show(store, entry, queue, 6);
-    (void)shmq_owner_take(store, entry, queue);
-    shmq_owner_free(entry, queue);
+    (void)shmq_owner_take(store, entry, place);
+    shmq_owner_leave(store, entry, place);
+    shmq_owner_show(store, entry, place, 5);
+    (void)shmq_owner_lock(store, entry, place, &lock);
+    (void)shmq_owner_lock(store, entry, place, &again);
+    shmq_owner_unlock(entry, place, lock.holder);
+    shmq_owner_show(store, entry, place, 6);
+    (void)shmq_owner_take(store, entry, place);
+    shmq_owner_free(entry, place);
     return SHMQ_OK;
 }
 

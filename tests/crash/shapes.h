@@ -56,7 +56,7 @@ enum scene {
     SCENE_FRAME_FREE_TWO,
     SCENE_FRAME_GROW,         /* as SCENE_FRAME_EDGE, and no memory is reserved for a new frame */
     SCENE_FRAME_PERSISTED,    /* three full frames of queue 0 may be given back */
-    SCENE_GROUP_DELETED,      /* the entry of a deleted group, with its offsets, waits to be taken again */
+    SCENE_GROUP_DELETED,      /* all entries of groups have had a name; that of a deleted one, with its offsets, is free */
     SCENE_TOPIC_DELETED,      /* a topic of three queues was deleted */
     SCENE_TOPIC_CLOSED,       /* … and its queues are closed */
     SCENE_TOPIC_FREED,        /* … and free */
@@ -103,6 +103,7 @@ void scenery_open(struct scenery *scenery, const struct shape *shape);
 void scenery_close(struct scenery *scenery);
 
 #define SHAPE_OFFSET_QUEUE 1u      /* the queue whose slot scenes make, and OPERATION_OWNER hands over */
+#define SHAPE_OFFSET_PLACE shmq_offset_place(0, SHAPE_OFFSET_QUEUE)
 #define SHAPE_PUBLISHED 8u         /* OPERATION_QUEUE_PUBLISH: its last end; the queue begins 2 before, 1 is not on disk */
 /* The queue that OPERATION_QUEUE_PUBLISH restores. */
 uint32_t scene_restored_queue(const struct shmq_store *store);

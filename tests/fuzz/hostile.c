@@ -192,27 +192,27 @@ static void own(struct shmq_store *store, uint64_t *random)
 {
     const uint64_t dice = roll(random);
     struct shmq_offset *entry = &store->offsets[dice % 3];
-    const uint32_t queue = (dice >> 8) % 8 != 0 ? (uint32_t)(dice % 3) : (uint32_t)roll(random);
+    const uint64_t place = (dice >> 8) % 8 != 0 ? shmq_offset_place(0, (uint32_t)(dice % 3)) : roll(random);
     const struct shmq_owner_lock lock = {
         .holder = (uint32_t)nasty(random, 7), .now_ms = nasty(random, 1000), .life_ms = nasty(random, 60000)};
     store->client = (dice >> 16) % 4 != 0 ? shmq_client_word(&arena.store, 0) : owner_like(random, store->client);
-    const bool is_taken = shmq_owner_take(store, entry, queue);
-    note(is_taken && shmq_owner_is_own(store, entry, queue) ? SHMQ_OK : SHMQ_EMPTY);
-    note(shmq_owner_commit(store, entry, queue, nasty(random, 5)) ? SHMQ_OK : SHMQ_DETACHED);
-    (void)shmq_offset_set(store, entry, queue, nasty(random, 5));
-    (void)shmq_offset_get(entry, queue);
-    shmq_owner_leave(store, entry, queue);
-    const bool is_locked = shmq_owner_lock(store, entry, queue, &lock);
+    const bool is_taken = shmq_owner_take(store, entry, place);
+    note(is_taken && shmq_owner_is_own(store, entry, place) ? SHMQ_OK : SHMQ_EMPTY);
+    note(shmq_owner_commit(store, entry, place, nasty(random, 5)) ? SHMQ_OK : SHMQ_DETACHED);
+    (void)shmq_offset_set(store, entry, place, nasty(random, 5));
+    (void)shmq_offset_get(entry, place);
+    shmq_owner_leave(store, entry, place);
+    const bool is_locked = shmq_owner_lock(store, entry, place, &lock);
     ARENA_MUST(!is_locked || shmq_owner_lock_fits(&lock));
     note(is_locked ? SHMQ_OK : SHMQ_WOULD_BLOCK);
-    shmq_owner_show(store, entry, queue, roll(random));
-    const uint32_t owner = shmq_owner_find(store, entry, queue);
+    shmq_owner_show(store, entry, place, roll(random));
+    const uint32_t owner = shmq_owner_find(store, entry, place);
     ARENA_MUST(owner == SHMQ_NONE || owner < store->sizes.client_max);
-    shmq_owner_unlock(entry, queue, (uint32_t)nasty(random, lock.holder));
+    shmq_owner_unlock(entry, place, (uint32_t)nasty(random, lock.holder));
     if ((dice >> 20) % 4 == 0) {
-        shmq_owner_free(entry, queue);
+        shmq_owner_free(entry, place);
     }
-    shmq_offset_lose(entry, queue, roll(random), roll(random));
+    shmq_offset_lose(entry, place, roll(random), roll(random));
     if ((dice >> 24) % 8 == 0) {
         shmq_client_drop(store, (uint32_t)roll(random) % 5);
     }
@@ -272,7 +272,7 @@ static void follow(struct shmq_store *store, uint64_t *random)
     uint64_t offset;
     shmq_reader_init(&reader, store);
     for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
-        note(shmq_reader_assign(&reader, queue, queue, roll(random) % 200, (uint32_t)(roll(random) % 4), NULL, &context));
+        note(shmq_reader_assign(&reader, queue, queue, roll(random) % 200, shmq_offset_place((uint32_t)(roll(random) % 2), queue), NULL, &context));
     }
     for (uint32_t i = 0; i < 40; i++) {
         enum shmq_status status = shmq_reader_next(&reader, &delivery);

@@ -1,7 +1,8 @@
 /* Every lock-free path of the core beside every writing one, as threads of one process: for ThreadSanitizer.
  *
  * Each thread has its own handle on the same mappings, as the lanes of the Python face do; log files are mapped once for all,
- * so that the sanitizer sees both sides of each byte. Ends with a count of what was done, or with status 1.
+ * so that the sanitizer sees both sides of each byte. Ends with a count of what was done, or with status 1: after so long,
+ * and once every kind of thread has done something, for which a busy machine gets a minute more.
  *
  *   threads MILLISECONDS
  */
@@ -19,6 +20,7 @@
 #define TOPICS 4000u
 #define WAIT_NS UINT64_C(20000000)
 #define DEADLINE_NS UINT64_C(20000000000)
+#define LATE_NS UINT64_C(60000000000)
 
 static struct arena arena;
 static struct shmq_store wait_store;
@@ -26,6 +28,7 @@ static uint64_t end_ns;
 static _Atomic uint64_t appended, claimed, units_seen, waits, looked_up, released, owned, wrong;
 static _Atomic uint32_t newest_topic;
 static uint32_t member_slot; /* the offset slot that members hand to each other */
+static uint64_t member_place;
 static uint64_t progress;     /* of its owner: a plain word, so the sanitizer sees a second reader */
 static _Atomic uint64_t passed[ARENA_QUEUES];
 
@@ -34,9 +37,20 @@ static uint64_t after(uint64_t ns)
     return shmq_io_posix.monotonic_ns() + ns;
 }
 
+static bool has_seen_all(void)
+{
+    const _Atomic uint64_t *const counts[] = {&appended, &claimed, &units_seen, &waits, &looked_up, &released, &owned};
+    bool seen = true;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        seen &= atomic_load_explicit(counts[i], memory_order_relaxed) != 0;
+    }
+    return seen;
+}
+
 static bool over(void)
 {
-    return shmq_io_posix.monotonic_ns() >= end_ns;
+    const uint64_t now_ns = shmq_io_posix.monotonic_ns();
+    return now_ns >= end_ns + LATE_NS || (now_ns >= end_ns && has_seen_all());
 }
 
 #ifdef __SANITIZE_THREAD__
@@ -285,7 +299,7 @@ static void *member_thread(void *argument)
         const struct shmq_owner_lock lock = {
             .holder = member, .now_ms = store.io->monotonic_ns() / 1000000, .life_ms = 600000};
         const bool locks = member == MEMBERS - 1;
-        if (!(locks ? shmq_owner_lock(&store, entry, 0, &lock) : shmq_owner_take(&store, entry, 0))) {
+        if (!(locks ? shmq_owner_lock(&store, entry, member_place, &lock) : shmq_owner_take(&store, entry, member_place))) {
             usleep(20);
             continue;
         }
@@ -293,9 +307,9 @@ static void *member_thread(void *argument)
         fault_if(progress != before + 1 || before != atomic_load_explicit(&owned, memory_order_relaxed));
         atomic_store_explicit(&owned, before + 1, memory_order_relaxed);
         if (locks) {
-            shmq_owner_unlock(entry, 0, member);
+            shmq_owner_unlock(entry, member_place, member);
         } else {
-            shmq_owner_leave(&store, entry, 0);
+            shmq_owner_leave(&store, entry, member_place);
         }
     }
     shmq_store_detach(&store);
@@ -346,6 +360,7 @@ int main(int argc, char **argv)
     uint32_t group;
     ARENA_MUST(shmq_group_put(&arena.store, "members", &group) == SHMQ_OK);
     ARENA_MUST(shmq_offset_put(&arena.store, group, 0, &member_slot) == SHMQ_OK);
+    member_place = shmq_offset_place(group, 0);
     end_ns = after((argc > 1 ? strtoull(argv[1], NULL, 10) : 2000) * UINT64_C(1000000));
     run_all();
     sem_unlink(name);

@@ -42,11 +42,13 @@ static struct shmq_cursor *cursor_vacant(struct shmq_reader *reader)
 }
 
 enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, uint32_t queue_id, uint64_t offset,
-                                    uint32_t slot, void *context, void **context_old)
+                                    uint64_t place, void *context, void **context_old)
 {
     struct shmq_store *store = reader->store;
+    const uint32_t slot = place == SHMQ_NO_PLACE ? SHMQ_NONE : shmq_offset_slot(store, place);
     *context_old = NULL;
-    if (!shmq_queue_is_number(store, queue) || (slot != SHMQ_NONE && slot >= store->sizes.offset_max)) {
+    if (!shmq_queue_is_number(store, queue) ||
+        (place != SHMQ_NO_PLACE && (slot == SHMQ_NONE || (uint32_t)place != queue))) {
         return SHMQ_BAD_ARGUMENT;
     }
     struct shmq_cursor *cursor = shmq_reader_find(reader, queue);
@@ -63,6 +65,7 @@ enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, 
     cursor->queue = queue;
     cursor->queue_id = queue_id;
     cursor->slot = slot;
+    cursor->place = place;
     shmq_reader_seek(reader, cursor, offset);
     cursor->sought = false; /* it is where the group goes on */
     return SHMQ_OK;
@@ -101,7 +104,7 @@ static struct shmq_offset *entry_owned(const struct shmq_reader *reader, const s
     }
     struct shmq_offset *entry = &reader->store->offsets[cursor->slot];
     /* Under our word of now, not of the assignment: after a reconnect the queue is ours under another client slot. */
-    return shmq_owner_is_own(reader->store, entry, cursor->queue) ? entry : NULL;
+    return shmq_owner_is_own(reader->store, entry, cursor->place) ? entry : NULL;
 }
 
 void shmq_cursor_show(const struct shmq_reader *reader, const struct shmq_cursor *cursor)
@@ -121,7 +124,7 @@ void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
     }
     atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
     /* The next owner, who sees the offset, also sees what we did before acknowledging. */
-    (void)shmq_owner_commit(reader->store, entry, cursor->queue, cursor->committed);
+    (void)shmq_owner_commit(reader->store, entry, cursor->place, cursor->committed);
 }
 
 static inline bool bit_take(struct shmq_cursor *cursor, uint64_t offset)

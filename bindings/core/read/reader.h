@@ -63,6 +63,7 @@ struct shmq_cursor {
     uint32_t queue;
     uint32_t queue_id;
     uint32_t slot;             /* offset slot, or SHMQ_NONE */
+    uint64_t place;            /* what the slot is for while it is ours */
     uint64_t serial;           /* of this assignment; a message of an older one no longer moves `committed` */
     uint64_t next;
     uint64_t committed;
@@ -109,9 +110,11 @@ void shmq_reader_init(struct shmq_reader *reader, struct shmq_store *store);
 void shmq_reader_clear(struct shmq_reader *reader); /* frees everything but the cursors' contexts */
 /* Deliver only records with one of the tags added. SHMQ_SYSTEM: no memory. */
 enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag, size_t bytes);
-/* Read `queue` from `offset`; *context_old is what a former assignment of the queue held. */
+/* Read `queue` from `offset`, for the group of an offset place or, with SHMQ_NO_PLACE, for none; *context_old is what a
+ * former assignment of the queue held. SHMQ_BAD_ARGUMENT: no such queue, or no slot was made for the place. */
+#define SHMQ_NO_PLACE UINT64_MAX
 enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, uint32_t queue_id, uint64_t offset,
-                                    uint32_t slot, void *context, void **context_old);
+                                    uint64_t place, void *context, void **context_old);
 struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue); /* NULL: not assigned */
 /* Whether a unit's hash can be some tag's: it has 32 bits, and their sign in the upper half of the unit's 64. */
 static inline bool shmq_tag_hash_is_possible(int64_t hash)

@@ -3,9 +3,9 @@
  *   buckets   entry index + 1, 0 is empty; open addressing. Entries that others added are linked at the next look-up.
  *
  * (1) A bucket is a hint: the entry itself says whether it is the one, so a scribbled or renamed entry is not found, never
- * mistaken. (2) An offset slot keeps group and entry of the queue for good; a group's entry is given to another name only in a full
- * table (member.c), so only there a name that is not linked has to be looked for entry by entry. (3) Without memory for
- * buckets everything is found entry by entry.
+ * mistaken. (2) An offset slot keeps the entries of its group and its queue for good; a group's entry is given to another name
+ * only in a full table (member.c), so only there a name that is not linked has to be looked for entry by entry. (3) Without
+ * memory for buckets everything is found entry by entry.
  *
  * In shared memory the hash would have to survive every kill; a private one costs nothing where it is not used.
  */
@@ -41,9 +41,9 @@ static uint32_t hash_name(const char *name, size_t bytes)
     return mixed(hash);
 }
 
-static uint32_t hash_slot(uint32_t group, uint32_t queue_entry)
+static uint32_t hash_slot(const struct shmq_store *store, uint64_t place)
 {
-    return mixed((uint64_t)group << 32 | queue_entry);
+    return mixed(place & shmq_offset_place(store->group_mask, store->queue_mask));
 }
 
 static uint32_t group_hash(const struct shmq_store *store, uint32_t index)
@@ -55,8 +55,7 @@ static uint32_t group_hash(const struct shmq_store *store, uint32_t index)
 
 static uint32_t offset_hash(const struct shmq_store *store, uint32_t index)
 {
-    const uint64_t place = atomic_load_explicit(&store->offsets[index].place, memory_order_relaxed);
-    return hash_slot((uint32_t)(place >> 32), (uint32_t)place & store->queue_mask);
+    return hash_slot(store, atomic_load_explicit(&store->offsets[index].place, memory_order_relaxed));
 }
 
 typedef uint32_t (*entry_hash)(const struct shmq_store *store, uint32_t index);
@@ -107,13 +106,23 @@ static bool catch_up(struct table *table, const struct shmq_store *store, entry_
 }
 
 /* ---- groups ----------------------------------------------------------------------------------------- */
-static bool is_group(const struct shmq_store *store, uint32_t index, const char *name, size_t bytes, bool live_only)
+static bool is_named(const struct shmq_store *store, uint32_t index, const char *name, size_t bytes, bool live_only)
 {
     struct shmq_group *group = &store->groups[index];
     bool live = atomic_load_explicit(&group->state, memory_order_acquire) == 1;
-    store->lookups->probes++;
     return (live || !live_only) && group->name_bytes == bytes && bytes < sizeof group->name &&
            memcmp(group->name, name, bytes) == 0;
+}
+
+bool shmq_lookup_is_group(const struct shmq_store *store, uint32_t index, const char *name)
+{
+    return is_named(store, index, name, strlen(name), true);
+}
+
+static bool is_group(const struct shmq_store *store, uint32_t index, const char *name, size_t bytes, bool live_only)
+{
+    store->lookups->probes++;
+    return is_named(store, index, name, bytes, live_only);
 }
 
 static uint32_t group_in(const struct shmq_store *store, const char *name, bool live_only, uint32_t count)
@@ -165,14 +174,14 @@ void shmq_lookup_renamed(const struct shmq_store *store, uint32_t group)
 }
 
 /* ---- offset slots ----------------------------------------------------------------------------------- */
-static bool is_slot(const struct shmq_store *store, uint32_t index, uint32_t group, uint32_t queue)
+static bool is_slot(const struct shmq_store *store, uint32_t index, uint64_t place)
 {
     store->lookups->probes++;
-    const uint64_t place = atomic_load_explicit(&store->offsets[index].place, memory_order_relaxed);
-    return place >> 32 == group && (((uint32_t)place ^ queue) & store->queue_mask) == 0;
+    const uint64_t found = atomic_load_explicit(&store->offsets[index].place, memory_order_relaxed);
+    return ((found ^ place) & shmq_offset_place(store->group_mask, store->queue_mask)) == 0;
 }
 
-static uint32_t offset_in(const struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t count)
+static uint32_t offset_in(const struct shmq_store *store, uint64_t place, uint32_t count)
 {
     struct table *table = &store->lookups->offsets;
     if (count == 0) {
@@ -180,25 +189,25 @@ static uint32_t offset_in(const struct shmq_store *store, uint32_t group, uint32
     }
     if (catch_up(table, store, offset_hash, count)) {
         uint32_t mask = table->bucket_count - 1;
-        for (uint32_t at = hash_slot(group, queue & store->queue_mask) & mask; table->buckets[at] != 0; at = (at + 1) & mask) {
-            if (is_slot(store, table->buckets[at] - 1, group, queue)) {
+        for (uint32_t at = hash_slot(store, place) & mask; table->buckets[at] != 0; at = (at + 1) & mask) {
+            if (is_slot(store, table->buckets[at] - 1, place)) {
                 return table->buckets[at] - 1;
             }
         }
         return SHMQ_NONE;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (is_slot(store, i, group, queue)) {
+        if (is_slot(store, i, place)) {
             return i;
         }
     }
     return SHMQ_NONE;
 }
 
-uint32_t shmq_lookup_offset(const struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t count)
+uint32_t shmq_lookup_offset(const struct shmq_store *store, uint64_t place, uint32_t count)
 {
     pthread_mutex_lock(&store->lookups->lock);
-    uint32_t found = offset_in(store, group, queue, count);
+    uint32_t found = offset_in(store, place, count);
     pthread_mutex_unlock(&store->lookups->lock);
     return found;
 }

@@ -1,15 +1,16 @@
 /* Offset slots: how far a group has read a queue, and who reads it; under the table lock of table.c where slots are made.
  *
- *   place   group << 32 | number of the queue      a slot is for a group and an entry of the queue table; which of the
- *                                                  entry's queues it is for, the number says
- *   owner   owner.c; SHMQ_OWNER_MOVING while a slot becomes that of the entry's next queue
+ *   place   number of the group << 32 | number of the queue      a slot is for an entry of the group table and one of the
+ *                                                                queue table for good; the numbers say which of the
+ *                                                                groups and queues that live there after each other
+ *   owner   owner.c; SHMQ_OWNER_MOVING while a slot becomes that of the next group or queue
  *
- *   next queue:  owner = SHMQ_OWNER_MOVING · committed = 0 and place = its own, at once · statistics 0 · owner = 0
+ *   next place:  owner = SHMQ_OWNER_MOVING · committed = 0 and place = the next, at once · statistics 0 · owner = 0
  *
  * `committed` and `place` are changed by one compare-and-swap of 16 bytes. A process that was stopped between its look at
- * the owner and its store, and wakes when the queue is deleted and the slot is another's, therefore stores nothing. Nor does
- * a member when the queue was given to another that committed since. Taking a queue is a compare-and-swap of `owner`, after
- * which the taker looks at the place again (owner.c).
+ * the owner and its store, and wakes when queue or group is deleted and the slot is another's, therefore stores nothing. Nor
+ * does a member when the queue was given to another that committed since. Taking a queue is a compare-and-swap of `owner`,
+ * after which the taker looks at the place again (owner.c).
  *
  * A put that was killed on its way leaves SHMQ_OWNER_MOVING behind: the queue is not taken, and the next put begins anew.
  */
@@ -40,53 +41,53 @@ static bool pair_change(struct shmq_offset *entry, uint64_t committed, uint64_t 
 }
 
 /* `member`: only while it owns the queue, which is looked at behind `committed`: what the next owner stored stays. */
-static bool committed_change(struct shmq_offset *entry, uint32_t queue, uint64_t committed,
+static bool committed_change(struct shmq_offset *entry, uint64_t place, uint64_t committed,
                              const struct shmq_store *member)
 {
     for (;;) {
-        const uint64_t place = atomic_load_explicit(&entry->place, memory_order_acquire);
+        const uint64_t now = atomic_load_explicit(&entry->place, memory_order_acquire);
         const uint64_t before = atomic_load_explicit(&entry->committed, memory_order_acquire);
-        if ((uint32_t)place != queue || (member != NULL && !shmq_owner_is_own(member, entry, queue))) {
+        if (now != place || (member != NULL && !shmq_owner_is_own(member, entry, place))) {
             return false;
         }
-        if (pair_change(entry, before, place, committed, place)) {
+        if (pair_change(entry, before, now, committed, now)) {
             return true;
         }
     }
 }
 
-bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t committed)
+bool shmq_offset_commit(struct shmq_offset *entry, uint64_t place, uint64_t committed)
 {
-    return committed_change(entry, queue, committed, NULL);
+    return committed_change(entry, place, committed, NULL);
 }
 
-bool shmq_owner_commit(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset)
+bool shmq_owner_commit(const struct shmq_store *store, struct shmq_offset *entry, uint64_t place, uint64_t queue_offset)
 {
-    if (queue_offset > SHMQ_QUEUE_OFFSET_MAX || !committed_change(entry, queue, queue_offset + 1, store)) {
+    if (queue_offset > SHMQ_QUEUE_OFFSET_MAX || !committed_change(entry, place, queue_offset + 1, store)) {
         return false;
     }
     atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(store), memory_order_release);
     return true;
 }
 
-uint64_t shmq_offset_get(const struct shmq_offset *entry, uint32_t queue)
+uint64_t shmq_offset_get(const struct shmq_offset *entry, uint64_t place)
 {
     const uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
-    return (uint32_t)atomic_load_explicit(&entry->place, memory_order_acquire) == queue ? committed : 0;
+    return atomic_load_explicit(&entry->place, memory_order_acquire) == place ? committed : 0;
 }
 
-bool shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t queue_offset)
+bool shmq_offset_set(const struct shmq_store *store, struct shmq_offset *entry, uint64_t place, uint64_t queue_offset)
 {
-    if (queue_offset > SHMQ_QUEUE_OFFSET_MAX || !shmq_offset_commit(entry, queue, queue_offset + 1)) {
+    if (queue_offset > SHMQ_QUEUE_OFFSET_MAX || !shmq_offset_commit(entry, place, queue_offset + 1)) {
         return false;
     }
     atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(store), memory_order_release);
     return true;
 }
 
-void shmq_offset_lose(struct shmq_offset *entry, uint32_t queue, uint64_t count, uint64_t seconds)
+void shmq_offset_lose(struct shmq_offset *entry, uint64_t place, uint64_t count, uint64_t seconds)
 {
-    if ((uint32_t)atomic_load_explicit(&entry->place, memory_order_acquire) != queue) {
+    if (atomic_load_explicit(&entry->place, memory_order_acquire) != place) {
         return;
     }
     const uint64_t before = atomic_load_explicit(&entry->lost, memory_order_relaxed) >> 32;
@@ -116,17 +117,26 @@ static bool is_ready(const struct shmq_offset *entry, uint64_t place)
            atomic_load_explicit(&entry->owner, memory_order_acquire) != SHMQ_OWNER_MOVING;
 }
 
+uint32_t shmq_offset_slot(const struct shmq_store *store, uint64_t place)
+{
+    return shmq_lookup_offset(store, place, offset_count(store));
+}
+
 uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t group, uint32_t queue)
 {
-    const uint32_t slot = shmq_lookup_offset(store, group, queue, offset_count(store));
-    return slot != SHMQ_NONE && is_ready(&store->offsets[slot], shmq_offset_place(group, queue)) ? slot : SHMQ_NONE;
+    const uint64_t place = shmq_offset_place(group, queue);
+    const uint32_t slot = shmq_offset_slot(store, place);
+    return slot != SHMQ_NONE && is_ready(&store->offsets[slot], place) ? slot : SHMQ_NONE;
 }
 
 /* Table lock held. */
 static enum shmq_status slot_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
 {
     const uint64_t place = shmq_offset_place(group, queue);
-    const uint32_t count = offset_count(store), slot = shmq_lookup_offset(store, group, queue, count);
+    const uint32_t count = offset_count(store), slot = shmq_lookup_offset(store, place, count);
+    if (!shmq_group_holds(store, group)) {
+        return SHMQ_BAD_ARGUMENT; /* under this lock no group gets another number: this one is over */
+    }
     *out = slot;
     if (slot == SHMQ_NONE) {
         if (count >= store->sizes.offset_max) {
@@ -150,9 +160,8 @@ static enum shmq_status slot_put(struct shmq_store *store, uint32_t group, uint3
 
 enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
 {
-    uint32_t groups = atomic_load_explicit(&store->readers->group_count, memory_order_acquire);
-    if (group >= groups || group >= store->sizes.group_max ||
-        (queue & store->queue_mask) >= store->sizes.queue_max) {
+    const uint32_t groups = atomic_load_explicit(&store->readers->group_count, memory_order_acquire);
+    if ((group & store->group_mask) >= groups || !shmq_group_holds(store, group) || !shmq_queue_is_number(store, queue)) {
         return SHMQ_BAD_ARGUMENT;
     }
     *out = store->writable ? shmq_offset_find(store, group, queue) : SHMQ_NONE;

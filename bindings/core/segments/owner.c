@@ -3,7 +3,7 @@
  *   0                                            no owner
  *   client slot + 1 | slot generation << 32      a local member: its client word (member.c)
  *   SHMQ_OWNER_LOCK | holder | until << 32       a client over TCP that reads in order
- *   SHMQ_OWNER_MOVING                            the slot becomes that of the entry's next queue (offset.c)
+ *   SHMQ_OWNER_MOVING                            the slot becomes that of another group or queue (offset.c)
  *
  *   take    no owner, dead or expired ─▶ local member        lock     the same, or the holder's own ─▶ lock until then
  *   leave   its own ─▶ no owner                              unlock   the holder's own ─▶ no owner
@@ -17,17 +17,17 @@
  * (1) Only compare-and-swap gives a queue away, so of two that replace the same dead owner one succeeds. (2) The word of a
  * living owner is replaced by itself and by free only. (3) The broker frees a queue when it sets a group's offset: the
  * member finds out when it next looks, and until then nothing it acknowledges moves the offset. (4) Each function says for
- * which queue it acts. When the slot is another queue's, nothing is changed: the place is looked at behind the word, and
- * again behind the swap of a taker, as is the taker's own client slot; it gives back what is not its own. (5) `taken` is
- * the owner's; as statistics it may be wrong for the moment of a handover.
+ * which place it acts, a group and a queue. When the slot is for another one, nothing is changed: the place is looked at
+ * behind the word, and again behind the swap of a taker, as is the taker's own client slot; it gives back what is not its
+ * own. (5) `taken` is the owner's; as statistics it may be wrong for the moment of a handover.
  */
 #include "core/internal.h"
 
 enum { LOCK_TICK_MS = 64, NS_PER_MS = 1000000 };
 
-static bool holds(const struct shmq_offset *entry, uint32_t queue)
+static bool holds(const struct shmq_offset *entry, uint64_t place)
 {
-    return (uint32_t)atomic_load_explicit(&entry->place, memory_order_acquire) == queue;
+    return atomic_load_explicit(&entry->place, memory_order_acquire) == place;
 }
 
 static uint64_t owner_load(const struct shmq_offset *entry)
@@ -57,16 +57,16 @@ uint32_t shmq_owner_of(const struct shmq_store *store, uint64_t word)
     return shmq_process_died(pid, start) ? SHMQ_NONE : slot;
 }
 
-uint32_t shmq_owner_find(const struct shmq_store *store, const struct shmq_offset *entry, uint32_t queue)
+uint32_t shmq_owner_find(const struct shmq_store *store, const struct shmq_offset *entry, uint64_t place)
 {
     const uint64_t word = owner_load(entry);
-    return holds(entry, queue) ? shmq_owner_of(store, word) : SHMQ_NONE;
+    return holds(entry, place) ? shmq_owner_of(store, word) : SHMQ_NONE;
 }
 
-bool shmq_owner_is_own(const struct shmq_store *store, const struct shmq_offset *entry, uint32_t queue)
+bool shmq_owner_is_own(const struct shmq_store *store, const struct shmq_offset *entry, uint64_t place)
 {
     const uint64_t own = shmq_client_own(store);
-    return own && owner_load(entry) == own && holds(entry, queue);
+    return own && owner_load(entry) == own && holds(entry, place);
 }
 
 static bool is_locked(uint64_t word, uint64_t now_ms)
@@ -76,10 +76,10 @@ static bool is_locked(uint64_t word, uint64_t now_ms)
 
 /* ---- changing it ----------------------------------------------------------------------------------- */
 /* Put a word where no owner is, a dead or expired one, or, for a lock, one whose low half says that it is the caller's. */
-static bool owner_replace(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t word,
+static bool owner_replace(struct shmq_store *store, struct shmq_offset *entry, uint64_t place, uint64_t word,
                           uint64_t now_ms)
 {
-    if (!holds(entry, queue)) {
+    if (!holds(entry, place)) {
         return false;
     }
     uint64_t seen = owner_load(entry);
@@ -91,8 +91,8 @@ static bool owner_replace(struct shmq_store *store, struct shmq_offset *entry, u
         }
         if (owner_swap(entry, &seen, word)) {
             SHMQ_POINT("owner.replaced");
-            /* It became another queue's since we looked: that one is not ours. Or our slot was taken back. */
-            if (!holds(entry, queue) || (shmq_owner_is_local(word) && !shmq_client_lives(store, word))) {
+            /* It became another place's since we looked: that one is not ours. Or our slot was taken back. */
+            if (!holds(entry, place) || (shmq_owner_is_local(word) && !shmq_client_lives(store, word))) {
                 (void)owner_swap(entry, &word, 0);
                 return false;
             }
@@ -102,58 +102,58 @@ static bool owner_replace(struct shmq_store *store, struct shmq_offset *entry, u
             return true;
         }
     }
-    return holds(entry, queue); /* ours already, or our word for the next queue */
+    return holds(entry, place); /* ours already, or our word for the next place */
 }
 
-bool shmq_owner_take(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue)
+bool shmq_owner_take(struct shmq_store *store, struct shmq_offset *entry, uint64_t place)
 {
     const uint64_t own = shmq_client_own(store);
-    return own && owner_replace(store, entry, queue, own, store->io->monotonic_ns() / NS_PER_MS);
+    return own && owner_replace(store, entry, place, own, store->io->monotonic_ns() / NS_PER_MS);
 }
 
-void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue)
+void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *entry, uint64_t place)
 {
     uint64_t own = shmq_client_own(store);
-    if (!own || owner_load(entry) != own || !holds(entry, queue)) {
-        return; /* what we own there, if anything, is another queue */
+    if (!own || owner_load(entry) != own || !holds(entry, place)) {
+        return; /* what we own there, if anything, is another place */
     }
     atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
     SHMQ_POINT("owner.leaving");
     (void)owner_swap(entry, &own, 0);
 }
 
-bool shmq_owner_lock(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue,
+bool shmq_owner_lock(struct shmq_store *store, struct shmq_offset *entry, uint64_t place,
                      const struct shmq_owner_lock *lock)
 {
     if (!shmq_owner_lock_fits(lock)) {
         return false; /* cut to fit, it would be the lock of another holder, or over at once */
     }
     const uint64_t until = (lock->now_ms + lock->life_ms) / LOCK_TICK_MS + 1;
-    return owner_replace(store, entry, queue, until << 32 | SHMQ_OWNER_LOCK | lock->holder, lock->now_ms);
+    return owner_replace(store, entry, place, until << 32 | SHMQ_OWNER_LOCK | lock->holder, lock->now_ms);
 }
 
-void shmq_owner_unlock(struct shmq_offset *entry, uint32_t queue, uint32_t holder)
+void shmq_owner_unlock(struct shmq_offset *entry, uint64_t place, uint32_t holder)
 {
     uint64_t seen = owner_load(entry);
-    while (seen != SHMQ_OWNER_MOVING && holder <= SHMQ_OWNER_HOLDER_MAX && holds(entry, queue) &&
+    while (seen != SHMQ_OWNER_MOVING && holder <= SHMQ_OWNER_HOLDER_MAX && holds(entry, place) &&
            (uint32_t)seen == (SHMQ_OWNER_LOCK | holder) && !owner_swap(entry, &seen, 0)) {
     }
 }
 
-void shmq_owner_free(struct shmq_offset *entry, uint32_t queue)
+void shmq_owner_free(struct shmq_offset *entry, uint64_t place)
 {
     uint64_t seen = owner_load(entry);
-    if (holds(entry, queue)) {
+    if (holds(entry, place)) {
         atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
     }
-    while (seen != 0 && seen != SHMQ_OWNER_MOVING && holds(entry, queue) && !owner_swap(entry, &seen, 0)) {
+    while (seen != 0 && seen != SHMQ_OWNER_MOVING && holds(entry, place) && !owner_swap(entry, &seen, 0)) {
     }
 }
 
-void shmq_owner_show(struct shmq_store *store, struct shmq_offset *entry, uint32_t queue, uint64_t taken)
+void shmq_owner_show(struct shmq_store *store, struct shmq_offset *entry, uint64_t place, uint64_t taken)
 {
     uint64_t owner = owner_load(entry);
-    if (!holds(entry, queue)) {
+    if (!holds(entry, place)) {
         return;
     }
     bool is_local = shmq_owner_is_local(owner);

@@ -229,6 +229,7 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     store->units_fd = units_fd;
     store->queue_mask = power_of_two(sizes.queue_max + 1) - 1;
     store->topic_mask = power_of_two(sizes.topic_max + 1) - 1;
+    store->group_mask = power_of_two(sizes.group_max + 1) - 1;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     store->processors = processors > 0 ? (uint32_t)processors : 1;
     store->self_pid = (uint32_t)getpid();

@@ -72,18 +72,17 @@ static PyObject *reader_assign(PyReader *self, PyObject *args)
     PyObject *topic;
     unsigned int queue, queue_id;
     unsigned long long offset;
-    long long slot = -1; /* as py_offsets.c numbers them */
+    long long slot = -1; /* as py_offsets.c names them */
     void *old;
     if (!PyArg_ParseTuple(args, "UIIK|L:assign", &topic, &queue, &queue_id, &offset, &slot) || !reader_check(self)) {
         return NULL;
     }
-    uint32_t offset_slot = slot == -1 ? SHMQ_NONE : (uint32_t)slot;
-    enum shmq_status status = slot < -1 || (slot >= 0 && (uint64_t)slot >> 32 != queue)
-                                  ? SHMQ_BAD_ARGUMENT
-                                  : shmq_reader_assign(&self->core, queue, queue_id, offset, offset_slot, topic, &old);
+    const uint64_t place = slot == -1 ? SHMQ_NO_PLACE : (uint64_t)slot;
+    enum shmq_status status = slot < -1 ? SHMQ_BAD_ARGUMENT
+                                        : shmq_reader_assign(&self->core, queue, queue_id, offset, place, topic, &old);
     if (status != SHMQ_OK) {
-        return core_raise(self->state, status, "queue index %u (of %u) with offset slot %lld (of %u) cannot be assigned",
-                          queue, self->store->core.sizes.queue_max, slot, self->store->core.sizes.offset_max);
+        return core_raise(self->state, status, "queue index %u (of %u) with offset slot %lld cannot be assigned", queue,
+                          self->store->core.sizes.queue_max, slot);
     }
     Py_INCREF(topic);
     Py_XDECREF((PyObject *)old);

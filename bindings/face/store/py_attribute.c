@@ -115,14 +115,14 @@ static PyObject *get_head(PyStore *self, void *closure)
     }
     const struct shmq_head *head = self->core.head;
     const struct shmq_sizes *sizes = &self->core.sizes;
-    return Py_BuildValue("{s:K,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:N,s:N,s:y#,s:N,s:N,s:N,s:N}",
+    return Py_BuildValue("{s:K,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:N,s:N,s:y#,s:N,s:N,s:N,s:N}",
                          "magic", (u64)SHMQ_MAGIC, "abi", head->abi, "mutex_bytes", head->mutex_bytes, "generation",
                          (u64)head->generation, "pid_namespace", (u64)head->pid_namespace, "control_bytes",
                          (u64)head->control_bytes, "units_bytes", (u64)head->units_bytes, "readers_bytes",
                          (u64)head->readers_bytes, "file_bytes", (u64)sizes->file_bytes, "topic_max", sizes->topic_max,
                          "queue_max", sizes->queue_max, "frame_max", sizes->frame_max, "client_max", sizes->client_max,
                          "group_max", sizes->group_max, "offset_max", sizes->offset_max, "queue_mask",
-                         self->core.queue_mask, "ack_rule", head->ack_rule, "flush_sync",
+                         self->core.queue_mask, "group_mask", self->core.group_mask, "ack_rule", head->ack_rule, "flush_sync",
                          PyBool_FromLong(head->ack_rule != SHMQ_ACK_END), "trusts_reads",
                          PyBool_FromLong(head->trusts_reads != 0), "store_host", (const char *)head->store_host,
                          (Py_ssize_t)sizeof head->store_host, "libc", text_of(head->libc, sizeof head->libc), "boot_id",

@@ -9,12 +9,12 @@
 #define BOUNDS_MAX 32u
 #define TAKEN_LOCALLY (UINT64_C(1) << 63)
 
-/* ---- the log, its lock and its claim --------------------------------------------------------------- */
-/* The thread that holds the append lock: the TID in the mutex word, which the kernel uses to find a dead owner. */
-static uint32_t lock_tid(const struct shmq_log *log)
+/* ---- the log, its locks and its claim -------------------------------------------------------------- */
+/* The thread that holds a lock: the TID in the mutex word, which the kernel uses to find a dead owner. */
+static uint32_t lock_tid(const pthread_mutex_t *mutex)
 {
     int word;
-    memcpy(&word, &log->lock, sizeof word); /* glibc: __data.__lock is the first member; attach refused other libcs */
+    memcpy(&word, mutex, sizeof word); /* glibc: __data.__lock is the first member; attach refused other libcs */
     return (uint32_t)word & 0x3FFFFFFFu;
 }
 
@@ -28,9 +28,12 @@ static PyObject *figures_stats(PyStorePart *part, PyObject *unused)
     }
     struct shmq_log *log = self->core.log;
     struct shmq_claim *claim = &log->claim;
-    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "topics_used",
+    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "topics_used",
                          atomic_load_explicit(&log->topic_count, memory_order_relaxed), "queues_used",
-                         atomic_load_explicit(&log->queue_used, memory_order_relaxed), "lock_tid", lock_tid(log), "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths",
+                         atomic_load_explicit(&log->queue_used, memory_order_relaxed), "lock_tid",
+                         lock_tid(&log->lock), "table_lock_tid", lock_tid(&log->table_lock), "flush_lock_tid",
+                         lock_tid(&log->flush_lock), "holder_pid", log->holder_pid, "lock_count",
+                         (u64)log->lock_count, "deaths",
                          (u64)log->deaths, "appended", (u64)log->appended, "appended_bytes", (u64)log->appended_bytes,
                          "busy", (u64)atomic_load_explicit(&log->busy, memory_order_relaxed), "wakes",
                          (u64)atomic_load_explicit(&self->core.readers->wakes, memory_order_relaxed), "rolled", (u64)log->rolled,
@@ -159,17 +162,17 @@ static PyObject *figures_offset_counts(PyStorePart *part, PyObject *args)
     return words;
 }
 
-static PyObject *figures_offset_queue(PyStorePart *part, PyObject *args)
+static PyObject *figures_offset_place(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
     unsigned int slot;
-    if (!PyArg_ParseTuple(args, "I:offset_queue", &slot) || !store_check(self)) {
+    if (!PyArg_ParseTuple(args, "I:offset_place", &slot) || !store_check(self)) {
         return NULL;
     }
     if (slot >= self->core.sizes.offset_max) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %u of %u", slot, self->core.sizes.offset_max);
     }
-    return PyLong_FromUnsignedLong((uint32_t)atomic_load_explicit(&self->core.offsets[slot].place, memory_order_acquire));
+    return PyLong_FromUnsignedLongLong(atomic_load_explicit(&self->core.offsets[slot].place, memory_order_acquire));
 }
 
 static PyObject *figures_offsets_taken(PyStorePart *part, PyObject *unused)
@@ -230,7 +233,8 @@ PyMethodDef figure_methods[] = {
      "The number of the queue that lives in each entry, as native 32-bit words; all bits set: none."},
     {"offset_counts", (PyCFunction)figures_offset_counts, METH_VARARGS,
      "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
-    {"offset_queue", (PyCFunction)figures_offset_queue, METH_VARARGS, "The number of the queue a slot is for."},
+    {"offset_place", (PyCFunction)figures_offset_place, METH_VARARGS,
+     "The slot that an entry of the table of slots is."},
     {"offsets_taken", (PyCFunction)figures_offsets_taken, METH_NOARGS,
      "Of each offset slot the queue offset behind what was handed out, 0: none; as native 64-bit words."},
     {"clients", (PyCFunction)figures_clients, METH_NOARGS,

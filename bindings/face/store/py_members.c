@@ -63,12 +63,17 @@ static PyObject *members_groups(PyStore *self, PyObject *unused)
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         struct shmq_group *group = &self->core.groups[i];
+        const uint32_t number = atomic_load_explicit(&group->number, memory_order_acquire);
         if (atomic_load_explicit(&group->state, memory_order_acquire) != SHMQ_TOPIC_LIVE) {
             continue;
         }
         uint32_t bytes = group->name_bytes < sizeof group->name ? group->name_bytes : (uint32_t)sizeof group->name;
         PyObject *name = PyUnicode_DecodeUTF8(group->name, bytes, "replace");
-        PyObject *item = name ? Py_BuildValue("(IN)", i, name) : NULL;
+        if (name && !shmq_group_holds(&self->core, number)) {
+            Py_DECREF(name); /* another name has the entry now; it was not there when this began */
+            continue;
+        }
+        PyObject *item = name ? Py_BuildValue("(IN)", number, name) : NULL;
         if (!row_append(list, item)) {
             Py_CLEAR(list);
         }
@@ -177,8 +182,8 @@ static PyObject *members_use_client(PyStore *self, PyObject *args)
 }
 
 PyMethodDef member_methods[] = {
-    {"group_find", (PyCFunction)members_group_find, METH_O, "Group index, -1 when there is none."},
-    {"groups", (PyCFunction)members_groups, METH_NOARGS, "(index, name) of every group."},
+    {"group_find", (PyCFunction)members_group_find, METH_O, "Number of a group, -1 when there is none."},
+    {"groups", (PyCFunction)members_groups, METH_NOARGS, "(number, name) of every group."},
     {"group_settings", (PyCFunction)members_group_settings, METH_O, "What a group is configured with, as text."},
     {"use_client", (PyCFunction)members_use_client, METH_VARARGS,
      "(slot, generation) of this process as they were handed out; needed to wait or own offsets."},
@@ -186,7 +191,7 @@ PyMethodDef member_methods[] = {
 };
 
 PyMethodDef broker_member_methods[] = {
-    {"group_put", (PyCFunction)members_group_put, METH_O, "Create a group, or find it; returns its index."},
+    {"group_put", (PyCFunction)members_group_put, METH_O, "Create a group, or find it; returns its number."},
     {"group_delete", (PyCFunction)members_group_delete, METH_O, "Forget a group and its offsets."},
     {"group_set", (PyCFunction)members_group_set, METH_VARARGS, "Configure a group, with text of the caller's."},
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},

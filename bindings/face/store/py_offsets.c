@@ -1,32 +1,29 @@
 /* Store and BrokerTables: the progress of groups, and who owns which queue: offset.c and owner.c of the core.
  *
- * What Python calls a slot says for which queue it is: slot | number of the queue << 32. When that queue is no more and the
- * slot is another's (offset.c), it has no offset and no owner, and nothing that is done to it has an effect.
+ * What Python calls a slot is its place: number of the group << 32 | number of the queue. When group or queue is no more and
+ * the slot is another's (offset.c), it has no offset and no owner, and nothing that is done to it has an effect.
  */
 #include "face/py_core.h"
 
 /* A slot as Python knows it. */
-struct slot { struct shmq_offset *entry; uint32_t queue; };
-
-static PyObject *slot_number(uint32_t slot, uint32_t queue)
-{
-    return PyLong_FromUnsignedLongLong((uint64_t)queue << 32 | slot);
-}
+struct slot { struct shmq_offset *entry; uint64_t place; };
 
 static bool slot_from(PyStore *self, PyObject *value, struct slot *out)
 {
     if (!store_check(self)) {
         return false;
     }
-    unsigned long long number = PyLong_AsUnsignedLongLong(value);
-    if (number == (unsigned long long)-1 && PyErr_Occurred()) {
+    const unsigned long long place = PyLong_AsUnsignedLongLong(value);
+    if (place == (unsigned long long)-1 && PyErr_Occurred()) {
         return false;
     }
-    if ((uint32_t)number < self->core.sizes.offset_max) {
-        *out = (struct slot){.entry = &self->core.offsets[(uint32_t)number], .queue = (uint32_t)(number >> 32)};
+    const uint32_t slot = shmq_offset_slot(&self->core, place);
+    if (slot != SHMQ_NONE) {
+        *out = (struct slot){.entry = &self->core.offsets[slot], .place = place};
         return true;
     }
-    core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %u of %u", (unsigned int)number, self->core.sizes.offset_max);
+    core_raise(self->state, SHMQ_BAD_ARGUMENT, "no offset slot was made for group %u and queue %u",
+               (unsigned int)(place >> 32), (unsigned int)place);
     return false;
 }
 
@@ -44,7 +41,7 @@ static PyObject *members_offset_put(PyStorePart *part, PyObject *args)
         return NULL;
     }
     enum shmq_status status = shmq_offset_put(&self->core, group, queue, &slot);
-    return status == SHMQ_OK ? slot_number(slot, queue)
+    return status == SHMQ_OK ? PyLong_FromUnsignedLongLong(shmq_offset_place(group, queue))
                              : core_raise_status(self->state, status, "an offset slot for a group and a queue");
 }
 
@@ -56,7 +53,7 @@ static PyObject *members_offset_find(PyStorePart *part, PyObject *args)
         return NULL;
     }
     uint32_t slot = shmq_offset_find(&self->core, group, queue);
-    return slot == SHMQ_NONE ? PyLong_FromLong(-1) : slot_number(slot, queue);
+    return slot == SHMQ_NONE ? PyLong_FromLong(-1) : PyLong_FromUnsignedLongLong(shmq_offset_place(group, queue));
 }
 
 static PyObject *members_offset_get(PyStore *self, PyObject *value)
@@ -65,7 +62,7 @@ static PyObject *members_offset_get(PyStore *self, PyObject *value)
     if (!slot_from(self, value, &slot)) {
         return NULL;
     }
-    return PyLong_FromLongLong((long long)shmq_offset_get(slot.entry, slot.queue) - 1);
+    return PyLong_FromLongLong((long long)shmq_offset_get(slot.entry, slot.place) - 1);
 }
 
 static PyObject *members_offset_set(PyStore *self, PyObject *args)
@@ -78,7 +75,7 @@ static PyObject *members_offset_set(PyStore *self, PyObject *args)
         !whole_in(self->state, number, "the offset of a group", SHMQ_QUEUE_OFFSET_MAX, &offset)) {
         return NULL;
     }
-    (void)shmq_offset_set(&self->core, slot.entry, slot.queue, offset);
+    (void)shmq_offset_set(&self->core, slot.entry, slot.place, offset);
     Py_RETURN_NONE;
 }
 
@@ -88,7 +85,7 @@ static PyObject *members_offset_owner(PyStore *self, PyObject *value)
     if (!slot_from(self, value, &slot)) {
         return NULL;
     }
-    return PyLong_FromLongLong(owner_number(shmq_owner_find(&self->core, slot.entry, slot.queue)));
+    return PyLong_FromLongLong(owner_number(shmq_owner_find(&self->core, slot.entry, slot.place)));
 }
 
 /* The slot that a member with a client slot means. */
@@ -107,7 +104,7 @@ static bool own_slot_from(PyStore *self, PyObject *value, struct slot *out)
 static PyObject *members_offset_is_own(PyStore *self, PyObject *value)
 {
     struct slot slot;
-    return slot_from(self, value, &slot) ? PyBool_FromLong(shmq_owner_is_own(&self->core, slot.entry, slot.queue)) : NULL;
+    return slot_from(self, value, &slot) ? PyBool_FromLong(shmq_owner_is_own(&self->core, slot.entry, slot.place)) : NULL;
 }
 
 static PyObject *members_offset_take(PyStore *self, PyObject *value)
@@ -116,7 +113,7 @@ static PyObject *members_offset_take(PyStore *self, PyObject *value)
     if (!own_slot_from(self, value, &slot)) {
         return NULL;
     }
-    const bool taken = shmq_owner_take(&self->core, slot.entry, slot.queue);
+    const bool taken = shmq_owner_take(&self->core, slot.entry, slot.place);
     const uint64_t client = atomic_load_explicit(&self->core.client, memory_order_relaxed);
     if (!taken && !shmq_client_lives(&self->core, client)) {
         return core_raise(self->state, SHMQ_DETACHED,
@@ -133,7 +130,7 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
     if (!own_slot_from(self, value, &slot)) {
         return NULL;
     }
-    shmq_owner_leave(&self->core, slot.entry, slot.queue);
+    shmq_owner_leave(&self->core, slot.entry, slot.place);
     Py_RETURN_NONE;
 }
 
@@ -153,7 +150,7 @@ static PyObject *members_offset_lock(PyStorePart *part, PyObject *const *args, P
         return NULL;
     }
     const struct shmq_owner_lock lock = {.holder = (uint32_t)holder, .now_ms = now_ms, .life_ms = life_ms};
-    return PyBool_FromLong(shmq_owner_lock(&part->store->core, slot.entry, slot.queue, &lock));
+    return PyBool_FromLong(shmq_owner_lock(&part->store->core, slot.entry, slot.place, &lock));
 }
 
 static PyObject *members_offset_unlock(PyStorePart *part, PyObject *const *args, Py_ssize_t nargs)
@@ -167,7 +164,7 @@ static PyObject *members_offset_unlock(PyStorePart *part, PyObject *const *args,
         !whole_in(part->store->state, args[1], "the holder of a lock", SHMQ_OWNER_HOLDER_MAX, &holder)) {
         return NULL;
     }
-    shmq_owner_unlock(slot.entry, slot.queue, (uint32_t)holder);
+    shmq_owner_unlock(slot.entry, slot.place, (uint32_t)holder);
     Py_RETURN_NONE;
 }
 
@@ -177,7 +174,7 @@ static PyObject *members_offset_free(PyStorePart *part, PyObject *value)
     if (!slot_from(part->store, value, &slot)) {
         return NULL;
     }
-    shmq_owner_free(slot.entry, slot.queue);
+    shmq_owner_free(slot.entry, slot.place);
     Py_RETURN_NONE;
 }
 
@@ -197,10 +194,9 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
         uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
         const uint64_t place = atomic_load_explicit(&entry->place, memory_order_acquire);
         if (place != before) {
-            committed = owner = 0; /* of the queue that was there before */
+            committed = owner = 0; /* of the group and queue that were there before */
         }
-        const int64_t numbers[] = {(int64_t)((uint64_t)(uint32_t)place << 32 | i), (int64_t)(place >> 32),
-                                   (uint32_t)place, (int64_t)committed - 1,
+        const int64_t numbers[] = {(int64_t)place, (int64_t)(place >> 32), (uint32_t)place, (int64_t)committed - 1,
                                    owner_number(shmq_owner_of(&self->core, owner)),
                                    (int64_t)atomic_load_explicit(&entry->updated_ms, memory_order_relaxed)};
         if (!row_append(list, row_new(self->state, ROW_OFFSET, numbers, -1, NULL))) {
@@ -221,7 +217,7 @@ static PyObject *members_offset_lose(PyStorePart *part, PyObject *args)
         (time && !whole_in(self->state, time, "the time of a loss in seconds", UINT64_MAX, &seconds))) {
         return NULL;
     }
-    shmq_offset_lose(slot.entry, slot.queue, count, seconds ? seconds : shmq_clock_ms(&self->core) / 1000);
+    shmq_offset_lose(slot.entry, slot.place, count, seconds ? seconds : shmq_clock_ms(&self->core) / 1000);
     Py_RETURN_NONE;
 }
 
@@ -256,7 +252,7 @@ static PyObject *members_offset_show(PyStorePart *part, PyObject *args)
         !whole_in(part->store->state, number, "the offset of a reader", INT64_MAX, &taken)) {
         return NULL;
     }
-    shmq_owner_show(&part->store->core, slot.entry, slot.queue, taken);
+    shmq_owner_show(&part->store->core, slot.entry, slot.place, taken);
     Py_RETURN_NONE;
 }
 

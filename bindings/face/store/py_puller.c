@@ -73,7 +73,7 @@ static const struct plan *plan_find(PyPuller *self, uint64_t epoch)
 }
 
 /* ---- serving ---------------------------------------------------------------------------------------- */
-struct progress { struct shmq_offset *entry; bool commits; };
+struct progress { struct shmq_offset *entry; uint64_t place; bool commits; };
 
 /* Where the group is in the queue; false: that is for the other path. */
 static bool progress_open(PyPuller *self, const struct plan *plan, uint64_t high, struct progress *out)
@@ -84,8 +84,9 @@ static bool progress_open(PyPuller *self, const struct plan *plan, uint64_t high
         return false;
     }
     out->entry = &store->core.offsets[slot];
+    out->place = shmq_offset_place(plan->group, plan->queue);
     out->commits = plan->commits && self->key.numbers[SHMQ_PULL_COMMIT] <= high &&
-                   shmq_owner_find(&store->core, out->entry, plan->queue) == SHMQ_NONE;
+                   shmq_owner_find(&store->core, out->entry, out->place) == SHMQ_NONE;
     return out->commits || !plan->needs_progress ||
            atomic_load_explicit(&out->entry->committed, memory_order_acquire) != 0;
 }
@@ -148,9 +149,9 @@ static PyObject *plan_serve(PyPuller *self, const struct plan *plan)
         return NULL;
     }
     if (progress.commits) {
-        shmq_offset_set(&self->store->core, progress.entry, plan->queue, self->key.numbers[SHMQ_PULL_COMMIT]);
+        shmq_offset_set(&self->store->core, progress.entry, progress.place, self->key.numbers[SHMQ_PULL_COMMIT]);
     }
-    shmq_owner_show(&self->store->core, progress.entry, plan->queue, pull->next_offset);
+    shmq_owner_show(&self->store->core, progress.entry, progress.place, pull->next_offset);
     return answer;
 }
 

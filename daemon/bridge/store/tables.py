@@ -27,8 +27,7 @@ from shmq.store.atomic import cure_of
 
 _CLIENT_FREE = 0  # enum shmq_client_state
 _AGAIN = "try again in a second: the store keeper frees what deleted topics had; shmq health says if it does not"
-_GROUP_SHIFT = 32  # in the second word of `offset_counts`
-_QUEUE_SHIFT = 32  # in the number of a slot
+_GROUP_SHIFT, _QUEUE_MASK = 32, 0xFFFFFFFF  # of a slot, and of the second word of `offset_counts`
 _PROBE = bytes(4096)  # a block
 _END = "\0"  # ends a name in the segment, so no name that exists holds it
 
@@ -47,7 +46,8 @@ class StoreTables:
         self._tables = tables = BrokerTables(store)
         self._instance = instance
         self._access = access
-        self._slots: dict[int, list[int]] = {}  # by group, as the table numbers them
+        self._slots: dict[int, list[int]] = {}  # by entry of the group table, as the table of slots numbers them
+        self._group_mask = store.head["group_mask"]
         self._slots_known = 0
         self._learn_slots()
         self._known: dict[str, Topic] = {}
@@ -183,8 +183,8 @@ class StoreTables:
 
     def group_offsets(self, group: int) -> Mapping[int, int]:
         self._learn_slots()
-        queues = {self._figures.offset_queue(slot): slot for slot in self._slots.get(group, ())}
-        return {queue: slot | queue << _QUEUE_SHIFT for queue, slot in queues.items()}
+        slots = (self._figures.offset_place(entry) for entry in self._slots.get(group & self._group_mask, ()))
+        return {slot & _QUEUE_MASK: slot for slot in slots if slot >> _GROUP_SHIFT == group}
 
     def offset_slot(self, group: int, queue: int) -> int | None:
         slot = self._tables.offset_find(group, queue)
@@ -195,7 +195,7 @@ class StoreTables:
         # From there on only: a question about a group that never read a queue comes here each time.
         counts = memoryview(self._figures.offset_counts(self._slots_known)).cast("Q")
         for word in counts[1::2]:
-            self._slots.setdefault(word >> _GROUP_SHIFT, []).append(self._slots_known)
+            self._slots.setdefault(word >> _GROUP_SHIFT & self._group_mask, []).append(self._slots_known)
             self._slots_known += 1
 
     def offset_owned(self, slot: int) -> bool:

@@ -158,7 +158,7 @@ def _offset(queue_offset: int) -> Answer:
 
 
 def commit_of_remote(tables: GroupProgress, group: int, queue: int, queue_offset: int) -> bool:
-    """Store the next offset a group (by index) wants of a queue (by index); say whether it counts."""
+    """Store the next offset a group (by number) wants of a queue (by index); say whether it counts."""
     if queue_offset > tables.queue_bounds(queue).offset_max:
         return False
     slot = tables.offset_put(group, queue)

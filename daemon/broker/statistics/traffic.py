@@ -72,7 +72,7 @@ class Traffic:
         self._received: Mapping[int, tuple[int, int]] = {}
 
     def started(self, group: int, queue: int, queue_offset: int) -> None:
-        """Take note of where a group (by index) that never committed reads a queue (by index)."""
+        """Take note of where a group (by number) that never committed reads a queue (by index)."""
         if self._starts.setdefault((group, queue), queue_offset) == queue_offset and len(self._starts) > _STARTS_MAX:
             del self._starts[next(iter(self._starts))]  # of one that never commits, most probably
 

@@ -66,6 +66,7 @@ struct bed {
     enum operation operation;
     struct notes *notes;
     uint32_t queue, slot;
+    uint64_t place;             /* what the slot is for */
     uint64_t members[2];        /* client words of two others that live */
     uint64_t dead;              /* the word of a process that is no more */
     struct trace_path path;
@@ -112,6 +113,7 @@ static void bed_open(struct bed *bed, enum operation operation)
     bed->queue = shmq_topic_queue(store, shmq_topic_find(store, ARENA_TOPIC, strlen(ARENA_TOPIC)), 0);
     ARENA_MUST(shmq_group_put(store, "workers", &group) == SHMQ_OK);
     ARENA_MUST(shmq_offset_put(store, group, bed->queue, &bed->slot) == SHMQ_OK);
+    bed->place = shmq_offset_place(group, bed->queue);
     bed->dead = dead_word(store);
     bed->members[0] = client_of(store, store->self_pid, store->self_start);
     bed->members[1] = client_of(store, store->self_pid, store->self_start);
@@ -145,7 +147,7 @@ static void prepare(void *argument)
 static bool lock(struct shmq_store *store, struct bed *bed, uint32_t holder, uint64_t now_ms)
 {
     const struct shmq_owner_lock wish = {.holder = holder, .now_ms = now_ms, .life_ms = LIFE_MS};
-    return shmq_owner_lock(store, &store->offsets[bed->slot], bed->queue, &wish);
+    return shmq_owner_lock(store, &store->offsets[bed->slot], bed->place, &wish);
 }
 
 static bool act(struct bed *bed)
@@ -154,26 +156,26 @@ static bool act(struct bed *bed)
     struct shmq_offset *entry = &victim.offsets[bed->slot];
     switch (bed->operation) {
     case OPERATION_COMMIT_LOST:
-        return shmq_owner_commit(&victim, entry, bed->queue, VICTIM_OFFSET);
+        return shmq_owner_commit(&victim, entry, bed->place, VICTIM_OFFSET);
     case OPERATION_WAIT_LOST:
         (void)shmq_wait(&victim, &bed->queue, &nothing, 1, 0, 1);
         return false;
     case OPERATION_LEAVE:
     case OPERATION_LEAVE_LOST:
-        shmq_owner_leave(&victim, entry, bed->queue);
+        shmq_owner_leave(&victim, entry, bed->place);
         return false;
     case OPERATION_LOCK:
         return lock(&victim, bed, VICTIM_HOLDER, NOW_MS);
     case OPERATION_RENEW:
         return lock(&victim, bed, VICTIM_HOLDER, NOW_MS + 1000);
     case OPERATION_UNLOCK:
-        shmq_owner_unlock(entry, bed->queue, VICTIM_HOLDER);
+        shmq_owner_unlock(entry, bed->place, VICTIM_HOLDER);
         return false;
     case OPERATION_FREE:
-        shmq_owner_free(entry, bed->queue);
+        shmq_owner_free(entry, bed->place);
         return false;
     default:
-        return shmq_owner_take(&victim, entry, bed->queue);
+        return shmq_owner_take(&victim, entry, bed->place);
     }
 }
 
@@ -188,7 +190,7 @@ static bool member_takes(struct bed *bed, uint32_t member)
 {
     struct shmq_store *store = &bed->arena.store;
     store->client = bed->members[member];
-    return shmq_owner_take(store, entry_of(bed), bed->queue);
+    return shmq_owner_take(store, entry_of(bed), bed->place);
 }
 
 /* How many of the others are given the queue. */
@@ -205,7 +207,7 @@ static void check_stopped(struct bed *bed, pid_t child, uint64_t at)
     /* A member that was the owner and "takes" the queue once more is no other. */
     const uint32_t owned = bed->operation == OPERATION_TAKE_LIVE;
     if (bed->operation == OPERATION_LEAVE || bed->operation == OPERATION_UNLOCK) {
-        shmq_owner_free(entry_of(bed), bed->queue);
+        shmq_owner_free(entry_of(bed), bed->place);
     }
     const uint32_t won = others_want(bed, NOW_MS);
     const uint64_t word = atomic_load(&entry_of(bed)->owner);
@@ -239,8 +241,8 @@ static void check_lost(struct bed *bed, pid_t child, uint64_t at)
     if (!is_back) {
         store->client = client_of(store, store->self_pid, store->self_start);
         ARENA_MUST(shmq_client_slot(store->client) == VICTIM_SLOT && store->client != lost);
-        ARENA_MUST(shmq_owner_take(store, entry, bed->queue));
-        ARENA_MUST(shmq_owner_commit(store, entry, bed->queue, NEWCOMER_OFFSET));
+        ARENA_MUST(shmq_owner_take(store, entry, bed->place));
+        ARENA_MUST(shmq_owner_commit(store, entry, bed->place, NEWCOMER_OFFSET));
         atomic_store(&slot->state, SHMQ_CLIENT_ASLEEP);
         atomic_store(&slot->errand, NEWCOMER_ERRAND);
         ARENA_MUST(sem_post(&bed->notes->semaphore) == 0);

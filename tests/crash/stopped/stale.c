@@ -14,6 +14,9 @@
  * "find" looks the topic up by its name and writes to the queue it finds, while the topic's entry becomes that of a topic
  * with another name.
  *
+ * The operations whose names begin with "group" act for a group. Meanwhile the group is deleted, its entry becomes that of a
+ * group with another name, and its offset slot that group's: same queue, same entries, another number of the group.
+ *
  * Every instruction is a case: the victim is run again up to the n-th. Prints one JSON line an operation; exit status 1
  * after a violation.
  */
@@ -33,15 +36,20 @@
 #define NEW_MESSAGES 7u
 #define NEW_COMMITTED 4u
 #define PULLED_BYTES_MAX 4096u
+#define OLD_SETTINGS "old"
+#define NEW_SETTINGS "new"
 
 enum operation {
     OPERATION_APPEND, OPERATION_APPEND_FRAME, OPERATION_BATCH, OPERATION_TOGETHER, OPERATION_CLAIM, OPERATION_READ,
     OPERATION_FILTERED, OPERATION_ACKNOWLEDGE, OPERATION_PULL, OPERATION_COMMIT, OPERATION_OFFSET_PUT,
-    OPERATION_FIND, OPERATION_TAKE, OPERATION_TAKE_OWN, OPERATION_COUNT,
+    OPERATION_FIND, OPERATION_TAKE, OPERATION_TAKE_OWN, OPERATION_GROUP_TAKE, OPERATION_GROUP_TAKE_OWN,
+    OPERATION_GROUP_COMMIT, OPERATION_GROUP_ACKNOWLEDGE, OPERATION_GROUP_OFFSET_PUT, OPERATION_GROUP_FIND,
+    OPERATION_GROUP_SET, OPERATION_GROUP_SETTINGS, OPERATION_COUNT,
 };
 static const char *const names[OPERATION_COUNT] = {
     "append", "append-frame", "batch", "together", "claim", "read", "filtered", "acknowledge", "pull", "commit",
-    "offset-put", "find", "take", "take-own",
+    "offset-put", "find", "take", "take-own", "group-take", "group-take-own", "group-commit", "group-acknowledge",
+    "group-offset-put", "group-find", "group-set", "group-settings",
 };
 
 struct notes {                  /* what the victim tells; no part of the store */
@@ -54,6 +62,7 @@ struct bed {
     enum operation operation;
     struct notes *notes;
     uint32_t group, slot, queue; /* the victim's */
+    uint64_t place;             /* of group and queue */
     uint32_t beside;            /* a queue of a topic that stays */
     struct trace_path path;
     struct verdict verdict;
@@ -106,15 +115,29 @@ static void bed_open(struct bed *bed, enum operation operation)
     for (uint32_t i = 2; i < store->sizes.topic_max; i++, name[6]++) {
         ARENA_MUST(shmq_topic_put(store, name, 0, 0, 6, 0, 0, &topic) == SHMQ_OK);
     }
+    for (name[6] = '1'; name[6] <= '3'; name[6]++) { /* and the next group */
+        ARENA_MUST(shmq_group_put(store, name, &topic) == SHMQ_OK);
+    }
     ARENA_MUST(shmq_offset_put(store, bed->group, bed->queue, &bed->slot) == SHMQ_OK);
+    bed->place = shmq_offset_place(bed->group, bed->queue);
     shmq_raise_durable(store, shmq_load_acquire(&store->log->end));
     atomic_store(&store->log->keeper_beat_ns, shmq_io_posix.monotonic_ns()); /* so that damage would be reported */
     arena_window(&bed->arena, FILE_BYTES);
 }
 
+static bool is_of_group(const struct bed *bed)
+{
+    return bed->operation >= OPERATION_GROUP_TAKE;
+}
+
+static bool takes_own(const struct bed *bed)
+{
+    return bed->operation == OPERATION_TAKE_OWN || bed->operation == OPERATION_GROUP_TAKE_OWN;
+}
+
 static bool takes(const struct bed *bed)
 {
-    return bed->operation == OPERATION_TAKE || bed->operation == OPERATION_TAKE_OWN;
+    return bed->operation == OPERATION_TAKE || bed->operation == OPERATION_GROUP_TAKE || takes_own(bed);
 }
 
 static void prepare(void *argument)
@@ -133,11 +156,11 @@ static void prepare(void *argument)
         victim.specs[i] = message_spec(&message, victim.bodies[i]);
     }
     shmq_reader_init(&victim.reader, &victim.store);
-    ARENA_MUST(shmq_reader_assign(&victim.reader, bed->queue, 0, 0, bed->slot, NULL, &old) == SHMQ_OK);
+    ARENA_MUST(shmq_reader_assign(&victim.reader, bed->queue, 0, 0, bed->place, NULL, &old) == SHMQ_OK);
     if (bed->operation == OPERATION_FILTERED) {
         ARENA_MUST(shmq_reader_tag_add(&victim.reader, "blue", 4) == SHMQ_OK);
     }
-    if (bed->operation == OPERATION_ACKNOWLEDGE) {
+    if (bed->operation == OPERATION_ACKNOWLEDGE || bed->operation == OPERATION_GROUP_ACKNOWLEDGE) {
         ARENA_MUST(shmq_reader_next(&victim.reader, &victim.delivery) == SHMQ_OK);
     }
     if (bed->operation == OPERATION_CLAIM) {
@@ -208,6 +231,24 @@ static enum shmq_status act_store(struct bed *bed)
     }
 }
 
+/* Under its name, as a bridge finds it. */
+static enum shmq_status commit_found(struct bed *bed)
+{
+    const uint32_t group = shmq_group_find(&victim.store, "workers");
+    const uint32_t slot = group == SHMQ_NONE ? SHMQ_NONE : shmq_offset_find(&victim.store, group, bed->queue);
+    return slot != SHMQ_NONE && shmq_offset_commit(&victim.store.offsets[slot], shmq_offset_place(group, bed->queue), 2)
+               ? SHMQ_OK
+               : SHMQ_NO_TOPIC;
+}
+
+static enum shmq_status read_settings(struct bed *bed)
+{
+    char text[SHMQ_GROUP_SETTINGS_BYTES_MAX];
+    const uint32_t bytes = shmq_group_settings(&victim.store, bed->group, text);
+    atomic_fetch_add(&bed->notes->new_seen, bytes != 0 && memcmp(text, NEW_SETTINGS, bytes) == 0);
+    return SHMQ_OK;
+}
+
 static enum shmq_status act(struct bed *bed)
 {
     struct shmq_store *store = &victim.store;
@@ -218,19 +259,30 @@ static enum shmq_status act(struct bed *bed)
     case OPERATION_FILTERED:
         return read_all(bed);
     case OPERATION_ACKNOWLEDGE:
+    case OPERATION_GROUP_ACKNOWLEDGE:
         return shmq_reader_ack(&victim.reader, 0, victim.delivery.serial, 0);
     case OPERATION_PULL:
         return pull_all(bed);
     case OPERATION_COMMIT:
-        return shmq_offset_commit(&store->offsets[bed->slot], bed->queue, 2) ? SHMQ_OK : SHMQ_NO_QUEUE;
+    case OPERATION_GROUP_COMMIT:
+        return shmq_offset_commit(&store->offsets[bed->slot], bed->place, 2) ? SHMQ_OK : SHMQ_NO_QUEUE;
+    case OPERATION_GROUP_FIND:
+        return commit_found(bed);
+    case OPERATION_GROUP_SET:
+        return shmq_group_set(store, bed->group, OLD_SETTINGS, sizeof OLD_SETTINGS - 1);
+    case OPERATION_GROUP_SETTINGS:
+        return read_settings(bed);
     case OPERATION_OFFSET_PUT:
+    case OPERATION_GROUP_OFFSET_PUT:
         return shmq_offset_put(store, bed->group, bed->queue, &slot);
     case OPERATION_FIND:
         slot = shmq_topic_queue(store, shmq_topic_find(store, ARENA_TOPIC, strlen(ARENA_TOPIC)), 0);
         return slot == SHMQ_NONE ? SHMQ_NO_TOPIC : shmq_append(store, slot, &victim.specs[0], 0, after_ms(20000), &out);
     case OPERATION_TAKE:
     case OPERATION_TAKE_OWN:
-        return shmq_owner_take(store, &store->offsets[bed->slot], bed->queue) ? SHMQ_OK : SHMQ_NO_QUEUE;
+    case OPERATION_GROUP_TAKE:
+    case OPERATION_GROUP_TAKE_OWN:
+        return shmq_owner_take(store, &store->offsets[bed->slot], bed->place) ? SHMQ_OK : SHMQ_NO_QUEUE;
     default:
         return act_store(bed);
     }
@@ -249,7 +301,39 @@ static bool is_locked(const pthread_mutex_t *mutex)
     return mutex->__data.__lock != 0;
 }
 
-struct anew { uint32_t queues[ARENA_QUEUES], slot, messages; uint64_t end, owner; };
+struct anew { uint32_t group, queues[ARENA_QUEUES], slot, messages; uint64_t place, end, owner; };
+
+/* What the slot's next place begins with. The hardest case: the victim's own process reads there too; for a taker, the word
+ * is as it was. */
+static void begin_anew(struct bed *bed, struct anew *anew)
+{
+    struct shmq_store *store = &bed->arena.store;
+    anew->place = shmq_offset_place(anew->group, anew->queues[0]);
+    ARENA_MUST(shmq_offset_put(store, anew->group, anew->queues[0], &anew->slot) == SHMQ_OK && anew->slot == bed->slot);
+    ARENA_MUST(shmq_offset_commit(&store->offsets[anew->slot], anew->place, NEW_COMMITTED));
+    anew->owner = takes(bed) && !takes_own(bed) ? 0 : shmq_client_word(store, 0);
+    atomic_store(&store->offsets[anew->slot].owner, anew->owner);
+    shmq_raise_durable(store, shmq_load_acquire(&store->log->end));
+    anew->end = shmq_load_acquire(&store->log->end);
+}
+
+static bool make_group_anew(struct bed *bed, struct anew *anew)
+{
+    struct shmq_store *store = &bed->arena.store;
+    if (is_locked(&store->log->table_lock)) {
+        return false;
+    }
+    ARENA_MUST(shmq_group_delete(store, "workers") == SHMQ_OK);
+    ARENA_MUST(shmq_group_put(store, "shifts", &anew->group) == SHMQ_OK);
+    ARENA_MUST((anew->group & store->group_mask) == (bed->group & store->group_mask) && anew->group != bed->group);
+    ARENA_MUST(shmq_group_set(store, anew->group, NEW_SETTINGS, sizeof NEW_SETTINGS - 1) == SHMQ_OK);
+    for (uint32_t id = 0; id < ARENA_QUEUES; id++) {
+        anew->queues[id] = bed->queue + id;
+    }
+    anew->messages = OLD_MESSAGES;
+    begin_anew(bed, anew);
+    return true;
+}
 
 /* False: the victim stands in the way, and nothing changed hands. */
 static bool make_anew(struct bed *bed, struct anew *anew)
@@ -287,13 +371,8 @@ static bool make_anew(struct bed *bed, struct anew *anew)
     /* An append would evict the open claim, and its owner would learn from that alone that it came too late. */
     anew->messages = bed->operation == OPERATION_CLAIM ? 0 : NEW_MESSAGES;
     append(store, anew->queues[0], NEW_ID, anew->messages);
-    ARENA_MUST(shmq_offset_put(store, bed->group, anew->queues[0], &anew->slot) == SHMQ_OK && anew->slot == bed->slot);
-    ARENA_MUST(shmq_offset_commit(&store->offsets[anew->slot], anew->queues[0], NEW_COMMITTED));
-    /* The hardest case: the victim's own process reads the new queue too; for a taker, the word is as it was. */
-    anew->owner = bed->operation == OPERATION_TAKE ? 0 : shmq_client_word(store, 0);
-    atomic_store(&store->offsets[anew->slot].owner, anew->owner);
-    shmq_raise_durable(store, shmq_load_acquire(&store->log->end));
-    anew->end = shmq_load_acquire(&store->log->end);
+    anew->group = bed->group;
+    begin_anew(bed, anew);
     return true;
 }
 
@@ -303,17 +382,22 @@ static void check_anew(struct bed *bed, const struct anew *anew, uint64_t at)
     const struct shmq_offset *slot = &store->offsets[anew->slot];
     struct verdict *verdict = &bed->verdict;
     uint8_t raw[SHMQ_UNIT_BYTES * NEW_MESSAGES];
+    char text[SHMQ_GROUP_SETTINGS_BYTES_MAX];
     if (atomic_load(&bed->notes->new_seen) != 0) {
-        verdict_add(verdict, 3, "stopped at %" PRIu64 ": was given a message of the new queue", at);
+        verdict_add(verdict, 3, "stopped at %" PRIu64 ": was given what is the new queue's, or group's", at);
+    }
+    if (is_of_group(bed) && (shmq_group_settings(store, anew->group, text) != sizeof NEW_SETTINGS - 1 ||
+                             memcmp(text, NEW_SETTINGS, sizeof NEW_SETTINGS - 1) != 0)) {
+        verdict_add(verdict, 5, "stopped at %" PRIu64 ": the new group's settings changed", at);
     }
     /* A taker gives back what it took; a thread that has a word of its own cannot tell it from that of another. */
-    const bool gives_back = bed->operation == OPERATION_TAKE_OWN && bed->had;
+    const bool gives_back = takes_own(bed) && bed->had;
     if (takes(bed) && !bed->had && atomic_load(&bed->notes->status) == SHMQ_OK) {
         verdict_add(verdict, 8, "stopped at %" PRIu64 ": took a queue that is no more", at);
     }
     if (atomic_load(&slot->committed) != NEW_COMMITTED || (!gives_back && atomic_load(&slot->owner) != anew->owner) ||
-        (uint32_t)atomic_load(&slot->place) != anew->queues[0]) {
-        verdict_add(verdict, 5, "stopped at %" PRIu64 ": the new queue's offset is %" PRIu64, at,
+        atomic_load(&slot->place) != anew->place) {
+        verdict_add(verdict, 5, "stopped at %" PRIu64 ": the new queue's, or group's, offset is %" PRIu64, at,
                     atomic_load(&slot->committed));
     }
     if (shmq_load_acquire(&store->log->end) != anew->end) {
@@ -344,7 +428,7 @@ static void run_case(struct bed *bed, uint64_t at)
         return;
     }
     bed->had = atomic_load(&bed->arena.store.offsets[bed->slot].owner) != 0;
-    bool changed = make_anew(bed, &anew);
+    bool changed = is_of_group(bed) ? make_group_anew(bed, &anew) : make_anew(bed, &anew);
     bed->cases++;
     bed->held += !changed;
     trace_end(child, false);

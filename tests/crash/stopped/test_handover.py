@@ -42,12 +42,12 @@ _GENERATION_OF_NOW = Edit(
 )
 _COMMIT = (
     "    for (;;) {\n"
-    "        const uint64_t place = atomic_load_explicit(&entry->place, memory_order_acquire);\n"
+    "        const uint64_t now = atomic_load_explicit(&entry->place, memory_order_acquire);\n"
     "        const uint64_t before = atomic_load_explicit(&entry->committed, memory_order_acquire);\n"
 )
 _PLACE, _IS_OTHERS = (
-    "        if ((uint32_t)place != queue",
-    "(member != NULL && !shmq_owner_is_own(member, entry, queue))",
+    "        if (now != place",
+    "(member != NULL && !shmq_owner_is_own(member, entry, place))",
 )
 MUTANTS: dict[str, tuple[str, Edit]] = {
     "a member takes under the present generation of its slot": ("take-lost", _GENERATION_OF_NOW),
