@@ -270,7 +270,7 @@ class Term:
             return
         if self._hand_over is not None and not self._hand_over.is_asked_for:
             return
-        wanted = self.members.wanted(self._log_end, now_ms)
+        wanted = self.members.wanted(self._log_end, now_ms, self.kept_ms)
         if wanted is not None:
             self._write(StateKey(self.epoch, wanted, "", self.members.committed.why), is_leader_deleted=False)
 

@@ -5,8 +5,10 @@
     JOINING        -                          is asked for                 IN_SYNC                LEARNER
     IN_SYNC        -                          -                            -                      to be left out
 
-It is a learner again once the store has left it out. A set is not made smaller than `in_sync_min`: nothing would be
-confirmed by the smaller one, and the member that is left in can be elected.
+It is a learner again once the store has left it out. A silent one is to be left out when the store has answered since
+it was silent: a leader that hears nothing at all would leave out, with its last word, all that could be elected in its
+place. A set is not made smaller than `in_sync_min`: nothing would be confirmed by the smaller one, and the member that
+is left in can be elected.
 
 What counts: every member of the set as the store has it, of any set that was asked for and may yet be written, and the
 joining ones. Nothing is confirmed that one of them has not on its disk.
@@ -21,7 +23,7 @@ Invariants:
 from __future__ import annotations
 
 from shmq.daemon.ha.election.coordination import StateKey
-from shmq.daemon.ha.election.policy import Policy
+from shmq.daemon.ha.election.policy import KEEP_ALIVE_MS, Policy
 from shmq.daemon.ha.in_sync import BEHIND_MS_MAX, CAUGHT_UP_MS, Progress, Verdict
 
 
@@ -38,6 +40,10 @@ class _Peer(Progress):
     def keeps_up(self, log_end: int, now_ms: int, within_ms: int) -> bool:
         is_heard = not self.is_leaving and now_ms - self.heard_ms <= BEHIND_MS_MAX
         return is_heard and self.is_caught_up(log_end, now_ms, within_ms)
+
+    def may_be_unheard(self, now_ms: int, kept_ms: int) -> bool:
+        """Whether it is silent, and so is the store: it may be this broker that hears nothing."""
+        return now_ms - self.heard_ms > BEHIND_MS_MAX and kept_ms <= self.heard_ms + KEEP_ALIVE_MS
 
 
 class MemberSet:
@@ -88,12 +94,16 @@ class MemberSet:
             if peer.is_joining and peer.needed is None:
                 peer.needed = confirmed_end
 
-    def wanted(self, log_end: int, now_ms: int) -> frozenset[str] | None:
-        """Return the set that the store ought to have; None: it has it, for sure."""
+    def wanted(self, log_end: int, now_ms: int, kept_ms: int) -> frozenset[str] | None:
+        """Return the set that the store ought to have; None: it has it, for sure.
+
+        Args:
+            kept_ms: when the last question that the store has answered was sent.
+        """
         wanted = {self._me}
         for uuid, peer in self._peers.items():
             if uuid in self.committed.in_sync:
-                is_in = peer.keeps_up(log_end, now_ms, BEHIND_MS_MAX)
+                is_in = peer.keeps_up(log_end, now_ms, BEHIND_MS_MAX) or peer.may_be_unheard(now_ms, kept_ms)
             else:
                 is_in = peer.is_joining and peer.needed is not None and peer.flushed >= peer.needed
             if is_in:
