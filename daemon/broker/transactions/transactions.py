@@ -22,7 +22,9 @@ Invariants:
  3. A copy is the same transaction: a request that names the half it replaces means it.
  4. A half counts from when it is stored, durable or not: what follows from it lies behind it in the log, so it is never
     durable, or visible, without it. Only a half that is damaged or deleted is rolled back unread.
- 5. After a power cut that kept a committed message and not its op record, the message counts: it is looked for behind
+ 5. A request names its half by place and by id. RocketMQ's producers roll a half back that no slave has confirmed;
+    where another broker leads by then, another half may lie at its place.
+ 6. After a power cut that kept a committed message and not its op record, the message counts: it is looked for behind
     the open halves before anything is settled.
 """
 
@@ -307,10 +309,18 @@ class Transactions(Part):
             raise RemoteError(Response.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != offset:
             raise RemoteError(Response.SYSTEM_ERROR, "The transaction state table offset wrong")
+        self._check_id(record, call.ext.get("msgId", ""))
         half = self.open_half(record, call.now_ms)
         if state == transaction.ROLLBACK:
             return self._when_durable(call, Answer(), self._append((), half)[-1].end, topic)
         return self._commit(call, half, topic)
+
+    @staticmethod
+    def _check_id(half: StoredRecord, named: str) -> None:
+        """Look whether a request means this half: its own may have been cut off where another broker began to lead."""
+        key = property_of(half.properties, transaction.UNIQUE_KEY)
+        if key and named and named != key and position_in(named) != half.log_position:
+            raise RemoteError(Response.SYSTEM_ERROR, f"{_NOT_FOUND}: message {key} is where {named[:64]} was")
 
     def open_half(self, named: StoredRecord, now_ms: int) -> OpenHalf:
         """Return the open half that a request names, ours to settle.

@@ -325,6 +325,23 @@ def test_an_answer_to_an_earlier_check_counts_too(world: World) -> None:
     assert world.real == [b"42 apples"] and world.checks(120_000) == []
 
 
+@pytest.mark.parametrize("state", [transaction.COMMIT, transaction.ROLLBACK])
+def test_an_end_of_another_message_settles_no_half_that_lies_at_its_place(world: World, state: int) -> None:
+    """What lay there was cut off: no slave had it when another broker began to lead."""
+    prepared = world.prepare()
+    reply = prepared.end(state, msgId="U2", transactionId="U2")
+    assert reply.code == Response.SYSTEM_ERROR and reply.remark and "message U1 is where U2 was" in reply.remark
+    assert world.real == [] and world.ops == []
+    assert prepared.end(transaction.COMMIT).code == Response.SUCCESS and world.real == [b"42 apples"]
+
+
+def test_an_end_may_name_its_half_by_the_place_alone(world: World) -> None:
+    for form in ("", "7F00000100002A9F{:016X}"):
+        prepared = world.prepare()
+        named = form.format(prepared.position)
+        assert prepared.end(transaction.COMMIT, msgId=named, transactionId=named).code == Response.SUCCESS
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_members_take_turns(world: World, count: int) -> None:
     members = set(range(1, count + 1))
