@@ -5,18 +5,16 @@ The keeper is stopped where nothing may be flushed behind the test's back.
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 import shmq
-from shmq.shm.liveness import ProcessMark, signal_proven
 from shmq.testing import Broker
 from tests.conformance.conftest import Named
+from tests.supervisor.stopped import stopped
 
 Eventually = Callable[..., Any]
 
@@ -40,16 +38,6 @@ def ledger(broker: Broker, named: Named) -> str:
     """A topic whose messages count once they are on disk."""
     create(broker, named("ledger"), "sync")
     return named("ledger")
-
-
-@contextmanager
-def stopped(process: ProcessMark) -> Iterator[None]:
-    """Hold a process of the broker until the end of the block."""
-    signal_proven(process, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        signal_proven(process, signal.SIGCONT)
 
 
 def create(broker: Broker, topic: str, flush: str) -> None:
@@ -105,7 +93,7 @@ def test_other_topics_of_an_asynchronous_broker_do_not_wait(
 ) -> None:
     mq.admin.create_topic(named("clicks"), queues=1)
     mq.send(ledger, b"booked")
-    with stopped(broker.processes["keeper"]):
+    with stopped(broker, "keeper"):
         before = durable_end(broker)
         mq.send(named("clicks"), b"x")
         assert durable_end(broker) == before < log_end(broker)
@@ -127,7 +115,7 @@ def test_what_is_not_on_disk_of_a_synchronous_topic_is_invisible(
             def read(number: int) -> None:
                 got[number] += [message.body for message in (near, far)[number].receive(wait=60)]
 
-            with stopped(broker.processes["keeper"]):
+            with stopped(broker, "keeper"):
                 mq.send_oneway(ledger, b"second")
                 assert near.receive() == [] and far.receive() == []
                 reading = [threading.Thread(target=read, args=(number,)) for number in got]
@@ -145,7 +133,7 @@ def test_an_asynchronous_topic_of_a_synchronous_broker_does_not_wait(broker: Bro
         mq.send("clicks", b"warm")
         with mq.subscribe("clicks", group="near", start="begin") as near:
             assert [message.body for message in near.receive(wait=60)] == [b"warm"]
-            with stopped(broker.processes["keeper"]):
+            with stopped(broker, "keeper"):
                 mq.send("clicks", b"x")
                 assert [message.body for message in near.receive(wait=60)] == [b"x"]
 

@@ -1,8 +1,6 @@
 """Sends with keywords the core does not know: the same over shared memory, TCP and asyncio; the hot path stays out."""
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +15,7 @@ from shmq.client.keywords import take_special
 from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.testing import Broker
 from tests.bindings.live_store import LiveStore
+from tests.supervisor.stopped import stopped
 
 Send = Callable[..., Any]
 
@@ -149,14 +148,10 @@ def test_a_one_way_message_does_not_wait_for_the_disk_because_it_is_delayed() ->
         for delay in ({"delay_level": 18}, {"delay": 3600}, {"deliver_at": time.time() + 3600}):
             mq.send("orders", b"the topics are there now", **delay)
         session: Any = mq._live()
-        keeper = broker.processes["keeper"].pid
-        os.kill(keeper, signal.SIGSTOP)  # now only a sender that waits for the disk flushes
-        try:
+        with stopped(broker, "keeper"):  # now only a sender that waits for the disk flushes
             for delay in ({"delay_level": 18}, {"delay": 3600}, {"deliver_at": time.time() + 3600}):
                 mq.send_oneway("orders", b"x", **delay)
                 assert session.wire.store.durable_end < session.wire.store.log_end
-        finally:
-            os.kill(keeper, signal.SIGCONT)
 
 
 def test_a_broker_without_the_schedule_topic_makes_it_for_a_local_producer() -> None:
