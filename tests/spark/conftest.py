@@ -12,11 +12,13 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from shmq.message import is_system_group, is_system_topic
 from tests.interop.peers.cache import is_required
 from tests.spark.cluster import WORKERS, Cluster, Driver, discovery_path
 
@@ -143,6 +145,21 @@ def driver(cluster: Cluster, broker: Any) -> Iterator[Driver]:
 def mq(broker: Any) -> Iterator[Any]:
     with broker.connect() as connection:
         yield connection
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Take away what a test has made at the shared broker, topics and groups: when it is repeated, it begins anew."""
+    if "broker" not in request.fixturenames:
+        yield
+        return
+    admin = request.getfixturevalue("mq").admin
+    topics, groups = set(admin.topics), set(admin.groups)
+    yield
+    for topic in filterfalse(is_system_topic, set(admin.topics) - topics):
+        admin.delete_topic(topic)
+    for group in filterfalse(is_system_group, set(admin.groups) - groups):
+        admin.groups[group].delete()
 
 
 @pytest.fixture
