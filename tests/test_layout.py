@@ -300,6 +300,52 @@ def granted(source: str, target: str) -> bool:
     return "shmq" in ALLOWED[layer] and target in PUBLIC
 
 
+def codes_issued_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each request code of a module, but for those that it compares, looks up or serves."""
+    asked: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            asked += [node.left, *node.comparators]
+        elif isinstance(node, ast.Set):
+            asked += node.elts
+        elif isinstance(node, ast.Dict):
+            asked += node.keys
+        elif _is_call(node, "serve") and isinstance(node, ast.Call):
+            asked.append(node.args[0])
+    asked += [each for row in asked if isinstance(row, ast.Tuple) for each in row.elts]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Request" and node not in asked:
+            yield node.lineno, node.attr
+
+
+def test_each_request_of_a_client_is_made_in_one_place() -> None:
+    """Whichever wire carries it: a field that a broker needs is then added once."""
+    made: dict[str, list[str]] = {}
+    for path, module in python_files():
+        if not module.startswith(("shmq.daemon", "shmq.protocol")) and "Request." in (text := path.read_text()):
+            for line, code in codes_issued_in(ast.parse(text)):
+                made.setdefault(code, []).append(f"{path.relative_to(ROOT)}:{line}")
+    assert len(made) > 40
+    twice = [f"{code}: {' '.join(places)}" for code, places in sorted(made.items()) if len(places) > 1]
+    assert not twice, "\n".join(twice)
+
+
+@every_row(
+    ("text", "codes"),
+    [
+        ("wire.request(Question(broker, Request.PULL_MESSAGE, ext))", ["PULL_MESSAGE"]),
+        ("code = Request.SEND_MESSAGE if one else Request.SEND_BATCH_MESSAGE", ["SEND_MESSAGE", "SEND_BATCH_MESSAGE"]),
+        ("if code in (Request.HEART_BEAT, Request.ATTACH) or code == Request.STATUS: pass", []),
+        ("made = ask(Request.STATUS).code == 0", ["STATUS"]),
+        ("AT_LEADER = frozenset({Request.POP_MESSAGE})", []),
+        ("handlers = {Request.ATTACH: lambda: ask(Request.STATUS)}", ["STATUS"]),
+        ("wire.serve(Request.ATTACH, lambda: ask(Request.STATUS))", ["STATUS"]),
+    ],
+)
+def test_a_request_is_found_where_it_is_made(text: str, codes: list[str]) -> None:
+    assert [code for _, code in codes_issued_in(ast.parse(text))] == codes
+
+
 def test_every_import_is_granted_by_the_table() -> None:
     wrong = [
         f"{source.path.relative_to(ROOT)}:{line}: {source.module} may not import {target}"

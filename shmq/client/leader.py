@@ -64,7 +64,6 @@ AT_LEADER = frozenset(
 
 TABLES_SECONDS = 10.0
 """How long a topic that was made at the leader may take to appear on this host."""
-_TOPIC_FIELDS = {"defaultTopic": DEFAULT_TOPIC, "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
 
 
 class Leader:
@@ -131,13 +130,11 @@ class Leader:
         self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
     ) -> Command:
         """Ask the leader; raises as `Wire.request`."""
-        fields = dict(ext or {})
-        if code != Request.UPDATE_AND_CREATE_TOPIC:
-            return self.session.wire.request(Question(self._broker, code, fields, body), timeout)
-        is_new = self._store().topic_find(fields["topic"]) < 0
-        question = Question(self._broker, code, _TOPIC_FIELDS | fields, body)
-        reply = self.session.wire.request(question, timeout)
-        reply.ext["created"] = str(is_new).lower()  # what a broker says on its own host only
+        made = (ext or {}).get("topic", "") if code == Request.UPDATE_AND_CREATE_TOPIC else ""
+        is_new = bool(made) and self._store().topic_find(made) < 0
+        reply = self.session.wire.request(Question(self._broker, code, ext, body), timeout)
+        if made:
+            reply.ext["created"] = str(is_new).lower()  # what a broker says on its own host only
         return reply
 
     def introduce(self, producer_groups: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from shmq.client.requests.pushed import PushedReplies, take_pushed
 from shmq.client.requests.replier import Replier
 from shmq.client.requests.requester import Requests
 from shmq.client.search import Search
-from shmq.client.transactions.half import RemoteTransactions
+from shmq.client.transactions.half import RemoteTransactions, end_command
 from shmq.client.wire import reply_of
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.codes import Request
@@ -75,8 +75,8 @@ class RemoteSession:
         """A broker asks how a transaction ended; the answer goes over the connection by which the question came."""
 
         def tell(fields: dict[str, str]) -> None:
-            command = Command(code=Request.END_TRANSACTION, ext=fields)
-            reply_of(self.wire.call(self.wire.network.request(channel.address, command, self.wire.timeout)))
+            ask = self.wire.network.request
+            reply_of(self.wire.call(ask(channel.address, end_command(fields), self.wire.timeout)))
 
         self.transactions.asked(request, tell)
 

@@ -70,6 +70,11 @@ class Question(NamedTuple):
     ext: Mapping[str, str] | None = None
     body: bytes = b""
 
+    @classmethod
+    def of(cls, broker: str, command: Command) -> Question:
+        """Return a request for one broker."""
+        return cls(broker, command.code, command.ext, command.body)
+
     @property
     def command(self) -> Command:
         """The same as it travels."""

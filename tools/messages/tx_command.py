@@ -120,15 +120,13 @@ def end_transaction(control: ControlClient, entry: OpenTransaction, state: int) 
     Raises:
         TransactionError: it cannot any more.
     """
-    fields = {
-        "producerGroup": entry.group,
-        "tranStateTableOffset": str(entry.offset),
-        "commitLogOffset": str(entry.log_position),
-        "commitOrRollback": str(state),
-        "msgId": entry.message_id,
-    }
+    from shmq.client.transactions.half import end_command, end_fields
+    from shmq.client.transactions.transaction import TxState
+
     try:
-        control.request(Request.END_TRANSACTION, fields)
+        control.ask(
+            end_command(end_fields(entry.group, entry.offset, entry.log_position, TxState(state), entry.message_id))
+        )
     except RemoteError as error:
         raise TransactionError(f"transaction {entry.message_id}: {error.remark}", hint="see: shmq tx list") from error
 

@@ -13,6 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmq.client.administration.interface import ResetStep
 from shmq.client.administration.queue_change import TopicQueues, TopicSettings
+from shmq.client.broker_requests import (
+    TABLE_BYTES_MAX,
+    group_creation,
+    group_deletion,
+    member_ids,
+    member_list,
+    topic_change,
+    topic_deletion,
+    topic_list,
+    topics_in,
+)
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
@@ -21,27 +32,23 @@ from shmq.figures.verdict import Finding, Health, Verdict, health_of, judge
 from shmq.message import PERM_READ, PERM_WRITE, RETRY_PREFIX
 from shmq.protocol.body import (
     CHECKS,
-    SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
-    TopicTable,
     attribute_text,
     decode_body,
-    encode_body,
     topic_flush,
     topic_kind,
 )
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, loads
-from shmq.protocol.route import DEFAULT_TOPIC, KVTable
+from shmq.protocol.route import KVTable
 from shmq.typed_json import decode_json
 
 if TYPE_CHECKING:
     from shmq.client.wire import Queues
     from shmq.client.wire_tcp.wire import TcpWire
 
-BODY_BYTES_MAX: Final = 4 << 20
 DEFAULT_QUEUES: Final = 8
 _ROUTE_POLL: Final = 0.05
 
@@ -75,14 +82,7 @@ class RemoteFigures:
     def queues(self) -> Queues:
         return self._queues()
 
-    def _ask_all(
-        self,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
-        brokers: Iterable[str] | None = None,
-    ) -> list[Command]:
+    def _ask_all(self, command: Command, brokers: Iterable[str] | None = None) -> list[Command]:
         """Ask brokers, all if none are named, and return their answers by name.
 
         Raises:
@@ -90,12 +90,12 @@ class RemoteFigures:
         """
         wire = self._wire()
         names = wire.brokers() if brokers is None else brokers
-        return list(map(reply_of, ask_each(wire, [Question(name, code, ext, body) for name in names])))
+        return list(map(reply_of, ask_each(wire, [Question.of(name, command) for name in names])))
 
-    def _ask_willing(self, questions: Callable[[str], Iterable[Question]]) -> list[tuple[Question, Command]]:
+    def _ask_willing(self, *commands: Command) -> list[tuple[Question, Command]]:
         """Ask all brokers, and return the answers of those that know about the matter."""
         wire = self._wire()
-        asked = [question for name in wire.brokers() for question in questions(name)]
+        asked = [Question.of(name, command) for name in wire.brokers() for command in commands]
         found = []
         for question, answer in zip(asked, ask_each(wire, asked), strict=True):
             try:
@@ -140,19 +140,15 @@ class RemoteFigures:
     def create_topic(self, name: str, settings: TopicSettings) -> bool:
         """Create or change a topic on every broker, and wait until the name servers know it."""
         is_new, change, perm = not self.has_topic(name), settings.queues, settings.perm
-        ext = {
-            "topic": name,
-            "defaultTopic": DEFAULT_TOPIC,
-            "readQueueNums": str(change.read_queues),
-            "writeQueueNums": str(change.write_queues),
-            "perm": str(perm),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "false",
-            "attributes": attribute_text(settings.kind, settings.flush, changes_kind=settings.changes_kind),
-        }
+        command = topic_change(
+            name,
+            read_queues=change.read_queues,
+            write_queues=change.write_queues,
+            perm=perm,
+            attributes=attribute_text(settings.kind, settings.flush, changes_kind=settings.changes_kind),
+        )
         wire = self._wire()
-        brokers = len(self._ask_all(Request.UPDATE_AND_CREATE_TOPIC, ext))
+        brokers = len(self._ask_all(command))
         wanted = (
             change.read_queues * brokers if perm & PERM_READ else 0,
             change.write_queues * brokers if perm & PERM_WRITE else 0,
@@ -173,26 +169,23 @@ class RemoteFigures:
         self.queues.read_queues(name, must_exist=True)
         masters = wire.brokers()
         brokers = [broker for broker in wire.brokers(name) if broker in masters]
-        self._ask_all(Request.DELETE_TOPIC_IN_BROKER, {"topic": name}, brokers=brokers)
+        self._ask_all(topic_deletion(name), brokers)
         wire.tell_name_servers(Request.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
         wire.refresh(name)
 
     def _topic_configs(self) -> dict[str, list[TopicConfig]]:
         """Return {topic: its settings on the brokers that have it}."""
         found: dict[str, list[TopicConfig]] = {}
-        for reply in self._ask_all(Request.GET_ALL_TOPIC_CONFIG):
-            table = decode_body(reply.body, TopicTable, dialect_bytes_max=BODY_BYTES_MAX).topicConfigTable
-            for name, config in table.items():
+        for reply in self._ask_all(topic_list()):
+            for name, config in topics_in(reply).items():
                 found.setdefault(name, []).append(config)
         return found
 
     def _topic_stats(self, names: Collection[str]) -> dict[str, dict[MessageQueue, QueueStats]]:
         """Return what the brokers say about the queues of topics; a topic that is gone has none."""
         found: dict[str, dict[MessageQueue, QueueStats]] = {}
-        asked = self._ask_willing(
-            lambda broker: [Question(broker, Request.GET_TOPIC_STATS_INFO, {"topic": name}) for name in names]
-        )
-        for question, reply in asked:
+        commands = [Command(code=Request.GET_TOPIC_STATS_INFO, ext={"topic": name}) for name in names]
+        for question, reply in self._ask_willing(*commands):
             assert question.ext is not None
             stats = found.setdefault(question.ext["topic"], {})
             for queue, entry in _offset_table(reply.body).items():
@@ -229,8 +222,8 @@ class RemoteFigures:
     # -- groups
     def group_names(self) -> list[str]:
         found: set[str] = set()
-        for reply in self._ask_all(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
-            table = decode_body(reply.body, SubscriptionGroupTable, dialect_bytes_max=BODY_BYTES_MAX)
+        for reply in self._ask_all(Command(code=Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)):
+            table = decode_body(reply.body, SubscriptionGroupTable, dialect_bytes_max=TABLE_BYTES_MAX)
             found.update(table.subscriptionGroupTable)
         return sorted(found)
 
@@ -238,11 +231,10 @@ class RemoteFigures:
         return name in self.group_names()
 
     def create_group(self, name: str) -> None:
-        self._ask_all(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(SubscriptionGroupConfig(name)))
+        self._ask_all(group_creation(name))
 
     def delete_group(self, group: str) -> None:
-        ext = {"groupName": group, "removeOffset": "true", "cleanOffset": "true"}
-        self._ask_all(Request.DELETE_SUBSCRIPTIONGROUP, ext)
+        self._ask_all(group_deletion(group))
 
     def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
         """Return how far groups are, by topic and queue; the readers of queues are not known.
@@ -256,7 +248,7 @@ class RemoteFigures:
     def _lags(self, group: str) -> list[QueueLag]:
         progress = {
             queue: entry
-            for reply in self._ask_group(group, Request.GET_CONSUME_STATS)
+            for _, reply in self._ask_willing(Command(code=Request.GET_CONSUME_STATS, ext={"consumerGroup": group}))
             for queue, entry in _offset_table(reply.body).items()
         }
         stats = self._topic_stats(sorted({queue.topic for queue in progress}))
@@ -278,23 +270,15 @@ class RemoteFigures:
             )
         return sorted(found)
 
-    def _ask_group(self, group: str, code: int) -> list[Command]:
-        """Return what brokers that know a group say about it."""
-        asked = self._ask_willing(lambda broker: [Question(broker, code, {"consumerGroup": group})])
-        return [reply for _, reply in asked]
-
     def members(self, group: str) -> list[str]:
         """Return the client ids of a group, as all brokers together know them."""
-        found: set[str] = set()
-        for reply in self._ask_group(group, Request.GET_CONSUMER_LIST_BY_GROUP):
-            body: dict[str, Any] = loads(reply.body) if reply.body else {}
-            found.update(str(name) for name in body.get("consumerIdList") or ())
-        return sorted(found)
+        return sorted({name for _, reply in self._ask_willing(member_list(group)) for name in member_ids(reply)})
 
     def connections(self, group: str) -> list[dict[str, Any]]:
         """Return the members of a group: client, language, version, subscription."""
         found: dict[str, dict[str, Any]] = {}
-        for reply in self._ask_group(group, Request.GET_CONSUMER_CONNECTION_LIST):
+        command = Command(code=Request.GET_CONSUMER_CONNECTION_LIST, ext={"consumerGroup": group})
+        for _, reply in self._ask_willing(command):
             body = loads(reply.body)
             if not isinstance(body, dict):
                 continue
@@ -335,9 +319,9 @@ class RemoteFigures:
     def status(self) -> dict[str, Any]:
         """Return what every broker says about itself, as text by name."""
         names = self._wire().brokers()
-        answers = self._ask_all(Request.GET_BROKER_RUNTIME_INFO, brokers=names)
+        answers = self._ask_all(Command(code=Request.GET_BROKER_RUNTIME_INFO), names)
         return {
-            name: decode_body(reply.body, KVTable, dialect_bytes_max=BODY_BYTES_MAX).table
+            name: decode_body(reply.body, KVTable, dialect_bytes_max=TABLE_BYTES_MAX).table
             for name, reply in zip(names, answers, strict=True)
         }
 
@@ -381,8 +365,8 @@ def _disk(name: str, table: Mapping[str, str]) -> Finding:
 
 
 def _offset_table(body: bytes) -> dict[MessageQueue, dict[str, Any]]:
-    if len(body) > BODY_BYTES_MAX:
-        raise ProtocolError(f"a table of offsets of {len(body)} bytes; {BODY_BYTES_MAX} are read")
+    if len(body) > TABLE_BYTES_MAX:
+        raise ProtocolError(f"a table of offsets of {len(body)} bytes; {TABLE_BYTES_MAX} are read")
     data = loads(body)
     table = data.get("offsetTable") if isinstance(data, dict) else None
     if not isinstance(table, dict):

@@ -27,10 +27,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmq.client.pop.request import ack_request, change_request, new_receipt
-from shmq.client.redelivery.send_back import DEAD_LETTER, send_back_ext
+from shmq.client.redelivery.send_back import DEAD_LETTER, send_back, send_back_ext
 from shmq.client.wire import Question, error_in, reply_of
 from shmq.errors import RemoteError, ShmqError
-from shmq.protocol.codes import Request, Response
+from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 
 if TYPE_CHECKING:
@@ -195,8 +195,7 @@ class Settlement:
     def _putting_away(self, message: Message, lease: Lease, reason: str) -> Exchange:
         if not (yield from self._hiding(lease, DEAD_LETTER_HOLD)):
             return False  # others have it, and it is theirs to judge
-        ext = {**send_back_ext(self._spec, message, DEAD_LETTER, reason), "bname": lease.pop.broker}
-        yield Question(lease.pop.broker, Request.CONSUMER_SEND_MSG_BACK, ext)
+        yield send_back(lease.pop.broker, send_back_ext(self._spec, message, DEAD_LETTER, reason))
         yield ack_request(self._spec, lease.pop.broker, [lease.receipt])
         return True
 

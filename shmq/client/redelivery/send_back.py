@@ -71,6 +71,11 @@ def send_back_ext(spec: ConsumerSpec, message: Message, level: int, reason: str)
     return ext
 
 
+def send_back(broker: str, ext: dict[str, str]) -> Question:
+    """Return the request by which a broker takes a message over."""
+    return Question(broker, Request.CONSUMER_SEND_MSG_BACK, {**ext, "bname": broker})
+
+
 class SendBack:
     """Sends messages of one consumer back to their brokers.
 
@@ -114,8 +119,7 @@ class SendBack:
         handed = self._hand_over(message)
         if handed is None:
             return  # the reader that has its queue now delivers it
-        ext["bname"] = handed.broker
-        question = Question(handed.broker, Request.CONSUMER_SEND_MSG_BACK, ext)
+        question = send_back(handed.broker, ext)
         if self._wire.is_local:
             self._wire.request(question)
             handed.settle()

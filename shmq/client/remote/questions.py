@@ -23,12 +23,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from shmq.addresses import Address
+from shmq.client.broker_requests import group_creation, member_ids, member_list
 from shmq.client.position import Kind, Position
 from shmq.client.wire import CONCURRENT_MAX, number_in, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ProtocolError, RemoteError, ShmqError
-from shmq.protocol.body import ConsumerList, SubscriptionGroupConfig, decode_body, encode_body
+from shmq.protocol.body import decode_body, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.dialect import MessageQueue, loads
@@ -130,7 +131,6 @@ def read_pulled(reply: Command, question: PullQuestion, waited: float) -> Pulled
 
 
 OFFSETS_BODY_BYTES_MAX = 1 << 20
-_NO_MEMBERS = "no consumer for this group"
 
 
 class _LockBody(msgspec.Struct):
@@ -298,9 +298,7 @@ class QueueQuestions:
         except RemoteError as error:
             if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
-            body = encode_body(SubscriptionGroupConfig(group))
-            command = Command(code=Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-            reply = await self.network.request(await self.master(queue, timeout), command, timeout)
+            reply = await self.network.request(await self.master(queue, timeout), group_creation(group), timeout)
             if (refused := error_of(reply)) is not None:
                 raise refused from error
             await self.commit(group, queue, offset, timeout)
@@ -315,19 +313,12 @@ class QueueQuestions:
         addresses = _addresses(route.readable if route else (), route.brokers if route else {})
         failure: Exception | None = None
         for address in addresses:
-            ext = {"consumerGroup": group, "topic": topic}
-            command = Command(code=Request.GET_CONSUMER_LIST_BY_GROUP, ext=ext)
             try:
-                reply = await self.network.request(address, command, timeout)
+                reply = await self.network.request(address, member_list(group, topic), timeout)
             except ConnectError as raised:
                 failure = raised
                 continue
-            error = error_of(reply)
-            if isinstance(error, RemoteError) and error.remark.startswith(_NO_MEMBERS):
-                return []
-            if error is not None:
-                raise error
-            return sorted(decode_body(reply.body, ConsumerList).consumerIdList)
+            return member_ids(reply)
         if failure is not None:
             raise failure
         return []

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from shmq.client.broker_requests import goodbye, heartbeat
 from shmq.client.keywords import DEFAULT_PRODUCER_GROUP
 from shmq.client.spec import EVERYTHING, Wanted, consumer_data
 from shmq.client.wire import reply_of
@@ -146,16 +147,15 @@ class Registration:
         if not data.consumerDataSet and not data.producerDataSet:
             return
         addresses = [only] if only is not None else self.addresses()
-        body = encode_body(data)
-        results = await asyncio.gather(*(self._beat(address, body) for address in addresses), return_exceptions=True)
+        results = await asyncio.gather(*(self._beat(address, data) for address in addresses), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         for failure in failures:
             if not isinstance(failure, (ConnectError, RequestTimeout)) or len(failures) == len(addresses):
                 raise failure
 
-    async def _beat(self, address: Address, body: bytes) -> None:
+    async def _beat(self, address: Address, data: HeartbeatData) -> None:
         wire = self._wire
-        reply_of(await wire.network.request(address, Command(code=Request.HEART_BEAT, body=body), wire.timeout))
+        reply_of(await wire.network.request(address, heartbeat(data), wire.timeout))
 
     def addresses(self) -> list[Address]:
         """Return the brokers to register with: all of the topics we read, the masters of those we write."""
@@ -176,21 +176,21 @@ class Registration:
             self.set((), ())
         else:
             self.without(group)
-        commands = []
-        for name in sorted(consumers | producers):
-            ext = {"clientID": self._wire.client_id}
-            if name in consumers:
-                ext["consumerGroup"] = name
-            if name in producers:
-                ext["producerGroup"] = name
-            commands.append(ext)
         wire = self._wire
         await asyncio.gather(
             *(
-                wire.network.request(address, Command(code=Request.UNREGISTER_CLIENT, ext=dict(ext)), 1.0)
+                wire.network.request(
+                    address,
+                    goodbye(
+                        wire.client_id,
+                        consumer_group=name if name in consumers else "",
+                        producer_group=name if name in producers else "",
+                    ),
+                    1.0,
+                )
                 for address in wire.network.connected()
                 if address not in wire.names.servers
-                for ext in commands
+                for name in sorted(consumers | producers)
             ),
             return_exceptions=True,
         )

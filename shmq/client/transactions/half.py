@@ -31,13 +31,13 @@ from shmq.client.wire import Question, number_in
 from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
 from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties, pop_names
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.system_topics import transaction as wire
 from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read
 
 if TYPE_CHECKING:
     from shmq.client.wire import Queues, Wire
-    from shmq.protocol.command import Command
 
 _BUSY_PAUSE: Final = 0.02
 _TEXTS_MAX: Final = 4096
@@ -102,7 +102,7 @@ class _Endings:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                return self._wire.request(Question(broker, Request.END_TRANSACTION, fields), timeout)
+                return self._wire.request(Question.of(broker, end_command(fields)), timeout)
             except RemoteError as error:
                 if error.code == Response.SYSTEM_BUSY and time.monotonic() < deadline:
                     time.sleep(_BUSY_PAUSE)
@@ -379,10 +379,15 @@ def half_properties(group: str, check_after: float | None) -> dict[str, str]:
     return found
 
 
+def end_command(fields: dict[str, str]) -> Command:
+    """Return the request that ends a transaction."""
+    return Command(code=Request.END_TRANSACTION, ext=fields)
+
+
 def end_fields(
     group: str, queue_offset: int, log_position: int, state: TxState, message_id: str, *, is_check: bool = False
 ) -> dict[str, str]:
-    """Return the header fields of END_TRANSACTION."""
+    """Return the fields of that request."""
     return {
         "producerGroup": group,
         "tranStateTableOffset": str(queue_offset),

@@ -15,28 +15,29 @@ from typing import Any
 
 import msgspec
 
-from shmq.client.leader import Leader
-from shmq.client.wire_shm.control_channel import ControlChannel
-from shmq.errors import RemoteError, ShmqError, UsageError
-from shmq.message import PERM_READ_WRITE
-from shmq.protocol.body import (
-    ConsumerData,
-    ConsumerList,
-    HeartbeatData,
-    ProducerData,
-    SubscriptionGroupConfig,
-    TopicConfig,
-    TopicTable,
-    attribute_text,
-    decode_body,
-    encode_body,
+from shmq.client.broker_requests import (
+    goodbye,
+    group_creation,
+    group_deletion,
+    heartbeat,
+    member_ids,
+    member_list,
+    topic_change,
+    topic_deletion,
+    topic_list,
+    topics_in,
 )
+from shmq.client.leader import Leader
+from shmq.client.wire import Answer
+from shmq.client.wire_shm.control_channel import ControlChannel
+from shmq.errors import ShmqError, UsageError
+from shmq.message import PERM_READ_WRITE
+from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, TopicConfig, attribute_text, decode_body
 from shmq.protocol.codes import Request, Response, TopicKind
 from shmq.protocol.command import Command
 from shmq.shm.core import Store
 
 _LEAVE_TIMEOUT = 1.0
-_NO_MEMBERS = "no consumer for this group"  # how RocketMQ says that a list is empty
 
 
 class _SlotsBody(msgspec.Struct):
@@ -61,12 +62,16 @@ class ControlClient(ControlChannel):
             return self.leader.request(code, ext, body, timeout)
         return super().request(code, ext, body, timeout)
 
+    def ask(self, command: Command, timeout: float | None = None) -> Command:
+        """The same, of a request that is made already."""
+        return self.request(command.code, command.ext, command.body, timeout)
+
     def _register_again(self) -> ShmqError | None:
         beat = self._heartbeat
         if beat is None:
             return None
         try:
-            self.request(Request.HEART_BEAT, body=encode_body(beat))
+            self.ask(heartbeat(beat))
         except ShmqError as error:
             return error
         return None
@@ -84,7 +89,7 @@ class ControlClient(ControlChannel):
             consumerDataSet=list(consumers),
             producerDataSet=[ProducerData(group) for group in producer_groups],
         )
-        self.request(Request.HEART_BEAT, body=encode_body(beat))
+        self.ask(heartbeat(beat))
         self._heartbeat = beat
 
     def unregister(self, group: str) -> None:
@@ -96,8 +101,7 @@ class ControlClient(ControlChannel):
                 consumerDataSet=[data for data in beat.consumerDataSet if data.groupName != group],
                 producerDataSet=[data for data in beat.producerDataSet if data.groupName != group],
             )
-        ext = {"clientID": self.client_id, "consumerGroup": group, "producerGroup": group}
-        self.request(Request.UNREGISTER_CLIENT, ext)
+        self.ask(goodbye(self.client_id, consumer_group=group, producer_group=group))
 
     def leave(self, groups: Iterable[str]) -> None:
         """Leave groups before the connection ends; a broker that is away, or does not answer, finds out by itself."""
@@ -105,8 +109,8 @@ class ControlClient(ControlChannel):
         asked = 0
         with contextlib.suppress(ShmqError):
             for group in groups:
-                ext = {"clientID": self.client_id, "consumerGroup": group}
-                self.begin(Request.UNREGISTER_CLIENT, ext, then=lambda _: answered.release())
+                command = goodbye(self.client_id, consumer_group=group)
+                self.begin(command.code, command.ext, then=lambda _: answered.release())
                 asked += 1
         deadline = time.monotonic() + _LEAVE_TIMEOUT
         while asked and not self._is_reader and answered.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -118,14 +122,12 @@ class ControlClient(ControlChannel):
         Args:
             topic: only those that share its queues.
         """
-        ext = {"consumerGroup": group, "topic": topic} if topic else {"consumerGroup": group}
+        answer: Answer
         try:
-            reply = self.request(Request.GET_CONSUMER_LIST_BY_GROUP, ext)
-        except RemoteError as error:
-            if error.remark.startswith(_NO_MEMBERS):
-                return []
-            raise
-        return sorted(decode_body(reply.body, ConsumerList).consumerIdList)
+            answer = self.ask(member_list(group, topic))
+        except ShmqError as error:
+            answer = error
+        return member_ids(answer)
 
     def offset_slots(self, group: str, topic: str) -> list[tuple[int, int, int]]:
         """Return (queue id, queue index, offset slot) of every readable queue; the group is made if need be.
@@ -174,15 +176,15 @@ class ControlClient(ControlChannel):
         if kind.upper() not in TopicKind.__members__:
             names = ", ".join(member.lower() for member in TopicKind.__members__)
             raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {names}")
-        ext = {
-            "topic": name,
-            "readQueueNums": str(queues if read_queues is None else read_queues),
-            "writeQueueNums": str(queues),
-            "perm": str(perm),
-            "attributes": attribute_text(kind, flush),
-            "onlyIfMissing": str(only_if_missing).lower(),
-        }
-        return self.request(Request.UPDATE_AND_CREATE_TOPIC, ext).ext.get("created") == "true"
+        command = topic_change(
+            name,
+            read_queues=queues if read_queues is None else read_queues,
+            write_queues=queues,
+            perm=perm,
+            attributes=attribute_text(kind, flush),
+            only_if_missing=only_if_missing,
+        )
+        return self.ask(command).ext.get("created") == "true"
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic.
@@ -190,23 +192,23 @@ class ControlClient(ControlChannel):
         Raises:
             TopicNotFound: there is none of this name.
         """
-        self._delete(Request.DELETE_TOPIC_IN_BROKER, {"topic": name}, Response.TOPIC_NOT_EXIST)
+        self._delete(topic_deletion(name), Response.TOPIC_NOT_EXIST)
 
-    def topics(self) -> dict[str, TopicConfig]:
+    def topics(self) -> Mapping[str, TopicConfig]:
         """Return every topic by name."""
-        return decode_body(self.request(Request.GET_ALL_TOPIC_CONFIG).body, TopicTable).topicConfigTable
+        return topics_in(self.ask(topic_list()))
 
     def create_group(self, name: str) -> None:
         """Create a consumer group; harmless if it exists."""
-        self.request(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(SubscriptionGroupConfig(name)))
+        self.ask(group_creation(name))
 
     def delete_group(self, name: str) -> None:
         """Delete a consumer group and its offsets; refused while it has members."""
-        self._delete(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": name}, Response.SUBSCRIPTION_GROUP_NOT_EXIST)
+        self._delete(group_deletion(name), Response.SUBSCRIPTION_GROUP_NOT_EXIST)
 
-    def _delete(self, code: int, ext: Mapping[str, str], gone: Response) -> None:
+    def _delete(self, command: Command, gone: Response) -> None:
         try:
-            self.request(code, ext)
+            self.ask(command)
         except ShmqError as error:
             if error.code != gone or not error.maybe_stored:  # else an earlier try has deleted it
                 raise
