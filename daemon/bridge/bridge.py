@@ -23,7 +23,7 @@ from functools import partial
 
 from shmq.daemon.bridge.acceptor import Acceptor
 from shmq.daemon.bridge.busy_poll import BusyPoll
-from shmq.daemon.bridge.connection import BridgeConnection, Budget
+from shmq.daemon.bridge.connection import BridgeConnection, Budget, Event, Lost, Received, Shared
 from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
@@ -72,9 +72,8 @@ class Bridge:
         figures: BridgeFigures | None = None,
         standing_clock: Callable[[], float] | None = None,
     ) -> None:
-        self.limits = limits
+        self._limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
-        self.unproven = Budget(limits.unproven_bytes_max)
         self.security = security or Security()
         self._logic = logic
         self._upstreams = upstreams
@@ -82,21 +81,36 @@ class Bridge:
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
         self._is_closed = False
-        self.busy_poll = BusyPoll()
         self._wake_up = WakeUp(self._woken)
         self._waking = NextTurn(lambda _: self._woken())
         self._storing = NextTurn(self.arrived)
         self._settling = Settling()
         self._route_waits: RouteWaits | None = None
         self.now = standing_clock or time.monotonic
-        self.spares_members = standing_clock is not None
-        connect = partial(BridgeConnection, self)
-        self._acceptor = Acceptor(limits, self.security, self.log, self.now, connect, self._connections)
-        self.plain: PlainPath | None = None
+        busy_poll = BusyPoll()
+        self._plain: PlainPath | None = None
         if sends is not None and pulls is not None:
-            self.plain = PlainPath(
-                sends, pulls, limits, self._figures, self.log, is_open_for_sends=self._is_open_for_sends
+            self._plain = PlainPath(
+                sends,
+                pulls,
+                limits,
+                self._figures,
+                self.log,
+                busy_poll,
+                is_open_for_sends=self._is_open_for_sends,
+                stored=self._storing.ask,
             )
+        shared = Shared(
+            limits,
+            self.now,
+            self.budget,
+            Budget(limits.unproven_bytes_max),
+            busy_poll,
+            self._plain,
+            spares_members=standing_clock is not None,
+        )
+        connect = partial(BridgeConnection, shared, self._take)
+        self._acceptor = Acceptor(limits, self.security, self.log, self.now, connect, self._connections)
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -114,10 +128,17 @@ class Bridge:
         """
         self._acceptor.listen(listener, refused)
 
-    # -- called by connections
+    # -- events of connections
 
-    def opened(self, connection: BridgeConnection) -> None:
-        """The connection can be written to."""
+    def _take(self, connection: BridgeConnection, event: Event) -> None:
+        if isinstance(event, Received):
+            self._serve(connection, event.frame, event.waited_seconds)
+        elif isinstance(event, Lost):
+            self._lost(connection, event.reason)
+        else:
+            self._opened(connection)
+
+    def _opened(self, connection: BridgeConnection) -> None:
         self._connections[connection.connection_id] = connection
         if connection.refusal:
             return  # the logic never hears of it
@@ -129,7 +150,7 @@ class Bridge:
             local=connection.local,
         )
 
-    def serve(self, connection: BridgeConnection, frame: Frame, waited_seconds: float) -> None:
+    def _serve(self, connection: BridgeConnection, frame: Frame, waited_seconds: float) -> None:
         """Carry out the command of one frame; raises ProtocolError when its header breaks the format."""
         try:
             command = decode_header(frame)
@@ -140,14 +161,14 @@ class Bridge:
             refuse_connection(connection, command)
             return
         if frame.skipped_bytes:
-            refusal = refuse_long_send(command, frame.skipped_bytes, self.limits.frame_bytes_max)
+            refusal = refuse_long_send(command, frame.skipped_bytes, self._limits.frame_bytes_max)
             if not command.is_oneway:
                 connection.reply(refusal)
             return
         if command.code in connection.refused and not command.is_reply:
             refuse_code(connection, command)
             return
-        if waited_seconds > self.limits.send_wait_max and command.code in SENDS and not command.is_reply:
+        if waited_seconds > self._limits.send_wait_max and command.code in SENDS and not command.is_reply:
             self._refuse_late(connection, command, waited_seconds)
             return
         if command.code == Request.HEART_BEAT:
@@ -169,8 +190,8 @@ class Bridge:
         if is_unknown and self._logic.is_attached(connection.connection_id):
             connection.attached()
         self._carry_out(effects)
-        if self.plain is not None:
-            self.plain.see(connection, frame, command, effects)
+        if self._plain is not None:
+            self._plain.see(connection, frame, command, effects)
         is_local = connection.peer is not None
         self._figures.served(connection.connection_id, command, effects, began_ns, is_local=is_local)
 
@@ -181,7 +202,7 @@ class Bridge:
         if not command.is_oneway:
             connection.reply(answer)
 
-    def lost(self, connection: BridgeConnection, reason: str) -> None:
+    def _lost(self, connection: BridgeConnection, reason: str) -> None:
         """The connection is gone: its client has left, unless it is the bridge that leaves."""
         if self._is_closed:
             return
@@ -197,10 +218,6 @@ class Bridge:
             self.log("connection.closed", about=host, remote=connection.remote, reason=reason)
         self._guarded("a connection's end", lambda: self._logic.disconnected(connection.connection_id, self._now_ms()))
 
-    def stored(self, queues: Sequence[int]) -> None:
-        """Queues (by index) have new messages; who waits for them is served after what is written now has gone out."""
-        self._storing.ask(queues)
-
     # -- called by the watch of the log
 
     def arrived(self, queues: Sequence[int]) -> None:
@@ -212,19 +229,19 @@ class Bridge:
 
         `outcome` says by which code; it is asked again when one has waited too long.
         """
-        if self.plain is not None:
-            self.plain.call_to_want(want, outcome)
+        if self._plain is not None:
+            self._plain.call_to_want(want, outcome)
 
     def flushed(self, durable_end: int) -> None:
         """Everything below this log position is on disk."""
-        if self.plain is not None:
-            self._became_visible(self.plain.flushed(durable_end))
+        if self._plain is not None:
+            self._became_visible(self._plain.flushed(durable_end))
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
     def flush_failed(self) -> None:
         """Answer what waits for the disk: nothing more reaches it."""
-        if self.plain is not None:
-            self.plain.flush_failed()
+        if self._plain is not None:
+            self._plain.flush_failed()
 
     def _became_visible(self, queues: Sequence[int]) -> None:
         if queues:
@@ -302,8 +319,8 @@ class Bridge:
         self._acceptor.check_time(now)
         if self._route_waits is not None:
             self._route_waits.look()
-        if self.plain is not None:
-            self._became_visible(self.plain.check_time())
+        if self._plain is not None:
+            self._became_visible(self._plain.check_time())
         self._guarded("a tick", lambda: self._logic.tick(self._now_ms()))
 
     def _woken(self) -> None:

@@ -1,9 +1,9 @@
-"""One connection of the bridge: bytes in, commands out to the broker, replies back.
+"""One connection of the bridge: bytes in, events out, replies back.
 
 The connection enforces the limits of one peer: how much it may leave unfinished or unread. Bytes become frames
-in the decoder, which does no I/O. Complete frames are taken one at a time and given to the host at once, because what a
-command does decides how the next bytes are read: ATTACH allows longer frames, and a close or unread replies end the
-turn.
+in the decoder, which does no I/O. Complete frames are taken one at a time, and each is an event that is carried out at
+once, because what a command does decides how the next bytes are read: ATTACH allows longer frames, and a close or
+unread replies end the turn. What is plain becomes no frame: the plain path says in one result what came of it.
 
     silent     accepted, no byte received; allowed for this peer
     reading    while the peer reads its replies and its earlier requests are served
@@ -25,15 +25,15 @@ import fcntl
 import math
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
-from typing import Protocol, cast
+from typing import NamedTuple, cast
 
 from shmq.addresses import Address
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.plain_path import PlainPath
+from shmq.daemon.bridge.plain_path import Fed, PlainPath
 from shmq.daemon.bridge.send_path import Origin
 from shmq.daemon.bridge.send_wait import ReadTimes
 from shmq.daemon.logic.requests import Peer
@@ -58,35 +58,37 @@ class Budget:
     held_bytes: int = 0
 
 
-class Host(Protocol):
-    """What a connection needs of the bridge."""
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all connections of one bridge have in common."""
 
     limits: BridgeLimits
-    busy_poll: BusyPoll
+    now: Callable[[], float]  # seconds on a clock that never goes back
     budget: Budget
     unproven: Budget
-    plain: PlainPath | None  # where this host has one
+    busy_poll: BusyPoll
+    plain: PlainPath | None
     spares_members: bool  # the clock is a test's, and members beat by their own; their groups notice silence
 
-    @property
-    def now(self) -> Callable[[], float]:
-        """Seconds on a clock that never goes back."""
 
-    def opened(self, connection: BridgeConnection) -> None:
-        """The connection can be written to."""
+class Opened(NamedTuple):
+    """The connection can be written to."""
 
-    def serve(self, connection: BridgeConnection, frame: Frame, waited_seconds: float) -> None:
-        """Carry out the command of one frame, which has waited for its turn.
 
-        Raises:
-            ProtocolError: its header breaks the format.
-        """
+class Received(NamedTuple):
+    """A complete frame, which has waited for its turn."""
 
-    def stored(self, queues: Sequence[int]) -> None:
-        """Queues (by index) have new messages; who waits for them is served behind the answers written so far."""
+    frame: Frame
+    waited_seconds: float
 
-    def lost(self, connection: BridgeConnection, reason: str) -> None:
-        """The connection is gone; `reason` is empty when the peer closed it."""
+
+class Lost(NamedTuple):
+    """The connection is gone; `reason` is empty when the peer closed it."""
+
+    reason: str
+
+
+Event = Opened | Received | Lost
 
 
 class BridgeConnection(asyncio.Protocol):
@@ -101,11 +103,13 @@ class BridgeConnection(asyncio.Protocol):
         refusal: why nothing is served here; "" where requests are.
         has_spoken: whether any byte has come.
         is_member: whether a heartbeat has come, so it is a member of a group.
+        origin: what its plain sends have in common; None where there are none.
     """
 
     def __init__(
         self,
-        host: Host,
+        shared: Shared,
+        on_event: Callable[[BridgeConnection, Event], None],
         connection_id: int,
         peer: Peer | None,
         *,
@@ -116,6 +120,10 @@ class BridgeConnection(asyncio.Protocol):
         may_be_silent: bool = False,
         refusal: str = "",
     ) -> None:
+        """
+        Args:
+            on_event: carries an event out; raises ProtocolError when the header of a frame breaks the format.
+        """
         self.connection_id = connection_id
         self.refusal = refusal
         self.is_member = False
@@ -124,8 +132,9 @@ class BridgeConnection(asyncio.Protocol):
         self.local = local
         self.refused = refused
         self.is_proven = is_proven
-        self._host = host
-        limits = host.limits
+        self._shared = shared
+        self._on_event = on_event
+        limits = shared.limits
         self._decoder = FrameDecoder(
             frame_bytes_max=limits.frame_bytes_max_unattached if peer is not None else limits.frame_bytes_max,
             skipped_bytes_max=0 if peer is not None else limits.skipped_bytes_max,
@@ -138,8 +147,8 @@ class BridgeConnection(asyncio.Protocol):
         self._reason = ""  # stays empty when the peer itself closes
         self._charged_bytes = 0
         self.has_spoken = False
-        self._frame_since: float | None = None if may_be_silent else host.now()  # since when a frame is owed
-        self._idle_since = host.now()
+        self._frame_since: float | None = None if may_be_silent else shared.now()  # since when a frame is owed
+        self._idle_since = shared.now()
         self._is_writing_paused = False
         self._is_pump_due = False
         self._is_reading_paused = False
@@ -147,8 +156,7 @@ class BridgeConnection(asyncio.Protocol):
         self._held_notices: dict[tuple[int, str | int], Command] = {}
         self._read_times = ReadTimes()
         self._held_bytes = 0  # of answers that wait for the disk
-        self._plain: PlainPath | None = None  # set, with the origin, where what is plain has a way of its own
-        self._origin: Origin | None = None
+        self.origin: Origin | None = None
 
     @property
     def idle_since(self) -> float:
@@ -164,23 +172,22 @@ class BridgeConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=self._host.limits.write_bytes_high)
-        self._host.opened(self)
-        self._plain = self._host.plain
-        if self._plain is not None:
-            self._origin = self._plain.origin_of(self)
+        self._transport.set_write_buffer_limits(high=self._shared.limits.write_bytes_high)
+        self._on_event(self, Opened())
+        if self._shared.plain is not None:
+            self.origin = self._shared.plain.origin_of(self)
 
     def data_received(self, data: bytes) -> None:
         if self._closing_since is not None:
             return
         self.has_spoken = True
-        if self._plain is not None and self._origin is not None:
-            data = self._serve_plain(data, self._plain, self._origin)
+        if self._shared.plain is not None and self.origin is not None:
+            data = self._serve_plain(data, self._shared.plain)
             if not data:
                 return
         if self.peer is None:
-            self._host.busy_poll.arrived()
-        now = self._host.now()
+            self._shared.busy_poll.arrived()
+        now = self._shared.now()
         if self._frame_since is None:
             self._frame_since = now
         self._feed(data, now)
@@ -191,7 +198,7 @@ class BridgeConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
-        self._read_times.restart(self._host.now())
+        self._read_times.restart(self._shared.now())
         notices, self._held_notices = self._held_notices, {}
         for notice in notices.values():
             self.notify(notice)
@@ -204,18 +211,18 @@ class BridgeConnection(asyncio.Protocol):
         for budget in self._budgets():
             budget.held_bytes -= self._charged_bytes
         self._charged_bytes = 0
-        self._host.lost(self, self._reason)
+        self._on_event(self, Lost(self._reason))
 
     # -- called by the bridge
 
     def attached(self) -> None:
         """The peer has said who it is: it may send what clients may send; a local one may be silent for ever."""
         self.is_proven = True
-        self._decoder.frame_bytes_max = self._host.limits.frame_bytes_max
+        self._decoder.frame_bytes_max = self._shared.limits.frame_bytes_max
         if self.peer is not None:
             self._idle_timeout = math.inf
         else:
-            self._host.unproven.held_bytes -= self._charged_bytes
+            self._shared.unproven.held_bytes -= self._charged_bytes
 
     def reply(self, command: Command, shared: SharedReply | None = None) -> None:
         """Send an answer, of now or of a request that was held; one that cannot be encoded says so."""
@@ -231,7 +238,7 @@ class BridgeConnection(asyncio.Protocol):
             # Two of these about one group say the same. Questions are answered one by one, resets differ by topic.
             about = command.ext.get("consumerGroup", "") if command.code in _FOLDED else command.opaque
             key = command.code, about
-            if key in self._held_notices or len(self._held_notices) < self._host.limits.held_notices_max:
+            if key in self._held_notices or len(self._held_notices) < self._shared.limits.held_notices_max:
                 self._held_notices[key] = command
             return
         with contextlib.suppress(ShmqError):  # the part that asked the peer sees that no answer comes
@@ -242,13 +249,13 @@ class BridgeConnection(asyncio.Protocol):
         if self._transport is None or self._closing_since is not None:
             return
         if self._replies is None:
-            self._idle_since = self._host.now()
+            self._idle_since = self._shared.now()
             self._transport.write(data)
             self._charge()
             return
         self._replies.append(data)
         self._replies_bytes += len(data)
-        if self._replies_bytes > self._host.limits.write_bytes_high:
+        if self._replies_bytes > self._shared.limits.write_bytes_high:
             self._write_replies()
 
     def released(self, answers: bytes, held_bytes: int) -> None:
@@ -264,14 +271,14 @@ class BridgeConnection(asyncio.Protocol):
         if self._closing_since is None and self._transport is not None:
             self._write_replies()
             self._reason = reason
-            self._closing_since = self._host.now()
+            self._closing_since = self._shared.now()
             self._transport.close()
 
     def abort(self, reason: str) -> None:
         """Close at once."""
         if self._transport is not None:
             self._reason = reason if self._closing_since is None else self._reason
-            self._closing_since = self._host.now()
+            self._closing_since = self._shared.now()
             if self._transport.get_write_buffer_size() or _unsent_bytes(self._transport):
                 # The peer does not read: without a reset the kernel would keep what it was sent for minutes.
                 _reset_on_close(self._transport)
@@ -279,14 +286,14 @@ class BridgeConnection(asyncio.Protocol):
 
     def check_time(self, now: float) -> None:
         """End the connection if the peer has taken too long for something."""
-        limits = self._host.limits
+        limits = self._shared.limits
         self._charge()
         if self._closing_since is not None:
             if now - self._closing_since > limits.close_timeout:
                 self.abort(self._reason)
         elif self._frame_is_owed and now - (self._frame_since or now) > self._frame_timeout:
             self.abort(f"no complete frame within {self._frame_timeout:.3g} s")
-        elif now - self._idle_since > self._idle_timeout and not (self.is_member and self._host.spares_members):
+        elif now - self._idle_since > self._idle_timeout and not (self.is_member and self._shared.spares_members):
             self.abort(f"idle for {self._idle_timeout:g} s")
 
     @property
@@ -297,55 +304,39 @@ class BridgeConnection(asyncio.Protocol):
     @property
     def _frame_timeout(self) -> float:
         # What has come pays for more time: a long message over a slow line is no attack.
-        limits = self._host.limits
+        limits = self._shared.limits
         return limits.first_frame_timeout + self._decoder.unfinished_bytes / limits.frame_bytes_per_second_min
 
     # -- inside
 
-    def _serve_plain(self, data: bytes, plain: PlainPath, origin: Origin) -> bytes:
+    def _serve_plain(self, data: bytes, plain: PlainPath) -> bytes:
         """Serve the plain sends and pulls in front; return the bytes that are left for the ordinary way."""
         if 0 < (missing := self._decoder.missing_bytes) < len(data):
             # A frame that came in two pieces; what follows it may be plain again.
-            self._feed(data[:missing], self._host.now())
+            self._feed(data[:missing], self._shared.now())
             self._pump()
             data = data[missing:]
         if self._is_open_for_plain:
-            data = self._serve_sends(data, plain, origin)
+            data = self._served(data, plain.serve_sends(self, data))
         if data and self._is_open_for_plain:
-            data = self._serve_pulls(data, plain)
+            data = self._served(data, plain.serve_pulls(self, data))
         return data
 
     @property
     def _is_open_for_plain(self) -> bool:
         return self._decoder.is_between_frames and not self._is_writing_paused and self._closing_since is None
 
-    def _serve_pulls(self, data: bytes, plain: PlainPath) -> bytes:
-        # No reason to keep the loop awake: who got a batch of messages has something to do before it asks for more.
-        pulled = plain.serve_pulls(self, data)
-        if pulled is None or not pulled.answers:
+    def _served(self, data: bytes, fed: Fed) -> bytes:
+        if not fed.end:
             return data
+        self._idle_since = self._shared.now()
         self._frame_since = None
-        for answer in pulled.answers:
+        for answer in fed.answers:
             self.write(answer)
-        return data[pulled.end :]
-
-    def _serve_sends(self, data: bytes, plain: PlainPath, origin: Origin) -> bytes:
-        served = plain.serve_sends(data, origin)
-        if served is None or not served.frame_count:
-            return data
-        self._host.busy_poll.arrived()
-        self._idle_since = self._host.now()
-        self._frame_since = None
-        if served.answers:
-            self.write(served.answers)
-        if served.queues:
-            self._host.stored(served.queues)
-        if served.held is not None:
-            self._held_bytes += len(served.held.answers)
-            plain.hold(self, served.held, data)
-            self._host.busy_poll.rest()
+        if fed.held_bytes:
+            self._held_bytes += fed.held_bytes
             self._set_reading()
-        return data[served.end :]
+        return data[fed.end :]
 
     def _pump(self, *, is_late: bool = False) -> None:
         """Serve what is complete, a turn at most, and send what it says; `is_late` in turns that were waited for."""
@@ -366,17 +357,17 @@ class BridgeConnection(asyncio.Protocol):
         self._read_times.read(len(data), now)
 
     def _serve_turn(self, *, is_late: bool) -> None:
-        for _ in range(self._host.limits.commands_per_turn):
+        for _ in range(self._shared.limits.commands_per_turn):
             if self._is_writing_paused or self._closing_since is not None:
                 return
             frame = self._decoder.take()
             if frame is None:
                 self._frame_since = None if self._decoder.is_between_frames else self._frame_since
                 return
-            self._idle_since = self._host.now()
+            self._idle_since = self._shared.now()
             self._frame_since = None if self._decoder.is_between_frames else self._idle_since
             waited = self._idle_since - self._read_times.taken(self._decoder.buffered_bytes) if is_late else 0.0
-            self._host.serve(self, frame, waited)
+            self._on_event(self, Received(frame, waited))
         if self._decoder.buffered_bytes and not self._is_pump_due:
             self._is_pump_due = True
             asyncio.get_running_loop().call_soon(self._pump_again)
@@ -393,7 +384,7 @@ class BridgeConnection(asyncio.Protocol):
             self._pump(is_late=True)
 
     def _set_reading(self) -> None:
-        too_much = self._held_bytes > self._host.limits.write_bytes_high  # the disk is slow: its sender waits, too
+        too_much = self._held_bytes > self._shared.limits.write_bytes_high  # the disk is slow: its sender waits, too
         wanted = self._is_writing_paused or self._is_pump_due or too_much
         if self._transport is None or self._closing_since is not None or wanted == self._is_reading_paused:
             return
@@ -407,7 +398,7 @@ class BridgeConnection(asyncio.Protocol):
         """Bring the budget up to date; close a connection that exceeds it."""
         if self._transport is None:
             return
-        limits = self._host.limits
+        limits = self._shared.limits
         unread_bytes = self._transport.get_write_buffer_size()
         held_bytes = self._decoder.buffered_bytes + unread_bytes
         grown_bytes = held_bytes - self._charged_bytes
@@ -425,8 +416,8 @@ class BridgeConnection(asyncio.Protocol):
     def _budgets(self) -> tuple[Budget, ...]:
         """The budgets that count what this connection holds."""
         if self.is_proven or self.peer is not None:
-            return (self._host.budget,)
-        return self._host.budget, self._host.unproven
+            return (self._shared.budget,)
+        return self._shared.budget, self._shared.unproven
 
 
 def _unsent_bytes(transport: asyncio.Transport) -> int:

@@ -13,15 +13,16 @@ Invariants:
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from shmq.addresses import Address
+from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.figures import BridgeFigures, code_of
 from shmq.daemon.bridge.held_answers import Entry, HeldAnswers, Waiter, send
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.pull_path import PULLS, Pulled, PullPath
-from shmq.daemon.bridge.send_path import Held, Origin, SendPath, Served
+from shmq.daemon.bridge.pull_path import PULLS, PullPath
+from shmq.daemon.bridge.send_path import Held, Origin, SendPath
 from shmq.daemon.logic.effects import Effect
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
@@ -39,6 +40,18 @@ class Client(Waiter, Protocol):
     local: Address | None
     refused: frozenset[int]
     refusal: str
+    origin: Origin | None
+
+
+class Fed(NamedTuple):
+    """What came of some bytes of a connection: those before `end` are served, and these are the answers of now."""
+
+    end: int = 0
+    answers: Sequence[bytes] = ()
+    held_bytes: int = 0  # of answers that wait for the disk
+
+
+_NOTHING = Fed()
 
 
 class PlainPath:
@@ -46,6 +59,7 @@ class PlainPath:
 
     Args:
         is_open_for_sends: whether nothing has to be asked but the core.
+        stored: called with queues (by index) that have new messages; the answers written now go out first.
     """
 
     def __init__(
@@ -55,15 +69,19 @@ class PlainPath:
         limits: BridgeLimits,
         figures: BridgeFigures,
         log: LimitedLog,
+        busy_poll: BusyPoll,
         *,
         is_open_for_sends: Callable[[], bool],
+        stored: Callable[[Sequence[int]], None],
     ) -> None:
         self._sends = sends
         self._pulls = pulls
         self._limits = limits
         self._figures = figures
         self._log = log
+        self._busy_poll = busy_poll
         self._is_open_for_sends = is_open_for_sends
+        self._stored = stored
         self._held = HeldAnswers(sends.flush_timeout)
         self._want: Callable[[int], None] | None = None
         self._outcome: Callable[[int], Response] = lambda end: Response.SUCCESS
@@ -74,34 +92,48 @@ class PlainPath:
             return None
         return self._sends.origin(client.remote, client.local)
 
-    def serve_sends(self, data: bytes, origin: Origin) -> Served | None:
+    def serve_sends(self, client: Client, data: bytes) -> Fed:
         """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
-        if not self._is_open_for_sends():
-            return None
+        if client.origin is None or not self._is_open_for_sends():
+            return _NOTHING
         began_ns = time.monotonic_ns()
         try:
-            served = self._sends.serve(data, origin, frame_bytes_max=self._limits.frame_bytes_max)
+            served = self._sends.serve(data, client.origin, frame_bytes_max=self._limits.frame_bytes_max)
         except ShmqError as error:
             self._log("sends.failed", reason=str(error))
-            return None
-        count = served.frame_count - (served.held.frame_count if served.held is not None else 0)
+            return _NOTHING
+        if not served.frame_count:
+            return _NOTHING
+        held = served.held
+        count = served.frame_count - (held.frame_count if held is not None else 0)
         if count:
             self._figures.plain(code_of(data), count, began_ns)
-        return served
+        self._busy_poll.arrived()
+        if served.queues:
+            self._stored(served.queues)
+        if held is not None:
+            self._hold(client, held, data)
+            self._busy_poll.rest()
+        answers = (served.answers,) if served.answers else ()
+        return Fed(served.end, answers, len(held.answers) if held is not None else 0)
 
-    def serve_pulls(self, client: Client, data: bytes) -> Pulled | None:
-        """Answer the plain pulls at the front of what a connection sent; the answers are the caller's to write."""
+    def serve_pulls(self, client: Client, data: bytes) -> Fed:
+        """Answer the plain pulls at the front of what a connection sent; the answers are the caller's to write.
+
+        The loop is not kept awake for them: a client that got a batch of messages works on it before it asks for more.
+        """
         if client.refused or not self._pulls.is_open:
-            return None
+            return _NOTHING
         began_ns = time.monotonic_ns()
         try:
             pulled = self._pulls.serve(client.connection_id, data, self._limits)
         except ShmqError as error:
             self._log("pulls.failed", reason=str(error))
-            return None
-        if pulled.answers:
-            self._figures.plain(pulled.code, len(pulled.answers), began_ns)
-        return pulled
+            return _NOTHING
+        if not pulled.answers:
+            return _NOTHING
+        self._figures.plain(pulled.code, len(pulled.answers), began_ns)
+        return Fed(pulled.end, pulled.answers)
 
     def see(self, client: Client, frame: Frame, command: Command, effects: Sequence[Effect]) -> None:
         """Learn from a request that was served as a command: the next one like it may be plain."""
@@ -114,7 +146,7 @@ class PlainPath:
         """Have `want` called with a log position that answers wait for; `outcome` says by which code they go out."""
         self._want, self._outcome = want, outcome
 
-    def hold(self, waiter: Waiter, held: Held, data: bytes) -> None:
+    def _hold(self, waiter: Waiter, held: Held, data: bytes) -> None:
         """Keep answers until the disk has what they acknowledge; `data` begins with what they answer."""
         is_first = self._held.wanted_end is None
         self._held.hold(waiter, held, time.monotonic(), code=code_of(data), began_ns=time.monotonic_ns())
