@@ -428,6 +428,10 @@ SHMQ_API int32_t shmq_tag_hash(const char *utf8, size_t bytes);
 #define SHMQ_RECORD_MAGIC_BLANK 0xCBD43194u
 #define SHMQ_RECORD_BLANK_BYTES 8u
 #define SHMQ_RECORD_BODY_AT 88u            /* with two IPv4 hosts */
+#define SHMQ_NAME_END '\x01'              /* of a property's name, and of its value */
+#define SHMQ_VALUE_END '\x02'
+#define SHMQ_CRC_NAME "__CRC32#"
+#define SHMQ_CRC_KEY SHMQ_CRC_NAME "\x01"
 #define SHMQ_RECORD_CRC_BYTES 20u          /* "__CRC32#" 0x01 ten digits 0x02 */
 #define SHMQ_RECORD_BYTES_MAX (SHMQ_BODY_BYTES_MAX + (64u << 10))
 #define SHMQ_SYS_FLAG_TRANSACTION 12u      /* mask; 4 prepared and 12 rollback are stored but belong to no queue */

@@ -190,6 +190,21 @@ FOLDERS: dict[str, dict[str, set[str]]] = {
         "nameserver": {"logic", "broker", "bridge", "ha"},
     },
 }
+# The same of the native code: what a file of a folder may include of the others, beside shmq.h. The sources beside the
+# folders of the face compose them; its one header there, and the two of the core, stand below all folders.
+NATIVE_FOLDERS: dict[str, set[str]] = {
+    "core/record": {"core"},
+    "core/files": {"core", "core/record"},
+    "core/filter": set(),
+    "core/read": {"core", "core/files", "core/filter"},
+    "core/log": {"core", "core/files", "core/record", "core/read"},
+    "core/segments": {"core/log"},
+    "core/columns": {"core/read"},
+    "core/wire": {"core"},
+    "face/store": {"core", "face", "core/columns", "core/files", "core/log", "core/read"},
+    "face/send": {"face/store", "core/read", "core/wire"},
+    "face/read": {"face/store", "core/read", "core/wire"},
+}
 # `shmq` on the right of the table grants the public API, which is these.
 PUBLIC = {"shmq", "shmq.aio", "shmq.testing", "shmq.errors", "shmq.message", "shmq.version"}
 
@@ -412,7 +427,8 @@ def test_no_file_outgrows_one_concept() -> None:
 
 # What the CPython face itself writes to shared memory: beats and counts of its own client slot, and the keeper's beat.
 FACE_WRITES = {
-    "read/py_poll.c": ["beat_ns", "received", "settled"],
+    "read/py_poll.c": ["beat_ns", "received"],
+    "read/py_settle.c": ["settled"],
     "send/py_send.c": ["sent", "beat_ns"],
     "store/py_flush.c": ["keeper_beat_ns"],
 }
@@ -541,6 +557,58 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not found, "\n".join(" ".join(component) for component in found)
 
 
+COMMENT_OR_TEXT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\\\.|[^\"\\\\\n])*\"|'(?:\\\\.|[^'\\\\\n])*'", re.S)
+INCLUDED = re.compile(r'^#include "([\w/]+)/\w+\.h"', re.M)
+DEFINED = re.compile(
+    r"^(?!static\b|extern\b|typedef\b)[A-Za-z_][\w \*]*?\b(\w+)\s*(?:\([^;{}]*\)\s*\{|(?:\[\w*\])?\s*=)", re.M
+)
+
+
+def native_sources() -> dict[str, str]:
+    """Every file of the native code by its place below bindings/."""
+    bindings = ROOT / "bindings"
+    return {str(path.relative_to(bindings)): path.read_text() for path in sorted(bindings.rglob("*.[ch]"))}
+
+
+def use_graph(texts: dict[str, str]) -> dict[str, set[str]]:
+    """Every source in C with the sources that define what it uses; what no header declares is a file's own."""
+    plain = {name: COMMENT_OR_TEXT.sub(" ", text) for name, text in texts.items()}
+    words = {name: set(re.findall(r"\b[A-Za-z_]\w*", text)) for name, text in plain.items()}
+    declared = set().union(*(words[name] for name in plain if name.endswith(".h")))
+    sources = [name for name in plain if name.endswith(".c")]
+    owner = {match[1]: name for name in sources for match in DEFINED.finditer(plain[name]) if match[1] in declared}
+    return {name: {owner[word] for word in words[name] & owner.keys()} - {name} for name in sources}
+
+
+def test_folders_of_the_native_code_include_what_their_table_says() -> None:
+    wrong = []
+    for name, text in native_sources().items():
+        folder = name.rpartition("/")[0]
+        for included in INCLUDED.findall(text):
+            composes = folder == "face" and name.endswith(".c")
+            if included != folder and not composes and included not in NATIVE_FOLDERS.get(folder, ()):
+                wrong.append(f"bindings/{name}: {folder} may not include {included}")
+    assert not wrong, "\n".join(wrong)
+    assert {name.rpartition("/")[0] for name in native_sources()} - {"", "core", "face"} == NATIVE_FOLDERS.keys()
+    assert not circles({folder: included & NATIVE_FOLDERS.keys() for folder, included in NATIVE_FOLDERS.items()})
+
+
+def test_no_sources_in_c_use_each_other_in_a_circle() -> None:
+    found = circles(use_graph(native_sources()))
+    assert not found, "\n".join(" ".join(component) for component in found)
+
+
+def test_a_circle_in_c_would_be_seen() -> None:
+    texts = {
+        "a.h": "int low(int); extern const int high;",
+        "a.c": 'int low(int n) { return n + high; } /* "high" */',
+        "b.c": "const int high = 1;\nstatic int own(void) { return low(high); }",
+        "c.c": 'int own(void) { return 0; } /* low() */ const char *text = "high";',
+    }
+    assert use_graph(texts) == {"a.c": {"b.c"}, "b.c": {"a.c"}, "c.c": set()}
+    assert circles(use_graph(texts)) == [["a.c", "b.c"]]
+
+
 def test_a_circle_would_be_seen() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
@@ -584,6 +652,56 @@ def test_the_architecture_page_is_short_and_names_files_that_exist() -> None:
     wrong += [f"only {len(named)} files are named"] * (len(named) <= 30)
     wrong += [f"{len(text.encode())} bytes are too many"] * (len(text.encode()) > 16 << 10)
     assert not wrong, "\n".join(wrong)
+
+
+def named_in(page: str) -> tuple[set[str], set[tuple[str, str]], set[str]]:
+    """Return the files and folders that a page names, the functions it names behind a file, and other names of code."""
+    paths = set(re.findall(r"(?<![\w/.])((?:[\w-]+/)*[\w-]+\.(?:py|c|h|md))\b", page)) | set(
+        re.findall(r"(?<![\w/.%])((?:\w+/)+)(?=[`\s])", page)
+    )
+    functions = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|c|h))`(?: |, )`(\w+)`", page))
+    names = set(re.findall(r"`([A-Z][a-z]\w*|[a-z]\w*_\w+|\w+\(\))`", page))
+    return paths, functions, {name.removesuffix("()") for name in names}
+
+
+def test_what_the_architecture_page_names_is_in_the_tree() -> None:
+    paths, functions, names = named_in((ROOT / "ARCHITECTURE.md").read_text())
+    assert len(paths) > 80 and len(functions) > 5 and len(names) > 5
+    roots = [ROOT / root for root in (*ROOTS, "tests", "benchmarks")]
+    files = [path for root in roots for path in root.rglob("*") if "__pycache__" not in path.parts]
+    places = {f"/{path.relative_to(ROOT)}{'/' * path.is_dir()}": path for path in (*roots, *files, *ROOT.glob("*.md"))}
+    code = {
+        path: path.read_text() for path in files if path.suffix in (".py", ".c", ".h") and "tests" not in path.parts
+    }
+
+    def found(name: str) -> list[Path]:
+        return [path for place, path in places.items() if place.endswith(f"/{name}")]
+
+    def is_made(name: str) -> bool:  # a folder of the store
+        return name.endswith("/") and any(f'"{name[:-1]}"' in text for text in code.values())
+
+    wrong = [f"no such file or folder: {name}" for name in sorted(paths) if not found(name) and not is_made(name)]
+    wrong += [
+        f"{name} has no function {function}"
+        for name, function in sorted(functions)
+        if not any(
+            re.search(rf"{'def _?' if name.endswith('.py') else chr(92) + 'b'}{function}\(", code[path])
+            for path in found(name)
+        )
+    ]
+    wrong += [
+        f"no code says {name}"
+        for name in sorted(names)
+        if not any(re.search(rf"\b{name}\b", text) for text in code.values())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_a_page_names_is_found_in_its_text() -> None:
+    page = "| `a/b/` | `c.py` `f`; d/e.h, see `Wire`, `offset_max`, `send()` `word` /proc/ 1.c\n  g.py, h/   text"
+    paths, functions, names = named_in(page)
+    assert paths == {"a/b/", "c.py", "d/e.h", "g.py", "h/", "1.c"}
+    assert functions == {("c.py", "f")} and names == {"Wire", "offset_max", "send"}
 
 
 def test_rows_of_the_cores_tables_are_read_by_name() -> None:

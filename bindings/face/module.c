@@ -4,9 +4,10 @@
  * it. It relies on the GIL (see py_core.h), so it asks a free-threaded interpreter to keep it.
  */
 #include "core/columns/columns.h"
+#include "core/files/files.h"
 #include "core/files/index.h"
-#include "core/internal.h"
-#include "face/py_core.h"
+#include "face/read/py_read.h"
+#include "face/send/py_send.h"
 
 #ifndef SHMQ_SOURCES /* a build that is no installation */
 #define SHMQ_SOURCES ""
@@ -76,6 +77,16 @@ static int add_constants(PyObject *module)
     return 0;
 }
 
+static bool intern(PyObject **names, const char *const *texts, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (!(names[i] = PyUnicode_InternFromString(texts[i]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int intern_names(struct core_state *state)
 {
     static const char *const calls[CALL_COUNT] = {
@@ -91,11 +102,6 @@ static int intern_names(struct core_state *state)
         [CALL_TIMEOUT] = "timeout",
         [CALL_TAG_CODE] = "tag_code",
     };
-    for (int i = 0; i < CALL_COUNT; i++) {
-        if (!(state->call_names[i] = PyUnicode_InternFromString(calls[i]))) {
-            return -1;
-        }
-    }
     static const char *const appends[APPEND_COUNT] = {
         [APPEND_TOPIC] = "topic",
         [APPEND_BODY] = "body",
@@ -113,10 +119,8 @@ static int intern_names(struct core_state *state)
         [APPEND_BATCH_BODY] = "batch_body",
         [APPEND_EXTRA] = "properties_extra",
     };
-    for (int i = 0; i < APPEND_COUNT; i++) {
-        if (!(state->append_names[i] = PyUnicode_InternFromString(appends[i]))) {
-            return -1;
-        }
+    if (!intern(state->call_names, calls, CALL_COUNT) || !intern(state->append_names, appends, APPEND_COUNT)) {
+        return -1;
     }
     state->name_bodies = PyUnicode_InternFromString("bodies");
     state->name_size = PyUnicode_InternFromString("size");
@@ -202,7 +206,8 @@ static int module_exec(PyObject *module)
         return -1;
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
-        PyModule_AddFunctions(module, foreign_functions) < 0 || PyModule_AddFunctions(module, batch_functions) < 0 ||
+        PyModule_AddFunctions(module, foreign_functions) < 0 || PyModule_AddFunctions(module, receipt_functions) < 0 ||
+        PyModule_AddFunctions(module, batch_functions) < 0 ||
         PyModule_AddFunctions(module, index_functions) < 0 || PyModule_AddFunctions(module, columns_functions) < 0 ||
         PyModule_AddFunctions(module, body_functions) < 0 || PyModule_AddFunctions(module, figure_functions) < 0) {
         return -1;

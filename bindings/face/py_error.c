@@ -105,14 +105,14 @@ PyObject *core_raise_status(struct core_state *state, enum shmq_status status, c
     return raise_text(state, status, text, reason);
 }
 
-static bool is_claimed(PyStore *store)
+static bool is_claimed(const struct shmq_store *store)
 {
-    return atomic_load_explicit(&store->core.log->claim.state, memory_order_relaxed) == SHMQ_CLAIM_OPEN;
+    return atomic_load_explicit(&store->log->claim.state, memory_order_relaxed) == SHMQ_CLAIM_OPEN;
 }
 
-static struct measured measured_of(PyStore *store, enum shmq_status status, double timeout)
+static struct measured measured_of(const struct shmq_store *store, enum shmq_status status, double timeout)
 {
-    struct shmq_log *log = store->core.log;
+    struct shmq_log *log = store->log;
     uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
     struct measured found = {0};
     if (status == SHMQ_BROKER_BUSY) {
@@ -123,7 +123,7 @@ static struct measured measured_of(PyStore *store, enum shmq_status status, doub
         found.limit = atomic_load_explicit(&log->allocated_end, memory_order_relaxed);
     } else if (status == SHMQ_UNITS_FULL) {
         found.used = atomic_load_explicit(&log->frame_ready, memory_order_relaxed);
-        found.limit = store->core.sizes.frame_max;
+        found.limit = store->sizes.frame_max;
     } else if (status == SHMQ_READ_ONLY) {
         found.used = SHMQ_READ_ONLY_USED(word);
         found.limit = SHMQ_READ_ONLY_LIMIT(word);
@@ -131,13 +131,13 @@ static struct measured measured_of(PyStore *store, enum shmq_status status, doub
     return found;
 }
 
-static PyObject *busy_text(PyStore *store, double timeout)
+static PyObject *busy_text(const struct shmq_store *store, double timeout)
 {
-    const struct shmq_log *log = store->core.log;
+    const struct shmq_log *log = store->log;
     bool claimed = is_claimed(store);
     uint32_t pid = claimed ? log->claim.owner_pid : log->holder_pid;
     const char *what = claimed ? "a claim" : "the append lock";
-    const char *hint = pid == store->core.self_pid ? " (this process: leave the reserve() block first)" : "";
+    const char *hint = pid == store->self_pid ? " (this process: leave the reserve() block first)" : "";
     return PyUnicode_FromFormat("%s was not free within %d ms; pid %u held it last%s", what, (int)(timeout * 1000), pid,
                                 hint);
 }
@@ -154,9 +154,9 @@ static PyObject *not_master_text(const struct shmq_log *log)
                      : PyUnicode_FromString("this broker is the master no more, and the new one is not known here");
 }
 
-static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t record_bytes, double timeout)
+static PyObject *append_text(const struct shmq_store *store, enum shmq_status status, uint32_t record_bytes, double timeout)
 {
-    struct shmq_log *log = store->core.log;
+    struct shmq_log *log = store->log;
     unsigned long long end = atomic_load_explicit(&log->end, memory_order_relaxed);
     unsigned long long allocated = atomic_load_explicit(&log->allocated_end, memory_order_relaxed);
     uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
@@ -171,11 +171,11 @@ static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t r
     case SHMQ_UNITS_FULL:
         return PyUnicode_FromFormat("no unit frame is left: all %u of at most %u are in use",
                                     atomic_load_explicit(&log->frame_ready, memory_order_relaxed),
-                                    store->core.sizes.frame_max);
+                                    store->sizes.frame_max);
     case SHMQ_READ_ONLY:
         if (SHMQ_READ_ONLY_LIMIT(word)) {
             return PyUnicode_FromFormat("the disk of %.500s is %u %% full, above %u %% nothing is stored",
-                                        store->core.head->store_path, SHMQ_READ_ONLY_USED(word),
+                                        store->head->store_path, SHMQ_READ_ONLY_USED(word),
                                         SHMQ_READ_ONLY_LIMIT(word));
         }
         return PyUnicode_FromFormat("the store is read-only: %s", reason < COUNT_OF(read_only_reasons)
@@ -188,14 +188,14 @@ static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t r
             "a record of %u bytes does not fit: at most %u bytes of body, %u of properties, and "
             "less than one log file of %llu",
             record_bytes, SHMQ_BODY_BYTES_MAX, SHMQ_PROPERTIES_BYTES_MAX,
-            (unsigned long long)store->core.sizes.file_bytes);
+            (unsigned long long)store->sizes.file_bytes);
     default:
         return PyUnicode_FromString((size_t)status < COUNT_OF(meanings) ? meanings[status] : "unknown status");
     }
 }
 
-PyObject *core_raise_append(PyStore *store, enum shmq_status status, const char *topic, uint32_t queue_id,
-                            uint32_t record_bytes, double timeout)
+PyObject *core_raise_append(struct core_state *state, const struct shmq_store *store, enum shmq_status status,
+                            const char *topic, uint32_t queue_id, uint32_t record_bytes, double timeout)
 {
     int reason = errno;
     if (status == FACE_ERROR) {
@@ -208,5 +208,5 @@ PyObject *core_raise_append(PyStore *store, enum shmq_status status, const char 
     }
     PyObject *text = PyUnicode_FromFormat("topic '%s', queue %u: %U", topic, queue_id, why);
     Py_DECREF(why);
-    return raise_measured(store->state, status, text, reason, measured_of(store, status, timeout));
+    return raise_measured(state, status, text, reason, measured_of(store, status, timeout));
 }

@@ -217,6 +217,38 @@ static PyObject *core_record_verify(PyObject *module, PyObject *args)
     return PyBool_FromLong(whole);
 }
 
+PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log_position)
+{
+    char text[SHMQ_MESSAGE_ID_BYTES_MAX];
+    return PyUnicode_FromStringAndSize(text, (Py_ssize_t)shmq_message_id(text, host, host_bytes, log_position));
+}
+
+PyObject *property_dict(const char *properties, size_t bytes)
+{
+    PyObject *dict = PyDict_New();
+    const char *at = properties, *end = properties + bytes;
+    while (dict && at < end) {
+        const char *pair_end = memchr(at, SHMQ_VALUE_END, (size_t)(end - at));
+        if (!pair_end) {
+            pair_end = end; /* RocketMQ 4.9 leaves the last separator out */
+        }
+        const char *name_end = memchr(at, SHMQ_NAME_END, (size_t)(pair_end - at));
+        size_t name_bytes = name_end ? (size_t)(name_end - at) : 0;
+        bool crc = name_bytes == strlen(SHMQ_CRC_NAME) && !memcmp(at, SHMQ_CRC_NAME, name_bytes);
+        if (name_bytes && !crc) {
+            PyObject *name = PyUnicode_DecodeUTF8(at, (Py_ssize_t)name_bytes, "replace");
+            PyObject *value = PyUnicode_DecodeUTF8(name_end + 1, pair_end - name_end - 1, "replace");
+            if (!name || !value || PyDict_SetItem(dict, name, value) < 0) {
+                Py_CLEAR(dict);
+            }
+            Py_XDECREF(name);
+            Py_XDECREF(value);
+        }
+        at = pair_end + 1;
+    }
+    return dict;
+}
+
 PyMethodDef record_functions[] = {
     {"crc32", core_crc32, METH_O, "CRC-32 as zlib computes it."},
     {"tag_hash", core_tag_hash, METH_O,

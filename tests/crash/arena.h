@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 #define ARENA_FILES_MAX 8u
 #define ARENA_TOPIC "alpha"

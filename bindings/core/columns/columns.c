@@ -6,9 +6,6 @@
 
 #include "core/columns/columns.h"
 
-#define CRC_NAME "__CRC32#"
-#define NAME_END 1
-#define VALUE_END 2
 #define SYS_FLAG_COMPRESSED 1u
 _Static_assert(SHMQ_HOST_TEXT_MAX >= INET6_ADDRSTRLEN + sizeof "[]:65535", "any host fits");
 #define TIME_MS_MAX UINT64_C(253402300799999) /* the last millisecond of the year 9999, where Spark's calendar ends */
@@ -96,7 +93,7 @@ static bool put_property(struct shmq_array *array, const struct shmq_slice *valu
 /* Whether `pair` is the name, a separator and at least one byte; the value then. */
 static bool value_of(const char *pair, size_t bytes, const char *name, size_t name_bytes, struct shmq_slice *out)
 {
-    if (bytes <= name_bytes + 1 || pair[name_bytes] != NAME_END || memcmp(pair, name, name_bytes) != 0) {
+    if (bytes <= name_bytes + 1 || pair[name_bytes] != SHMQ_NAME_END || memcmp(pair, name, name_bytes) != 0) {
         return false;
     }
     *out = (struct shmq_slice){.data = pair + name_bytes + 1, .bytes = bytes - name_bytes - 1};
@@ -109,7 +106,7 @@ static void properties_look(struct shmq_columns *columns, const struct shmq_view
     const char *at = view->properties, *end = at + view->properties_bytes;
     columns->uniq_key = columns->keys = columns->tags = (struct shmq_slice){0};
     while (at < end) {
-        const char *stop = memchr(at, VALUE_END, (size_t)(end - at));
+        const char *stop = memchr(at, SHMQ_VALUE_END, (size_t)(end - at));
         stop = stop ? stop : end;
         size_t bytes = (size_t)(stop - at);
         (void)(value_of(at, bytes, "UNIQ_KEY", 8, &columns->uniq_key) ||
@@ -204,9 +201,9 @@ static bool pair_next(const char **at, const char *end, struct pair *out)
     if (*at >= end) {
         return false;
     }
-    const char *stop = memchr(*at, VALUE_END, (size_t)(end - *at));
+    const char *stop = memchr(*at, SHMQ_VALUE_END, (size_t)(end - *at));
     stop = stop ? stop : end; /* RocketMQ 4.9 leaves the last separator out */
-    const char *name_end = memchr(*at, NAME_END, (size_t)(stop - *at));
+    const char *name_end = memchr(*at, SHMQ_NAME_END, (size_t)(stop - *at));
     *out = (struct pair){.name = {.data = *at, .bytes = name_end ? (size_t)(name_end - *at) : 0}};
     if (name_end) {
         out->value = (struct shmq_slice){.data = name_end + 1, .bytes = (size_t)(stop - name_end - 1)};
@@ -237,7 +234,7 @@ static bool put_properties(struct shmq_columns *columns, const struct shmq_view 
     const char *at = view->properties, *end = view->properties + view->properties_bytes;
     struct pair pair;
     while (pair_next(&at, end, &pair)) {
-        if (!pair.name.bytes || same(&pair.name, CRC_NAME, sizeof CRC_NAME - 1) || comes_again(at, end, &pair.name)) {
+        if (!pair.name.bytes || same(&pair.name, SHMQ_CRC_NAME, sizeof SHMQ_CRC_NAME - 1) || comes_again(at, end, &pair.name)) {
             continue;
         }
         if (!shmq_array_text(&columns->map_names, pair.name.data, pair.name.bytes) ||

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/files/files.h"
 
 #define FILE_UNITS UINT64_C(300000)
 

@@ -18,7 +18,7 @@
 #include <fcntl.h>
 #include <sched.h>
 
-#include "core/internal.h"
+#include "core/files/files.h"
 
 #define STANDARD_COUNT 3
 

@@ -19,8 +19,9 @@
  *   4. What is read from a file is input: numbers are range-checked, and no chain is followed further than asked.
  */
 #include "core/bytes.h"
+#include "core/files/files.h"
 #include "core/files/index.h"
-#include "core/internal.h"
+#include "core/record/record.h"
 
 #define BEGIN_MS_AT 0
 #define END_MS_AT 8
@@ -28,7 +29,6 @@
 #define END_POSITION_AT 24
 #define SLOTS_USED_AT 32
 #define NEXT_AT 36
-#define CRC_KEY "__CRC32#\001"
 #define BARE_BYTES (91u + 1u + SHMQ_RECORD_CRC_BYTES) /* the shortest record whose only property is its CRC */
 #define AHEAD 8u /* records asked for ahead of the walk */
 #define SECONDS_MAX INT32_MAX
@@ -233,7 +233,7 @@ static inline uint32_t bare_bytes(const uint8_t *at, uint64_t room)
         return 0;
     }
     const uint8_t *tail = at + bytes - SHMQ_RECORD_CRC_BYTES;
-    return tail[-2] == 0 && tail[-1] == SHMQ_RECORD_CRC_BYTES && memcmp(tail, CRC_KEY, 9) == 0 ? bytes : 0;
+    return tail[-2] == 0 && tail[-1] == SHMQ_RECORD_CRC_BYTES && memcmp(tail, SHMQ_CRC_KEY, 9) == 0 ? bytes : 0;
 }
 
 enum shmq_index_stop shmq_index_follow(struct shmq_index *index, const struct shmq_mapping *mapping,

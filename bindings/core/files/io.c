@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "core/internal.h"
+#include "core/files/files.h"
 
 static int posix_open(const char *path, int flags)
 {

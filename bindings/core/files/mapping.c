@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/internal.h"
+#include "core/files/files.h"
 
 /* One madvise in so many bytes: short enough to stay in cache reach, rare enough (one append in thousands) to stay
  * outside the 99.9th percentile. */

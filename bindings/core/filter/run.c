@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#define NAME_END 1
-#define PAIR_END 2
+#include "shmq.h"
+
 #define WORK_MAX (UINT32_C(2) << 20) /* bytes looked at and instructions together: a few milliseconds at the worst */
 #define STEP_WORK 16u
 
@@ -54,7 +54,7 @@ static inline bool same(const struct shmq_text *left, const struct shmq_text *ri
 /* A later pair replaces an earlier one, as in RocketMQ's map; one without a name or a value does not count. */
 static void pair_keep(const struct shmq_filter *filter, struct run *run, const uint8_t *pair, size_t bytes)
 {
-    const uint8_t *name_end = bytes ? memchr(pair, NAME_END, bytes) : NULL;
+    const uint8_t *name_end = bytes ? memchr(pair, SHMQ_NAME_END, bytes) : NULL;
     size_t name_bytes = name_end ? (size_t)(name_end - pair) : 0;
     if (!name_bytes || name_bytes + 1 == bytes) {
         return;
@@ -74,7 +74,7 @@ static void values_read(const struct shmq_filter *filter, struct run *run, const
 {
     const uint8_t *end = text + bytes;
     while (text != end) {
-        const uint8_t *stop = memchr(text, PAIR_END, (size_t)(end - text));
+        const uint8_t *stop = memchr(text, SHMQ_VALUE_END, (size_t)(end - text));
         const uint8_t *pair_end = stop ? stop : end;
         pair_keep(filter, run, text, (size_t)(pair_end - text));
         text = stop ? stop + 1 : end;

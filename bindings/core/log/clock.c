@@ -10,7 +10,7 @@
  * An append looks at the clock every quarter of a millisecond: reading it costs as much as copying a record, a fifth of an
  * append. One that stands is looked at each time.
  */
-#include "core/internal.h"
+#include "core/log/log.h"
 
 /* A quarter of a millisecond at 2 GHz, less on faster clocks: how old a cached clock may be. SHMQ_STAMP_AGE_MS holds as
  * long as a counter makes 500 million ticks a second. */

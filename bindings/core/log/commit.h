@@ -25,7 +25,7 @@
 
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/log/log.h"
 
 static inline uint64_t shmq_store_time(struct shmq_store *store, uint64_t now_ms)
 {

@@ -18,7 +18,7 @@
  * The number of replicas is stored so that who finds its message confirmed and one replica there can tell that it was
  * counted: before the end when replicas go, behind it when they come.
  */
-#include "core/internal.h"
+#include "core/log/log.h"
 
 #define PAUSE_NS 50000 /* between two looks at the flush lock */
 

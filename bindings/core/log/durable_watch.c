@@ -13,7 +13,7 @@
  */
 #include <signal.h>
 
-#include "core/internal.h"
+#include "core/log/log.h"
 #include "core/log/durable_watch.h"
 
 #define SLICE_NS UINT64_C(50000000) /* after which the keeper is asked again: who asked may have been killed before */

@@ -20,7 +20,7 @@
  * Where the rule is SHMQ_ACK_CONFIRMED, all but the keeper wait for confirmed_end instead, and sleeps on
  * confirmed_sequence: confirm.c.
  */
-#include "core/internal.h"
+#include "core/log/log.h"
 
 #define KEEPER_PATIENCE_NS UINT64_C(500000000)
 #define FLUSH_LOCK_NS UINT64_C(30000000000)

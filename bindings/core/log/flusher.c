@@ -9,7 +9,7 @@
  *
  * A flush of a slow disk takes seconds; the beat stands still meanwhile, and waiters see that flush_lock is held.
  */
-#include "core/internal.h"
+#include "core/log/log.h"
 
 #define SLEEP_NS_MAX UINT64_C(200000000) /* the beat of a keeper with nothing to do */
 

@@ -18,8 +18,9 @@
  */
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/log/log.h"
 
+#define SHMQ_FRAMES_STEP 256u /* unit frames reserved at once by a writer that finds none; the keeper is rung below it */
 #define CHAIN_MAX 4096 /* a longer walk means a damaged directory, not a long chain */
 
 static uint32_t bucket_of(const struct shmq_store *store, uint64_t tag)

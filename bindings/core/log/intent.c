@@ -9,7 +9,7 @@
  * The kind is taken away before a field changes and set behind the last one, so a kind is read with its own fields. A
  * variant that left the first half out corrupted the log at 3 of 953 kill points.
  */
-#include "core/internal.h"
+#include "core/log/log.h"
 
 struct shmq_intent *shmq_intent_open(struct shmq_store *store)
 {

@@ -17,8 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/internal.h"
+#include "core/log/log.h"
 
+#define SHMQ_SPIN_COUNT 80 /* about 2 us of trylock before blocking; most sections are shorter */
 /* No waiter sleeps on a mutex for longer than this. One that is killed after it was woken, while another has taken the
  * mutex already, takes the wake-up of the others with it: the word no longer says that there are waiters, and neither
  * the C library nor the kernel tells them that it is free. */

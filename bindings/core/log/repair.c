@@ -10,7 +10,7 @@
  * Redo only, nothing is rolled back, and all of it may be done twice: an offset_max is only ever raised. What is read here
  * lies in memory that a damaged process may have written, so every number is judged before it is used.
  */
-#include "core/internal.h"
+#include "core/log/log.h"
 
 static void offset_raise(struct shmq_store *store, uint32_t queue, uint64_t next)
 {

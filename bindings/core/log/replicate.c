@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
-#include "core/internal.h"
+#include "core/log/log.h"
 #include "core/read/scan.h"
 
 #define SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX" /* its units say due times */
@@ -129,7 +129,7 @@ static const uint8_t *record_bytes(uint8_t *record, const struct arrival *arriva
 
 static bool has_properties(const struct shmq_view *view)
 {
-    static const char key[] = "__CRC32#\001";
+    static const char key[] = SHMQ_CRC_KEY;
     return view->properties_bytes > SHMQ_RECORD_CRC_BYTES ||
            (view->properties_bytes != 0 && memcmp(view->properties, key, sizeof key - 1) != 0);
 }

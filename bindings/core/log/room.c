@@ -10,7 +10,7 @@
  * costs.
  */
 #include "core/bytes.h"
-#include "core/internal.h"
+#include "core/log/log.h"
 
 #define KEEPER_PATIENCE_NS UINT64_C(2000000000)
 #define SPACE_POLL_NS UINT64_C(200000)

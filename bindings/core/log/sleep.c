@@ -22,7 +22,7 @@
 #include <sched.h>
 #include <semaphore.h>
 
-#include "core/internal.h"
+#include "core/log/log.h"
 
 #define YIELD_NS UINT64_C(4000) /* a peer that is awake, on another processor, has answered long before */
 #define TURN_NS 1000u      /* a yield that another process has used takes longer, an unused one a fifth of it */

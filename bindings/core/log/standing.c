@@ -1,11 +1,11 @@
-/* Who is the master: whether this log takes records of its own, and until when.
+/* Whether this log takes records: who is the master, until when, and what else keeps one out.
  *
  *   standing    WRITABLE ──follow──▶ FOLLOWER       records come by shmq_replicate only; "": none is elected yet
  *               FOLLOWER ──lead────▶ WRITABLE       promoted, in the living segments: who is attached sends from now on
  *               WRITABLE ──fence───▶ FENCED         another broker may be the master; only shmq_lead undoes it
  *               WRITABLE ──lease over──▶ FENCED
  *
- * state.c says with it what an append is answered. A fenced log is given up: its records from some place on may not be
+ * A fenced log is given up: its records from some place on may not be
  * the new master's. So demotion makes a new generation of segments over a log file with another inode, and a process that
  * was stopped in an append wakes up over memory that is not read any more. Promotion changes one word: what
  * follows a master has no writer but the one who asks for it.
@@ -20,7 +20,7 @@
  */
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/log/log.h"
 
 #define LEASE_TICKS_MAX UINT64_C(500000) /* as the clock in append.c */
 
@@ -55,7 +55,7 @@ static bool is_over(struct shmq_store *store)
     return true;
 }
 
-bool shmq_lease_holds(struct shmq_store *store)
+static bool lease_holds(struct shmq_store *store)
 {
     if (atomic_load_explicit(&store->log->leased, memory_order_acquire) == 0) {
         return true;
@@ -73,6 +73,39 @@ bool shmq_lease_holds(struct shmq_store *store)
 #else
     return !is_over(store);
 #endif
+}
+
+/* Why no record is taken, or that it is. */
+static __attribute__((noinline)) enum shmq_status doubted(struct shmq_store *store)
+{
+    struct shmq_log *log = store->log;
+    if (atomic_load_explicit(&log->retired, memory_order_relaxed) != 0) {
+        return SHMQ_RETIRED;
+    }
+    if (!store->writable) {
+        return SHMQ_READ_ONLY;
+    }
+    if (!lease_holds(store)) {
+        return SHMQ_NOT_MASTER;
+    }
+    const uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
+    /* A log that is no master's says so whatever else is wrong: a slave whose disk is full does not ask for patience. */
+    if (atomic_load_explicit(&log->standing, memory_order_relaxed) != SHMQ_WRITABLE || word == SHMQ_READ_ONLY_FOLLOWER ||
+        word == SHMQ_READ_ONLY_FENCED) {
+        return SHMQ_NOT_MASTER;
+    }
+    return word == SHMQ_WRITABLE ? SHMQ_OK : SHMQ_READ_ONLY;
+}
+
+enum shmq_status shmq_writable_check(struct shmq_store *store, uint32_t queue)
+{
+    if (!store->writable || atomic_load_explicit(&store->log->doubts, memory_order_relaxed) != 0) {
+        const enum shmq_status status = doubted(store);
+        if (status != SHMQ_OK) {
+            return status;
+        }
+    }
+    return shmq_queue_entry(store, queue) != NULL ? SHMQ_OK : SHMQ_NO_QUEUE;
 }
 
 enum shmq_status shmq_receipt_doubted(struct shmq_store *store)
@@ -173,4 +206,10 @@ enum shmq_status shmq_fence_off(struct shmq_store *store, const char *leader, ui
         shmq_unlock(store); /* from here on no append is under way that had looked before */
     }
     return status == SHMQ_WOULD_BLOCK ? SHMQ_BROKER_BUSY : status;
+}
+
+void shmq_retire(struct shmq_store *store)
+{
+    atomic_store_explicit(&store->log->retired, 1, memory_order_release);
+    shmq_wake_all(store);
 }

@@ -1,4 +1,4 @@
-/* The state of the log for all processes: whether it takes records, how far it may be read, and the keeper's bell.
+/* The state of the log for all processes: its words, how far it may be read, and the keeper's bell.
  *
  *   retired      this generation of segments was given up: attach again
  *   read_only    why no record is taken; a failed flush, lost files and a poisoned section are final, other
@@ -23,40 +23,7 @@
  * A keeper that has not beaten for longer than the caller's patience is taken for dead or stopped; the caller then does
  * the work itself, or says that it is not done.
  */
-#include "core/internal.h"
-
-/* Why no record is taken, or that it is. */
-static __attribute__((noinline)) enum shmq_status doubted(struct shmq_store *store)
-{
-    struct shmq_log *log = store->log;
-    if (atomic_load_explicit(&log->retired, memory_order_relaxed) != 0) {
-        return SHMQ_RETIRED;
-    }
-    if (!store->writable) {
-        return SHMQ_READ_ONLY;
-    }
-    if (!shmq_lease_holds(store)) {
-        return SHMQ_NOT_MASTER;
-    }
-    const uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
-    /* A log that is no master's says so whatever else is wrong: a slave whose disk is full does not ask for patience. */
-    if (atomic_load_explicit(&log->standing, memory_order_relaxed) != SHMQ_WRITABLE || word == SHMQ_READ_ONLY_FOLLOWER ||
-        word == SHMQ_READ_ONLY_FENCED) {
-        return SHMQ_NOT_MASTER;
-    }
-    return word == SHMQ_WRITABLE ? SHMQ_OK : SHMQ_READ_ONLY;
-}
-
-enum shmq_status shmq_writable_check(struct shmq_store *store, uint32_t queue)
-{
-    if (!store->writable || atomic_load_explicit(&store->log->doubts, memory_order_relaxed) != 0) {
-        const enum shmq_status status = doubted(store);
-        if (status != SHMQ_OK) {
-            return status;
-        }
-    }
-    return shmq_queue_entry(store, queue) != NULL ? SHMQ_OK : SHMQ_NO_QUEUE;
-}
+#include "core/log/log.h"
 
 void shmq_set_read_only(struct shmq_store *store, uint32_t word)
 {
@@ -81,12 +48,6 @@ void shmq_set_read_only(struct shmq_store *store, uint32_t word)
     shmq_futex_wake(&log->durable_sequence, INT32_MAX);
     atomic_fetch_add_explicit(&log->confirmed_sequence, 1, memory_order_release);
     shmq_futex_wake(&log->confirmed_sequence, INT32_MAX);
-}
-
-void shmq_retire(struct shmq_store *store)
-{
-    atomic_store_explicit(&store->log->retired, 1, memory_order_release);
-    shmq_wake_all(store);
 }
 
 void shmq_set_allocated_end(struct shmq_store *store, uint64_t position)

@@ -16,7 +16,7 @@
  */
 #include <stdlib.h>
 
-#include "core/internal.h"
+#include "core/log/log.h"
 
 static bool is_fenced(struct shmq_store *store, uint64_t because_of)
 {

@@ -37,7 +37,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 
-#include "core/internal.h"
+#include "core/log/log.h"
 
 static_assert(SHMQ_CLIENTS_MAX <= UINT64_C(1) << 16, "an errand names slots in 16 bits");
 
@@ -159,8 +159,7 @@ void shmq_errand_run(struct shmq_store *store, uint32_t slot)
 /* Every slot that has ever been used; false when there is none. */
 static bool range_open(const struct shmq_store *store, struct range *range)
 {
-    uint32_t high = atomic_load_explicit(&store->readers->client_high, memory_order_acquire);
-    high = high < store->sizes.client_max ? high : store->sizes.client_max;
+    const uint32_t high = shmq_client_count(store);
     range->last = high - 1;
     return high != 0;
 }

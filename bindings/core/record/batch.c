@@ -14,9 +14,7 @@
 #include "shmq.h"
 
 #define TAG_KEY "TAGS\x01"
-#define CRC_KEY "__CRC32#\x01"
 #define KEY_BYTES(key) (sizeof(key) - 1)
-#define PAIR_END 2
 
 enum { FLAG_AT = 12, BODY_BYTES_AT = 16, BODY_AT = 20, LEAST_BYTES = BODY_AT + 2 };
 
@@ -30,12 +28,12 @@ void shmq_text_look(const char *text, size_t bytes, struct shmq_text_facts *out)
     const char *end = text + bytes;
     *out = (struct shmq_text_facts){.tag = NULL};
     while (text < end) {
-        const char *stop = memchr(text, PAIR_END, (size_t)(end - text));
+        const char *stop = memchr(text, SHMQ_VALUE_END, (size_t)(end - text));
         const size_t pair_bytes = (size_t)((stop == NULL ? end : stop) - text);
         if (starts_with(text, pair_bytes, TAG_KEY, KEY_BYTES(TAG_KEY))) {
             out->tag = text + KEY_BYTES(TAG_KEY);
             out->tag_bytes = pair_bytes - KEY_BYTES(TAG_KEY);
-        } else if (starts_with(text, pair_bytes, CRC_KEY, KEY_BYTES(CRC_KEY))) {
+        } else if (starts_with(text, pair_bytes, SHMQ_CRC_KEY, KEY_BYTES(SHMQ_CRC_KEY))) {
             out->crc_bytes += pair_bytes + (stop != NULL);
         }
         text += pair_bytes + 1;
@@ -47,9 +45,9 @@ size_t shmq_text_copy(char *out, const char *text, size_t bytes)
     const char *end = text + bytes;
     char *to = out;
     while (text < end) {
-        const char *stop = memchr(text, PAIR_END, (size_t)(end - text));
+        const char *stop = memchr(text, SHMQ_VALUE_END, (size_t)(end - text));
         const size_t whole = (size_t)((stop == NULL ? end : stop + 1) - text);
-        if (!starts_with(text, whole, CRC_KEY, KEY_BYTES(CRC_KEY))) {
+        if (!starts_with(text, whole, SHMQ_CRC_KEY, KEY_BYTES(SHMQ_CRC_KEY))) {
             memcpy(to, text, whole);
             to += whole;
         }

@@ -47,6 +47,7 @@ static inline struct shmq_crc_factors shmq_crc_factors(uint64_t zero_bytes)
 }
 
 extern const struct shmq_crc_engine shmq_crc_engine_portable;
+void shmq_crc_portable_prepare(void); /* compute the tables above */
 
 #if defined(__x86_64__)
 extern const struct shmq_crc_engine shmq_crc_engine_pclmul;

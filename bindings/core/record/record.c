@@ -18,7 +18,7 @@
  *   (3) decoding judges every length against what is left before it uses it, and reads every field once.
  */
 #include "core/bytes.h"
-#include "core/internal.h"
+#include "core/record/record.h"
 #include "core/record/crc.h"
 
 enum {
@@ -37,8 +37,7 @@ enum {
     LENGTH_MAX_V2 = 32767,
     DIGITS = 10,
 };
-#define CRC_KEY "__CRC32#\x01"
-#define CRC_KEY_BYTES (sizeof CRC_KEY - 1)
+#define CRC_KEY_BYTES (sizeof SHMQ_CRC_KEY - 1)
 #define CRC_MASK 0x7FFFFFFFu
 #define START 0xFFFFFFFFu
 static_assert(CRC_KEY_BYTES + DIGITS + 1 == SHMQ_RECORD_CRC_BYTES, "the CRC property is 20 bytes");
@@ -119,7 +118,7 @@ static inline size_t put_tail(uint8_t *tail, const struct shmq_spec *spec)
     out = put_bytes(out, spec->properties, spec->properties_bytes);
     if (separator)
         *out++ = 2;
-    memcpy(out, CRC_KEY "0000000000\x02", SHMQ_RECORD_CRC_BYTES);
+    memcpy(out, SHMQ_CRC_KEY "0000000000\x02", SHMQ_RECORD_CRC_BYTES);
     return (size_t)(out - tail);
 }
 
@@ -315,7 +314,7 @@ static bool is_rest_of_crc_property(const uint8_t *tail)
         return false; /* no zero */
     }
     for (; at < CRC_KEY_BYTES; at++) {
-        if (tail[at] != (uint8_t)CRC_KEY[at]) {
+        if (tail[at] != (uint8_t)SHMQ_CRC_KEY[at]) {
             return false;
         }
     }
@@ -333,7 +332,7 @@ static bool was_crc_property(const uint8_t *tail)
 {
     uint32_t same = tail[SHMQ_RECORD_CRC_BYTES - 1] == 2;
     for (size_t i = 0; i < CRC_KEY_BYTES; i++) {
-        same += tail[i] == (uint8_t)CRC_KEY[i];
+        same += tail[i] == (uint8_t)SHMQ_CRC_KEY[i];
     }
     return same >= CRC_KEY_BYTES - 2 || is_rest_of_crc_property(tail);
 }
@@ -346,7 +345,7 @@ enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view 
     if (view->properties_bytes < SHMQ_RECORD_CRC_BYTES)
         return SHMQ_OK;
     const size_t covered = view->record_bytes - SHMQ_RECORD_CRC_BYTES;
-    if (memcmp(data + covered, CRC_KEY, CRC_KEY_BYTES) != 0)
+    if (memcmp(data + covered, SHMQ_CRC_KEY, CRC_KEY_BYTES) != 0)
         return was_crc_property(data + covered) ? SHMQ_CORRUPT : SHMQ_OK;
     /* The body is not read again: its register, and what the head left instead of START with a body of zeros behind. */
     const uint32_t head_raw = shmq_crc_engine.raw(START, data, (size_t)(view->body - data));
@@ -361,7 +360,7 @@ enum shmq_status shmq_record_check(const uint8_t *data, const struct shmq_view *
     const size_t covered = view->record_bytes - SHMQ_RECORD_CRC_BYTES;
     const uint8_t *tail = data + covered;
     const bool has_room = view->properties_bytes >= SHMQ_RECORD_CRC_BYTES;
-    if (has_room && memcmp(tail, CRC_KEY, CRC_KEY_BYTES) == 0) {
+    if (has_room && memcmp(tail, SHMQ_CRC_KEY, CRC_KEY_BYTES) == 0) {
         const uint8_t *digits = tail + CRC_KEY_BYTES;
         const uint64_t said = read_digits(digits);
         const uint32_t crc = ~shmq_crc_engine.raw(START, data, covered) & CRC_MASK;
@@ -379,7 +378,7 @@ uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes)
     struct shmq_view view;
     if (shmq_record_decode(record, bytes, &view) != SHMQ_OK || view.record_bytes != bytes ||
         view.properties_bytes < SHMQ_RECORD_CRC_BYTES ||
-        memcmp(record + bytes - SHMQ_RECORD_CRC_BYTES, CRC_KEY, CRC_KEY_BYTES) != 0)
+        memcmp(record + bytes - SHMQ_RECORD_CRC_BYTES, SHMQ_CRC_KEY, CRC_KEY_BYTES) != 0)
         return bytes;
     uint8_t *properties = record + bytes - view.properties_bytes;
     shmq_store32(record, bytes - SHMQ_RECORD_CRC_BYTES);

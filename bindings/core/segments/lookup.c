@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 enum { BUCKETS_LEAST = 64 };
 

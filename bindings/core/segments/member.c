@@ -15,25 +15,19 @@
  */
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 #define TRIES 100
 
-static uint32_t group_count(const struct shmq_store *store)
-{
-    uint32_t count = atomic_load_explicit(&store->readers->group_count, memory_order_acquire);
-    return count < store->sizes.group_max ? count : store->sizes.group_max;
-}
-
 static uint32_t group_entry(const struct shmq_store *store, const char *name, bool live_only)
 {
-    return shmq_lookup_group(store, name, live_only, group_count(store));
+    return shmq_lookup_group(store, name, live_only, shmq_group_count(store));
 }
 
 /* The entry of a group's number, NULL when there is none. */
 static struct shmq_group *group_of(const struct shmq_store *store, uint32_t group)
 {
-    return (group & store->group_mask) < group_count(store) ? shmq_group_place(store, group) : NULL;
+    return (group & store->group_mask) < shmq_group_count(store) ? shmq_group_place(store, group) : NULL;
 }
 
 uint32_t shmq_group_find(const struct shmq_store *store, const char *name)
@@ -73,7 +67,7 @@ static uint64_t next_names(const struct shmq_store *store, uint32_t index)
 /* An entry for a new name: one that was never used, else one that no group uses any more. */
 static uint32_t group_free(const struct shmq_store *store)
 {
-    uint32_t count = group_count(store);
+    uint32_t count = shmq_group_count(store);
     if (count < store->sizes.group_max) {
         return count;
     }
@@ -89,7 +83,7 @@ static uint32_t group_free(const struct shmq_store *store)
 static void group_name(struct shmq_store *store, uint32_t index, const char *name, size_t bytes)
 {
     struct shmq_group *group = &store->groups[index];
-    const uint32_t number = index < group_count(store) ? (uint32_t)next_names(store, index) | index : index;
+    const uint32_t number = index < shmq_group_count(store) ? (uint32_t)next_names(store, index) | index : index;
     /* A put that died before it counted the entry may have left it LIVE. */
     atomic_store_explicit(&group->state, 0, memory_order_release);
     atomic_store_explicit(&group->number, number, memory_order_release);
@@ -127,7 +121,7 @@ enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint
         shmq_lookup_renamed(store, index);
     }
     atomic_store_explicit(&store->groups[index].state, 1, memory_order_release);
-    if (index == group_count(store)) {
+    if (index == shmq_group_count(store)) {
         atomic_store_explicit(&store->readers->group_count, index + 1, memory_order_release);
     }
     *out = atomic_load_explicit(&store->groups[index].number, memory_order_relaxed);

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 /* What lies where a link was; no link, for it is above every entry. */
 #define BUCKET_LEFT UINT32_MAX
@@ -104,7 +104,7 @@ bool shmq_topic_is_named(const struct shmq_store *store, uint32_t index)
            atomic_load_explicit(&store->topics[index].state, memory_order_relaxed) != SHMQ_TOPIC_EMPTY;
 }
 
-void shmq_table_repair(struct shmq_store *store)
+void shmq_names_repair(struct shmq_store *store)
 {
     uint32_t place;
     for (uint32_t at = 0; at < store->topic_bucket_count; at++) {
@@ -120,5 +120,4 @@ void shmq_table_repair(struct shmq_store *store)
             shmq_name_link(store, i);
         }
     }
-    shmq_queues_repair(store);
 }

@@ -14,13 +14,7 @@
  *
  * A put that was killed on its way leaves SHMQ_OWNER_MOVING behind: the queue is not taken, and the next put begins anew.
  */
-#include "core/internal.h"
-
-static uint32_t offset_count(const struct shmq_store *store)
-{
-    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
-    return count < store->sizes.offset_max ? count : store->sizes.offset_max;
-}
+#include "core/segments/segments.h"
 
 /* ---- the two words --------------------------------------------------------------------------------- */
 typedef unsigned __int128 __attribute__((may_alias, aligned(16))) pair;
@@ -119,7 +113,7 @@ static bool is_ready(const struct shmq_offset *entry, uint64_t place)
 
 uint32_t shmq_offset_slot(const struct shmq_store *store, uint64_t place)
 {
-    return shmq_lookup_offset(store, place, offset_count(store));
+    return shmq_lookup_offset(store, place, shmq_offset_count(store));
 }
 
 uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t group, uint32_t queue)
@@ -133,7 +127,7 @@ uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t group, uint32
 static enum shmq_status slot_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
 {
     const uint64_t place = shmq_offset_place(group, queue);
-    const uint32_t count = offset_count(store), slot = shmq_lookup_offset(store, place, count);
+    const uint32_t count = shmq_offset_count(store), slot = shmq_lookup_offset(store, place, count);
     if (!shmq_group_holds(store, group)) {
         return SHMQ_BAD_ARGUMENT; /* under this lock no group gets another number: this one is over */
     }
@@ -160,8 +154,8 @@ static enum shmq_status slot_put(struct shmq_store *store, uint32_t group, uint3
 
 enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
 {
-    const uint32_t groups = atomic_load_explicit(&store->readers->group_count, memory_order_acquire);
-    if ((group & store->group_mask) >= groups || !shmq_group_holds(store, group) || !shmq_queue_is_number(store, queue)) {
+    if ((group & store->group_mask) >= shmq_group_count(store) || !shmq_group_holds(store, group) ||
+        !shmq_queue_is_number(store, queue)) {
         return SHMQ_BAD_ARGUMENT;
     }
     *out = store->writable ? shmq_offset_find(store, group, queue) : SHMQ_NONE;
@@ -174,7 +168,7 @@ enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint3
 
 void shmq_offsets_forget(struct shmq_store *store, uint32_t group)
 {
-    uint32_t count = offset_count(store);
+    uint32_t count = shmq_offset_count(store);
     for (uint32_t i = 0; i < count; i++) {
         if (atomic_load_explicit(&store->offsets[i].place, memory_order_relaxed) >> 32 == group) {
             atomic_store_explicit(&store->offsets[i].owner, 0, memory_order_seq_cst);

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 #define SHMQ_TEXT(number) #number
 #define SHMQ_VERSION_TEXT(major, minor, patch) SHMQ_TEXT(major) "." SHMQ_TEXT(minor) "." SHMQ_TEXT(patch)

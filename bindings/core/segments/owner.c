@@ -21,7 +21,7 @@
  * behind the word, and again behind the swap of a taker, as is the taker's own client slot; it gives back what is not its
  * own. (5) `taken` is the owner's; as statistics it may be wrong for the moment of a handover.
  */
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 enum { LOCK_TICK_MS = 64, NS_PER_MS = 1000000 };
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 /* Start time from /proc, 0 for a process that has ended and was not reaped; false when it cannot be read. */
 static bool read_start(uint32_t pid, uint64_t *start)

@@ -16,13 +16,7 @@
  *
  * A topic_put that was killed may leave entries alive that no topic has; they leave as those of deleted topics do.
  */
-#include "core/internal.h"
-
-static uint32_t queue_count(const struct shmq_store *store)
-{
-    uint32_t count = atomic_load_explicit(&store->log->queue_count, memory_order_acquire);
-    return count < store->sizes.queue_max ? count : store->sizes.queue_max;
-}
+#include "core/segments/segments.h"
 
 static uint32_t used_count(const struct shmq_store *store)
 {
@@ -59,7 +53,7 @@ static bool is_planned(const struct shmq_extent *extents, uint32_t extent_count,
 static struct run run_find(const struct shmq_store *store, uint32_t wanted, const struct shmq_extent *planned,
                            uint32_t planned_count)
 {
-    const uint32_t count = queue_count(store);
+    const uint32_t count = shmq_queue_count(store);
     struct run best = {.count = 0}, run = {.count = 0};
     for (uint32_t i = used_count(store) < count ? 0 : count; i < store->sizes.queue_max && run.count < wanted; i++) {
         const bool used_before = i < count;
@@ -95,7 +89,7 @@ static void run_take(struct shmq_store *store, const struct shmq_extent *extent,
         atomic_store_explicit(&entry->life, extent->first_queue + i + 1, memory_order_release);
     }
     atomic_store_explicit(&store->log->queue_used, used_count(store) + extent->count, memory_order_relaxed);
-    if (first + extent->count > queue_count(store)) {
+    if (first + extent->count > shmq_queue_count(store)) {
         atomic_store_explicit(&store->log->queue_count, first + extent->count, memory_order_release);
     }
 }
@@ -128,91 +122,10 @@ enum shmq_status shmq_queues_take(struct shmq_store *store, uint32_t topic, uint
 void shmq_queues_repair(struct shmq_store *store)
 {
     uint32_t used = 0;
-    for (uint32_t i = 0; i < queue_count(store); i++) {
+    for (uint32_t i = 0; i < shmq_queue_count(store); i++) {
         used += !is_free(&store->queues[i]);
     }
     atomic_store_explicit(&store->log->queue_used, used, memory_order_relaxed);
-}
-
-/* ---- giving back ----------------------------------------------------------------------------------- */
-/* Table lock held: whether no topic has the queue that lives in an entry. */
-static bool is_deserted(const struct shmq_store *store, const struct shmq_queue *entry, uint32_t life)
-{
-    const struct shmq_topic *topic = shmq_topic_place(store, entry->topic);
-    return topic == NULL || shmq_topic_queue(store, entry->topic, entry->queue_id) != life - 1 ||
-           atomic_load_explicit(&topic->state, memory_order_acquire) != SHMQ_TOPIC_LIVE;
-}
-
-/* Table lock held: the queues that are leaving, and those that have to. */
-static uint32_t find_leaving(const struct shmq_store *store, struct shmq_leaving *out, uint32_t count_max)
-{
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < queue_count(store) && found < count_max; i++) {
-        const struct shmq_queue *entry = &store->queues[i];
-        const uint32_t life = atomic_load_explicit(&entry->life, memory_order_acquire);
-        const uint32_t leaving = atomic_load_explicit(&entry->leaving, memory_order_acquire);
-        const uint32_t queue = (life != 0 ? life : leaving) - 1;
-        if ((queue & store->queue_mask) != i) {
-            continue; /* free, or scribbled on: no number of this entry */
-        }
-        if (life == 0 || is_deserted(store, entry, life)) {
-            out[found++] = (struct shmq_leaving){.queue = queue};
-        }
-    }
-    return found;
-}
-
-enum shmq_status shmq_queues_close(struct shmq_store *store, uint64_t deadline_ns, uint32_t count_max,
-                                   struct shmq_leaving *out, uint32_t *count)
-{
-    *count = 0;
-    enum shmq_status status = shmq_table_enter(store);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    const uint32_t found = find_leaving(store, out, count_max);
-    shmq_table_exit(store);
-    if (found == 0) {
-        return SHMQ_OK;
-    }
-    status = shmq_lock(store, deadline_ns);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    for (uint32_t i = 0; i < found; i++) {
-        struct shmq_queue *entry = &store->queues[out[i].queue & store->queue_mask];
-        if (shmq_queue_entry(store, out[i].queue) != NULL) {
-            atomic_store_explicit(&entry->leaving, out[i].queue + 1, memory_order_relaxed);
-            SHMQ_POINT("queue.leaving");
-            atomic_store_explicit(&entry->life, 0, memory_order_release);
-            SHMQ_POINT("queue.closed");
-        }
-        out[i].offset_max = atomic_load_explicit(&entry->offset_max, memory_order_relaxed);
-    }
-    shmq_unlock(store);
-    *count = found;
-    return SHMQ_OK;
-}
-
-enum shmq_status shmq_queue_free(struct shmq_store *store, uint32_t queue)
-{
-    const uint32_t index = queue & store->queue_mask;
-    if (index >= store->sizes.queue_max) {
-        return SHMQ_BAD_ARGUMENT;
-    }
-    enum shmq_status status = shmq_table_enter(store);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    struct shmq_queue *entry = &store->queues[index];
-    if (atomic_load_explicit(&entry->leaving, memory_order_acquire) == queue + 1 &&
-        atomic_load_explicit(&entry->life, memory_order_acquire) == 0) {
-        atomic_store_explicit(&store->log->queue_used, used_count(store) - 1, memory_order_relaxed);
-        SHMQ_POINT("queue.freed");
-        atomic_store_explicit(&entry->leaving, 0, memory_order_release);
-    }
-    shmq_table_exit(store);
-    return SHMQ_OK;
 }
 
 /* ---- what recovery and the keeper know of a queue -------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 struct offsets {
     uint64_t log, topics, topic_buckets, queues, frames, frame_buckets, control_bytes;

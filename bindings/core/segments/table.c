@@ -16,7 +16,7 @@
  */
 #include <string.h>
 
-#include "core/internal.h"
+#include "core/segments/segments.h"
 
 #define TABLE_LOCK_NS UINT64_C(5000000000)
 #define FIND_TRIES 100
@@ -34,7 +34,8 @@ enum shmq_status shmq_table_enter(struct shmq_store *store)
         return rc == ETIMEDOUT ? SHMQ_BROKER_BUSY : SHMQ_SYSTEM;
     }
     if (owner_died) {
-        shmq_table_repair(store);
+        shmq_names_repair(store);
+        shmq_queues_repair(store);
         pthread_mutex_consistent(&store->log->table_lock);
     }
     return SHMQ_OK;

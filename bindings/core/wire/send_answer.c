@@ -6,8 +6,6 @@
 #include "core/bytes.h"
 #include "core/wire/send_frame.h"
 
-#define NAME_END 1
-#define PAIR_END 2
 #define PAIRS_MAX 32
 
 struct pair { const char *name; uint32_t name_bytes; uint32_t bytes; };
@@ -29,7 +27,7 @@ static enum fate fate_of(const struct pair *pair)
     case 'C':
         return IS(pair, "CLUSTER") ? DROPPED : KEPT;
     case '_':
-        return IS(pair, "__CRC32#") ? DROPPED : KEPT;
+        return IS(pair, SHMQ_CRC_NAME) ? DROPPED : KEPT;
     case 'D':
         return IS(pair, "DELAY") ? ASKED : KEPT;
     case 'T':
@@ -63,9 +61,9 @@ enum shmq_status shmq_send_properties(const char *text, uint32_t text_bytes, con
     if (*bytes < text_bytes + 1 + suffix_bytes)
         return SHMQ_EMPTY;
     for (uint32_t count = 0; text < end; count++) {
-        const char *stop = memchr(text, PAIR_END, (size_t)(end - text));
+        const char *stop = memchr(text, SHMQ_VALUE_END, (size_t)(end - text));
         stop = stop == NULL ? end : stop;
-        const char *name_end = memchr(text, NAME_END, (size_t)(stop - text));
+        const char *name_end = memchr(text, SHMQ_NAME_END, (size_t)(stop - text));
         if (count == PAIRS_MAX || name_end == NULL || name_end == text || name_end + 1 == stop)
             return SHMQ_EMPTY;
         pairs[count] = (struct pair){text, (uint32_t)(name_end - text), (uint32_t)(stop - text)};
@@ -75,7 +73,7 @@ enum shmq_status shmq_send_properties(const char *text, uint32_t text_bytes, con
         if (fate == KEPT) {
             memcpy(to, text, pairs[count].bytes);
             to += pairs[count].bytes;
-            *to++ = PAIR_END;
+            *to++ = SHMQ_VALUE_END;
         } else if (IS(&pairs[count], "WAIT")) {
             *waits = !is_no(name_end + 1, (size_t)(stop - name_end) - 1);
         }

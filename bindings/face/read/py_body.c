@@ -5,7 +5,7 @@
  * Inflating is Python's zlib, lz4 and zstd's work, always through a call that takes a limit: a few stored bytes must
  * not become more than SHMQ_BODY_BYTES_MAX in memory.
  */
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 #define SYS_FLAG_COMPRESSED 1u
 #define LIMIT ((Py_ssize_t)SHMQ_BODY_BYTES_MAX + 1) /* one byte more tells "too long" from "just fits" */

@@ -1,5 +1,5 @@
 /* Damaged messages: the exception of a reader that left one out, and the reports of readers as the keeper takes them. */
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 /* The record's bytes as they lie in the log, and its body where that is whole; empty and None where there is nothing. */
 static bool remains(PyReader *self, const struct shmq_delivery *delivery, PyObject **record, PyObject **body)

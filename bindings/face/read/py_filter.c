@@ -1,7 +1,7 @@
 /* Filter: a loaded filter program as a Python object, for readers, pulls and single messages. */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 static PyObject *filter_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

@@ -1,4 +1,4 @@
-/* Messages and receipts that did not come through the segments: records of a pull reply, and the answer to a send.
+/* Messages that did not come through the segments: records of a pull reply.
  *
  * A message made here keeps the bytes object it lies in alive instead of a mapped file, and settles through its owner, a
  * Python object with `_ack(message)`, `_nack(message, after)` and `_extend(message, seconds)`.
@@ -8,9 +8,7 @@
  * (1) Every record is range-checked by shmq_record_decode before a byte of it is believed. (2) A bytes object does not
  * change, so what was checked stays true.
  */
-#include <string.h>
-
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 static PyObject *foreign_message(struct core_state *state, PyObject *data, const uint8_t *record,
                                  const struct shmq_view *view, PyObject *owner, PyObject *codec)
@@ -68,59 +66,9 @@ static PyObject *core_message_reopen(PyObject *module, PyObject *value)
     Py_RETURN_NONE;
 }
 
-static PyObject *core_receipt_make(PyObject *module, PyObject *args)
-{
-    struct core_state *state = PyModule_GetState(module);
-    PyObject *topic, *message_id, *recall_handle = Py_None;
-    unsigned int queue_id;
-    unsigned long long queue_offset, log_position, store_ms;
-    if (!PyArg_ParseTuple(args, "UIKKKU|O:receipt_make", &topic, &queue_id, &queue_offset, &log_position,
-                          &store_ms, &message_id, &recall_handle)) {
-        return NULL;
-    }
-    PyReceipt *self = receipt_blank(state);
-    if (!self) {
-        return NULL;
-    }
-    self->topic = Py_NewRef(topic);
-    self->message_id = Py_NewRef(message_id);
-    self->recall_handle = recall_handle == Py_None ? NULL : Py_NewRef(recall_handle);
-    self->queue_id = queue_id;
-    self->queue_offset = queue_offset;
-    self->log_position = log_position;
-    self->store_ms = store_ms;
-    return (PyObject *)self;
-}
-
-static PyObject *core_receipt_moved(PyObject *module, PyObject *args)
-{
-    struct core_state *state = PyModule_GetState(module);
-    PyReceipt *from;
-    PyObject *topic, *recall_handle;
-    unsigned int queue_id;
-    if (!PyArg_ParseTuple(args, "O!UIO:receipt_moved", state->receipt_type, &from, &topic, &queue_id, &recall_handle)) {
-        return NULL;
-    }
-    PyReceipt *self = receipt_blank(state);
-    if (!self) {
-        return NULL;
-    }
-    self->topic = Py_NewRef(topic);
-    self->message_id = Py_XNewRef(from->message_id);
-    self->recall_handle = recall_handle == Py_None ? NULL : Py_NewRef(recall_handle);
-    self->queue_id = queue_id;
-    self->queue_offset = from->queue_offset;
-    self->log_position = from->log_position;
-    self->store_ms = from->store_ms;
-    memcpy(self->store_host, from->store_host, sizeof self->store_host);
-    return (PyObject *)self;
-}
-
 PyMethodDef foreign_functions[] = {
     {"records_read", (PyCFunction)(void (*)(void))core_records_read, METH_VARARGS | METH_KEYWORDS,
      "Messages of a pull reply's body; CORRUPT when a record is not whole."},
     {"message_reopen", core_message_reopen, METH_O, "Let a message of records_read() be settled again."},
-    {"receipt_moved", core_receipt_moved, METH_VARARGS, "A receipt that says another topic and queue, and a recall handle."},
-    {"receipt_make", core_receipt_make, METH_VARARGS, "A receipt of what another host has stored."},
     {NULL},
 };

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 /* ---- life ------------------------------------------------------------------------------------------ */
 PyObject *message_new(struct core_state *state, PyReader *reader, const struct shmq_view *view,

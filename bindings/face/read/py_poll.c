@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 #define WAIT_QUEUES_ON_STACK 64
 #define BEAT_EVERY 64u /* messages between two looks at the clock while messages flow */
@@ -35,13 +35,23 @@ static void count_received(PyReader *self)
     }
 }
 
-void reader_count_settled(PyReader *self, int64_t change)
+bool reader_settle_last(PyReader *self)
 {
-    struct shmq_client *client = store_client(self->store);
-    if (client) {
-        uint64_t count = atomic_load_explicit(&client->settled, memory_order_relaxed) + (uint64_t)change;
-        atomic_store_explicit(&client->settled, count, memory_order_relaxed);
+    PyObject *last = self->last;
+    if (!last) {
+        return true;
     }
+    self->last = NULL;
+    bool ok = true;
+    if (PyList_CheckExact(last)) {
+        for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(last); i++) {
+            ok = message_acknowledge((PyMessage *)PyList_GET_ITEM(last, i));
+        }
+    } else {
+        ok = message_acknowledge((PyMessage *)last);
+    }
+    Py_DECREF(last);
+    return ok;
 }
 
 static PyObject *raise_delivery(PyReader *self, enum shmq_status status, const struct shmq_delivery *delivery)

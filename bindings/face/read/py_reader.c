@@ -2,53 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "face/py_core.h"
-
-bool reader_check(PyReader *self)
-{
-    if (self->open && self->store->open) {
-        return true;
-    }
-    core_raise(self->state, SHMQ_BAD_ARGUMENT, self->open ? "the store is closed" : "the reader is closed");
-    return false;
-}
-
-/* ---- acknowledging --------------------------------------------------------------------------------- */
-bool reader_acknowledge(PyReader *self, const PyMessage *message)
-{
-    if (!self->open || !self->store->open) {
-        return true; /* the reader is closed; the message is delivered again after a restart */
-    }
-    enum shmq_status status =
-        shmq_reader_ack(&self->core, message->cursor, message->serial, message->view.queue_offset);
-    if (status == SHMQ_OK) {
-        return true;
-    }
-    core_raise(self->state, status, "offset %llu cannot be acknowledged: %s",
-               (unsigned long long)message->view.queue_offset,
-               status == SHMQ_TABLE_FULL ? "too many messages wait behind one that was never acknowledged"
-                                         : strerror(errno));
-    return false;
-}
-
-bool reader_settle_last(PyReader *self)
-{
-    PyObject *last = self->last;
-    if (!last) {
-        return true;
-    }
-    self->last = NULL;
-    bool ok = true;
-    if (PyList_CheckExact(last)) {
-        for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(last); i++) {
-            ok = message_acknowledge((PyMessage *)PyList_GET_ITEM(last, i));
-        }
-    } else {
-        ok = message_acknowledge((PyMessage *)last);
-    }
-    Py_DECREF(last);
-    return ok;
-}
+#include "face/read/py_read.h"
 
 /* ---- queues ---------------------------------------------------------------------------------------- */
 static struct shmq_cursor *cursor_from(PyReader *self, PyObject *value)

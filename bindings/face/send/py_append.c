@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
 /* ---- arguments ------------------------------------------------------------------------------------- */
 static int name_index(const struct core_state *state, PyObject *name)

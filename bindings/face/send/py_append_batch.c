@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
 struct text { const char *data; size_t bytes; };
 

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
 struct batch_item { /* what one record of the part holds on to */
     struct body_buffer body;

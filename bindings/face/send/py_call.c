@@ -1,7 +1,7 @@
 /* Reading the arguments of send, send_oneway, send_batch and reserve, and a body of any buffer type. */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
 static int name_index(struct core_state *state, PyObject *name, PyObject *second)
 {

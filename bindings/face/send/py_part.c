@@ -3,7 +3,7 @@
  * What one append may store is a batch as a whole for a broker's clients (RocketMQ bounds it by 4 MiB); what users send at
  * once may be more, and becomes several parts. What an earlier part stored stays stored when a later one fails.
  */
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
 bool part_reserve(struct batch_part *part, uint32_t room)
 {
@@ -53,6 +53,6 @@ enum shmq_status part_append(PyProducer *producer, struct call *call, const stru
     if (status == SHMQ_OK || status == FACE_ERROR) {
         return status;
     }
-    core_raise_append(store, status, call->route->name, call->queue_id, part->bytes, call->timeout);
+    core_raise_append(store->state, &store->core, status, call->route->name, call->queue_id, part->bytes, call->timeout);
     return FACE_ERROR;
 }

@@ -1,15 +1,12 @@
-/* RocketMQ's property text: `name 0x01 value 0x02 name 0x01 value 0x02 ...`, built from a call's options and read back.
+/* RocketMQ's property text: `name 0x01 value 0x02 name 0x01 value 0x02 ...`, built from a call's options; py_record.c reads it back.
  *
  * Knows which names the broker itself gives a meaning. (1) No name or value holds 0x01 or 0x02, and none is empty, so
  * the text always reads back as it was written. (2) Room for the record CRC is left within SHMQ_PROPERTIES_BYTES_MAX.
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
-#define NAME_END '\x01'
-#define VALUE_END '\x02'
-#define CRC_NAME "__CRC32#"
 #define TEXT_BYTES_MAX (SHMQ_PROPERTIES_BYTES_MAX - SHMQ_RECORD_CRC_BYTES - 1)
 
 /* None starts with a small letter, see name_check. A hint of NULL: the broker alone sets it. */
@@ -28,7 +25,7 @@ static const struct {
     {"CORRELATION_ID", "use request()"},
     {"REPLY_TO_CLIENT", "use request()"},
     {"TTL", "use request()"},
-    {CRC_NAME, NULL},
+    {SHMQ_CRC_NAME, NULL},
     {"WAIT", NULL},
     {"BUYER_ID", NULL},
     {"RETRY_TOPIC", NULL},
@@ -151,7 +148,7 @@ static bool piece_check(struct core_state *state, const struct piece *piece, con
     }
     for (size_t i = 0; i < piece->bytes; i++) {
         unsigned char byte = (unsigned char)piece->data[i];
-        if (byte == NAME_END || byte == VALUE_END || (word && is_control(piece, i))) {
+        if (byte == SHMQ_NAME_END || byte == SHMQ_VALUE_END || (word && is_control(piece, i))) {
             core_raise(state, SHMQ_BAD_ARGUMENT, "%s '%s' holds the control character 0x%02x at byte %zu", what,
                        piece->data, byte, i);
             return false;
@@ -163,8 +160,8 @@ static bool piece_check(struct core_state *state, const struct piece *piece, con
 static bool put_pair(struct core_state *state, struct property_text *text, const char *name, size_t name_bytes,
                      const struct piece *value)
 {
-    return text_put(state, text, name, name_bytes) && text_end(state, text, NAME_END) &&
-           text_put(state, text, value->data, value->bytes) && text_end(state, text, VALUE_END);
+    return text_put(state, text, name, name_bytes) && text_end(state, text, SHMQ_NAME_END) &&
+           text_put(state, text, value->data, value->bytes) && text_end(state, text, SHMQ_VALUE_END);
 }
 
 static bool put_tag(struct core_state *state, PyObject *tag, struct property_text *text, int64_t *tag_hash)
@@ -254,7 +251,7 @@ static bool put_keys(struct core_state *state, PyObject *key, PyObject *keys, st
             return false;
         }
     }
-    return first || text_end(state, text, VALUE_END);
+    return first || text_end(state, text, SHMQ_VALUE_END);
 }
 
 static bool name_check(struct core_state *state, const struct piece *name)
@@ -296,7 +293,7 @@ static bool put_text(struct core_state *state, PyObject *raw, struct property_te
         *tag_hash = shmq_tag_hash(facts.tag, facts.tag_bytes);
     }
     text->bytes += shmq_text_copy(text->data + text->bytes, data, bytes);
-    return !text->bytes || text->data[text->bytes - 1] == VALUE_END || text_end(state, text, VALUE_END);
+    return !text->bytes || text->data[text->bytes - 1] == SHMQ_VALUE_END || text_end(state, text, SHMQ_VALUE_END);
 }
 
 static bool put_properties(const PyProducer *producer, PyObject *properties, struct property_text *text,
@@ -356,31 +353,4 @@ bool property_text_fill(const PyProducer *producer, PyObject *const *values, str
     }
     return !values[CALL_PROPERTIES] ||
            put_properties(producer, values[CALL_PROPERTIES], text, values[CALL_TAG] ? NULL : tag_hash);
-}
-
-/* ---- reading --------------------------------------------------------------------------------------- */
-PyObject *property_dict(const char *properties, size_t bytes)
-{
-    PyObject *dict = PyDict_New();
-    const char *at = properties, *end = properties + bytes;
-    while (dict && at < end) {
-        const char *pair_end = memchr(at, VALUE_END, (size_t)(end - at));
-        if (!pair_end) {
-            pair_end = end; /* RocketMQ 4.9 leaves the last separator out */
-        }
-        const char *name_end = memchr(at, NAME_END, (size_t)(pair_end - at));
-        size_t name_bytes = name_end ? (size_t)(name_end - at) : 0;
-        bool crc = name_bytes == strlen(CRC_NAME) && !memcmp(at, CRC_NAME, name_bytes);
-        if (name_bytes && !crc) {
-            PyObject *name = PyUnicode_DecodeUTF8(at, (Py_ssize_t)name_bytes, "replace");
-            PyObject *value = PyUnicode_DecodeUTF8(name_end + 1, pair_end - name_end - 1, "replace");
-            if (!name || !value || PyDict_SetItem(dict, name, value) < 0) {
-                Py_CLEAR(dict);
-            }
-            Py_XDECREF(name);
-            Py_XDECREF(value);
-        }
-        at = pair_end + 1;
-    }
-    return dict;
 }

@@ -1,15 +1,22 @@
 /* Receipt: where a message was stored, and RocketMQ's message id made from it. */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
-PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log_position)
-{
-    char text[SHMQ_MESSAGE_ID_BYTES_MAX];
-    return PyUnicode_FromStringAndSize(text, (Py_ssize_t)shmq_message_id(text, host, host_bytes, log_position));
-}
+typedef struct py_receipt {
+    PyObject_HEAD
+    struct core_state *state;
+    PyObject *topic;
+    PyObject *message_id;      /* text of another host, or NULL: made from store_host */
+    PyObject *recall_handle;   /* str, or what has encode() for it; NULL for a message that cannot be taken back */
+    uint32_t queue_id;
+    uint64_t queue_offset;
+    uint64_t log_position;
+    uint64_t store_ms;
+    uint8_t store_host[8];
+} PyReceipt;
 
-PyReceipt *receipt_blank(struct core_state *state)
+static PyReceipt *receipt_blank(struct core_state *state)
 {
     PyReceipt *self;
     if (state->receipt_free_count) {
@@ -133,4 +140,59 @@ PyType_Spec receipt_spec = {
     .basicsize = sizeof(PyReceipt),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = receipt_slots,
+};
+
+/* ---- of what another host has stored ---- */
+static PyObject *core_receipt_make(PyObject *module, PyObject *args)
+{
+    struct core_state *state = PyModule_GetState(module);
+    PyObject *topic, *message_id, *recall_handle = Py_None;
+    unsigned int queue_id;
+    unsigned long long queue_offset, log_position, store_ms;
+    if (!PyArg_ParseTuple(args, "UIKKKU|O:receipt_make", &topic, &queue_id, &queue_offset, &log_position,
+                          &store_ms, &message_id, &recall_handle)) {
+        return NULL;
+    }
+    PyReceipt *self = receipt_blank(state);
+    if (!self) {
+        return NULL;
+    }
+    self->topic = Py_NewRef(topic);
+    self->message_id = Py_NewRef(message_id);
+    self->recall_handle = recall_handle == Py_None ? NULL : Py_NewRef(recall_handle);
+    self->queue_id = queue_id;
+    self->queue_offset = queue_offset;
+    self->log_position = log_position;
+    self->store_ms = store_ms;
+    return (PyObject *)self;
+}
+
+static PyObject *core_receipt_moved(PyObject *module, PyObject *args)
+{
+    struct core_state *state = PyModule_GetState(module);
+    PyReceipt *from;
+    PyObject *topic, *recall_handle;
+    unsigned int queue_id;
+    if (!PyArg_ParseTuple(args, "O!UIO:receipt_moved", state->receipt_type, &from, &topic, &queue_id, &recall_handle)) {
+        return NULL;
+    }
+    PyReceipt *self = receipt_blank(state);
+    if (!self) {
+        return NULL;
+    }
+    self->topic = Py_NewRef(topic);
+    self->message_id = Py_XNewRef(from->message_id);
+    self->recall_handle = recall_handle == Py_None ? NULL : Py_NewRef(recall_handle);
+    self->queue_id = queue_id;
+    self->queue_offset = from->queue_offset;
+    self->log_position = from->log_position;
+    self->store_ms = from->store_ms;
+    memcpy(self->store_host, from->store_host, sizeof self->store_host);
+    return (PyObject *)self;
+}
+
+PyMethodDef receipt_functions[] = {
+    {"receipt_moved", core_receipt_moved, METH_VARARGS, "A receipt that says another topic and queue, and a recall handle."},
+    {"receipt_make", core_receipt_make, METH_VARARGS, "A receipt of what another host has stored."},
+    {NULL},
 };

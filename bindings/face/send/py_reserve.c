@@ -1,5 +1,5 @@
 /* Producer.reserve: open a claim and make the Slot that stands for it. */
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
 static bool reserve_bytes(PyProducer *self, PyObject *size, unsigned long *bytes)
 {
@@ -61,7 +61,7 @@ PyObject *producer_reserve(PyProducer *producer, PyObject *const *args, Py_ssize
     if (self->open) {
         return (PyObject *)self;
     }
-    core_raise_append(store, status, call.route->name, call.queue_id, SHMQ_RECORD_BODY_AT + self->size + tail,
+    core_raise_append(store->state, &store->core, status, call.route->name, call.queue_id, SHMQ_RECORD_BODY_AT + self->size + tail,
                       call.timeout);
     Py_DECREF(self);
     return NULL;

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
 #define COPY_WITHOUT_GIL_BYTES (64u << 10)
 
@@ -128,7 +128,7 @@ enum shmq_status producer_append(PyProducer *self, struct call *call, const stru
     if (status == SHMQ_OK) {
         return status;
     }
-    core_raise_append(self->store, status, call->route->name, call->queue_id, shmq_record_bytes(spec), call->timeout);
+    core_raise_append(self->store->state, &self->store->core, status, call->route->name, call->queue_id, shmq_record_bytes(spec), call->timeout);
     return FACE_ERROR;
 }
 

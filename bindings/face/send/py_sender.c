@@ -11,7 +11,7 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 #include "face/send/py_sender.h"
 
 #define OUTBOX_BYTES (64u << 10)

@@ -2,7 +2,7 @@
 #ifndef SHMQ_PY_SENDER_H
 #define SHMQ_PY_SENDER_H
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 #include "core/wire/send_frame.h"
 
 #define ROUTES 1024u /* places, by a hash of the topic's name; a topic that finds its place taken takes it */

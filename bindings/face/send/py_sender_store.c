@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 #include "face/send/py_sender.h"
 
 #define RETRY_PREFIX "%RETRY%"

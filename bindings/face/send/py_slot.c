@@ -10,7 +10,7 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/send/py_send.h"
 
 #define COPY_WITHOUT_GIL_BYTES (64u << 10)
 
@@ -156,7 +156,7 @@ static enum shmq_status commit_in_place(PySlot *self, struct call *call, struct 
     if (status == SHMQ_OK || status == SHMQ_EVICTED || status == FACE_ERROR) {
         return status;
     }
-    core_raise_append(store, status, self->route->name, self->queue_id, shmq_record_bytes(spec), call->timeout);
+    core_raise_append(store->state, &store->core, status, self->route->name, self->queue_id, shmq_record_bytes(spec), call->timeout);
     return FACE_ERROR;
 }
 

@@ -5,7 +5,8 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "core/read/reader.h"
+#include "face/send/py_send.h"
 
 #define FIELDS "a record is (topic, queue_id, body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, " \
                "prepared_position, tag_code)"
@@ -118,7 +119,7 @@ static enum shmq_status append(PyProducer *self, struct together_call *call, uin
         return status;
     }
     if (status != SHMQ_OK && status != SHMQ_FENCED) {
-        core_raise_append(store, status, call->route->name, call->entries[0].spec.queue_id, call->bytes, call->timeout);
+        core_raise_append(store->state, &store->core, status, call->route->name, call->entries[0].spec.queue_id, call->bytes, call->timeout);
         return FACE_ERROR;
     }
     return status;

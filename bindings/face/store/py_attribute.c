@@ -1,37 +1,40 @@
 /* Attributes of Store: words of the segments, read once each. */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
-#define LOG_WORD(name, field)                                                                                          \
+#define VALUE(name, value)                                                                                             \
     static PyObject *get_##name(PyStore *self, void *closure)                                                          \
     {                                                                                                                  \
         (void)closure;                                                                                                 \
-        return store_check(self)                                                                                       \
-                   ? PyLong_FromUnsignedLongLong(atomic_load_explicit(&self->core.log->field, memory_order_acquire))   \
-                   : NULL;                                                                                             \
+        return store_check(self) ? (value) : NULL;                                                                     \
     }
-LOG_WORD(log_end, end)
-LOG_WORD(described_end, described_end)
-LOG_WORD(log_begin, begin)
-LOG_WORD(durable_end, durable_end)
-LOG_WORD(confirmed_end, confirmed_end)
-LOG_WORD(in_sync_end, in_sync_end)
-LOG_WORD(in_sync_count, in_sync_count)
-LOG_WORD(allocated_end, allocated_end)
-LOG_WORD(epoch, epoch)
-LOG_WORD(lease_until_ns, lease_until_ns)
-LOG_WORD(standing, standing)
-LOG_WORD(keeper_beat_ns, keeper_beat_ns)
-LOG_WORD(table_version, table_version)
+#define WORD(field) atomic_load_explicit(&self->core.log->field, memory_order_acquire)
+#define LOG_WORD(name, field, meaning) VALUE(name, PyLong_FromUnsignedLongLong(WORD(field)))
+#define LOG_WORD_ENTRY(name, field, meaning) {#name, (getter)get_##name, NULL, meaning, NULL},
+/* Attributes that are one word of the log: name, word, what it says. */
+#define LOG_WORDS(X)                                                                                                   \
+    X(log_end, end, "Commit point of every append.")                                                                   \
+    X(described_end, described_end, "No record from here to the log's end has properties.")                            \
+    X(log_begin, begin, "First byte retention has left.")                                                              \
+    X(durable_end, durable_end, "Bytes below it are on the disk.")                                                     \
+    X(confirmed_end, confirmed_end, "Bytes below it are on the replicas' disks, too.")                                 \
+    X(in_sync_end, in_sync_end, "What every replica in sync has on its disk; all ones: none is needed.")               \
+    X(in_sync_count, in_sync_count, "How many replicas are in sync.")                                                  \
+    X(allocated_end, allocated_end, "All files below it exist and are reserved.")                                      \
+    X(epoch, epoch, "Of the master whose records come now.")                                                           \
+    X(lease_until_ns, lease_until_ns, "CLOCK_BOOTTIME until which records are taken; 0: without end.")                 \
+    X(standing, standing, "The reason where nothing else forbids records; 0 of a master.")                             \
+    X(keeper_beat_ns, keeper_beat_ns, "CLOCK_MONOTONIC of the keeper's last round.")                                   \
+    X(table_version, table_version, "Grows with each topic or group change.")
+LOG_WORDS(LOG_WORD)
 
-static PyObject *get_read_only(PyStore *self, void *closure)
-{
-    (void)closure;
-    return store_check(self) ? PyLong_FromUnsignedLong(SHMQ_READ_ONLY_REASON(
-                                   atomic_load_explicit(&self->core.log->read_only, memory_order_acquire)))
-                             : NULL;
-}
+VALUE(read_only, PyLong_FromUnsignedLong(SHMQ_READ_ONLY_REASON(WORD(read_only))))
+VALUE(retired, PyBool_FromLong(WORD(retired) != 0))
+VALUE(has_sync_topics, PyBool_FromLong(WORD(has_sync_topics)))
+VALUE(visible_end, PyLong_FromUnsignedLongLong(shmq_visible_end(&self->core)))
+VALUE(safe_end, PyLong_FromUnsignedLongLong(shmq_safe_end(&self->core)))
+VALUE(clock_ms, PyLong_FromUnsignedLongLong(shmq_clock_ms(&self->core)))
 
 static PyObject *get_leader(PyStore *self, void *closure)
 {
@@ -43,39 +46,6 @@ static PyObject *get_leader(PyStore *self, void *closure)
     const bool has_one = atomic_load_explicit(&log->standing, memory_order_acquire) != SHMQ_WRITABLE;
     return PyUnicode_DecodeASCII(log->leader, has_one ? (Py_ssize_t)strnlen(log->leader, sizeof log->leader) : 0,
                                  "replace");
-}
-
-static PyObject *get_retired(PyStore *self, void *closure)
-{
-    (void)closure;
-    return store_check(self)
-               ? PyBool_FromLong(atomic_load_explicit(&self->core.log->retired, memory_order_acquire) != 0)
-               : NULL;
-}
-
-static PyObject *get_has_sync_topics(PyStore *self, void *closure)
-{
-    (void)closure;
-    return store_check(self) ? PyBool_FromLong(atomic_load_explicit(&self->core.log->has_sync_topics, memory_order_acquire))
-                             : NULL;
-}
-
-static PyObject *get_visible_end(PyStore *self, void *closure)
-{
-    (void)closure;
-    return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_visible_end(&self->core)) : NULL;
-}
-
-static PyObject *get_safe_end(PyStore *self, void *closure)
-{
-    (void)closure;
-    return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_safe_end(&self->core)) : NULL;
-}
-
-static PyObject *get_clock_ms(PyStore *self, void *closure)
-{
-    (void)closure;
-    return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_clock_ms(&self->core)) : NULL;
 }
 
 static PyObject *get_clock_ahead_ms(PyStore *self, void *closure)
@@ -132,31 +102,17 @@ static PyObject *get_head(PyStore *self, void *closure)
 }
 
 PyGetSetDef store_getset[] = {
+    LOG_WORDS(LOG_WORD_ENTRY)
     {"head", (getter)get_head, NULL, "Copy of struct shmq_head, its sizes beside the other fields.", NULL},
     {"writable", (getter)get_writable, NULL, "Whether this process may append.", NULL},
     {"clock_ms", (getter)get_clock_ms, NULL, "The broker's clock, which stamps records: ms since the epoch.", NULL},
     {"clock_ahead_ms", (getter)get_clock_ahead_ms, NULL, "How far it is ahead of the host's; None where it stands.", NULL},
     {"client_slot", (getter)get_client_slot, NULL, "Our client slot, -1 before use_client().", NULL},
-    {"described_end", (getter)get_described_end, NULL, "No record from here to the log's end has properties.", NULL},
-    {"log_end", (getter)get_log_end, NULL, "Commit point of every append.", NULL},
-    {"log_begin", (getter)get_log_begin, NULL, "First byte retention has left.", NULL},
-    {"durable_end", (getter)get_durable_end, NULL, "Bytes below it are on the disk.", NULL},
-    {"confirmed_end", (getter)get_confirmed_end, NULL, "Bytes below it are on the replicas' disks, too.", NULL},
-    {"in_sync_end", (getter)get_in_sync_end, NULL, "What every replica in sync has on its disk; all ones: none is needed.",
-     NULL},
-    {"in_sync_count", (getter)get_in_sync_count, NULL, "How many replicas are in sync.", NULL},
     {"safe_end", (getter)get_safe_end, NULL, "What senders wait for: the confirmed or the durable end.", NULL},
-    {"allocated_end", (getter)get_allocated_end, NULL, "All files below it exist and are reserved.", NULL},
     {"has_sync_topics", (getter)get_has_sync_topics, NULL, "Some topic is flushed synchronously, or was once.", NULL},
     {"visible_end", (getter)get_visible_end, NULL, "Readers see records that end at or below it.", NULL},
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},
     {"leader", (getter)get_leader, NULL, "host:port of the master instead of this broker, or empty.", NULL},
-    {"epoch", (getter)get_epoch, NULL, "Of the master whose records come now.", NULL},
-    {"lease_until_ns", (getter)get_lease_until_ns, NULL, "CLOCK_BOOTTIME until which records are taken; 0: without end.",
-     NULL},
-    {"standing", (getter)get_standing, NULL, "The reason where nothing else forbids records; 0 of a master.", NULL},
     {"retired", (getter)get_retired, NULL, "This generation was given up; attach again.", NULL},
-    {"keeper_beat_ns", (getter)get_keeper_beat_ns, NULL, "CLOCK_MONOTONIC of the keeper's last round.", NULL},
-    {"table_version", (getter)get_table_version, NULL, "Grows with each topic or group change.", NULL},
     {NULL},
 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/columns/columns.h"
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 #define SCHEMA_CAPSULE "arrow_schema" /* the names are part of the interface */
 #define ARRAY_CAPSULE "arrow_array"

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "core/log/durable_watch.h"
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 typedef struct {
     PyObject_HEAD

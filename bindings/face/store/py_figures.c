@@ -4,7 +4,8 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "core/internal.h"
+#include "face/store/py_store.h"
 
 #define BOUNDS_MAX 32u
 #define TAKEN_LOCALLY (UINT64_C(1) << 63)
@@ -70,13 +71,6 @@ static PyObject *get_frames_used(PyStorePart *part, void *unused)
 }
 
 /* ---- queues ---------------------------------------------------------------------------------------- */
-/* How many entries of the table have ever been used. */
-static uint32_t queue_entries(const struct shmq_store *store)
-{
-    const uint32_t count = atomic_load_explicit(&store->log->queue_count, memory_order_acquire);
-    return count < store->sizes.queue_max ? count : store->sizes.queue_max;
-}
-
 static PyObject *figures_queue_counts(PyStorePart *part, PyObject *unused)
 {
     PyStore *self = part->store;
@@ -84,7 +78,7 @@ static PyObject *figures_queue_counts(PyStorePart *part, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    const uint32_t count = queue_entries(&self->core);
+    const uint32_t count = shmq_queue_count(&self->core);
     PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
     for (uint32_t i = 0; words && i < count; i++) {
         struct shmq_queue *queue = &self->core.queues[i];
@@ -101,7 +95,7 @@ static PyObject *figures_queue_numbers(PyStorePart *part, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    const uint32_t count = queue_entries(&self->core);
+    const uint32_t count = shmq_queue_count(&self->core);
     PyObject *numbers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 4);
     for (uint32_t i = 0; numbers && i < count; i++) {
         const uint32_t number = atomic_load_explicit(&self->core.queues[i].life, memory_order_acquire) - 1;
@@ -120,8 +114,7 @@ static PyObject *figures_dirty_queues(PyStorePart *part, PyObject *args)
     }
     const uint32_t start = after < 0 ? 0 : ((uint32_t)after & self->core.queue_mask) + 1;
     PyObject *list = PyList_New(0);
-    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
-    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
+    const uint32_t count = shmq_queue_count(&self->core);
     for (uint32_t i = start; list && i < count && PyList_GET_SIZE(list) < limit; i++) {
         const struct shmq_queue *entry = &self->core.queues[i];
         const uint32_t queue = atomic_load_explicit(&entry->life, memory_order_acquire) - 1;
@@ -146,8 +139,7 @@ static PyObject *figures_offset_counts(PyStorePart *part, PyObject *args)
     if (!PyArg_ParseTuple(args, "|I:offset_counts", &first) || !store_check(self)) {
         return NULL;
     }
-    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
-    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    uint32_t count = shmq_offset_count(&self->core);
     count = count > first ? count - first : 0;
     PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
     for (uint32_t i = 0; words && i < count; i++) {
@@ -183,8 +175,7 @@ static PyObject *figures_offsets_taken(PyStorePart *part, PyObject *unused)
         return NULL;
     }
     const struct shmq_store *store = &self->core;
-    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
-    count = count < store->sizes.offset_max ? count : store->sizes.offset_max;
+    const uint32_t count = shmq_offset_count(store);
     PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
     for (uint32_t i = 0; words && i < count; i++) {
         const struct shmq_offset *entry = &store->offsets[i];
@@ -205,8 +196,7 @@ static PyObject *figures_clients(PyStorePart *part, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    uint32_t count = atomic_load_explicit(&self->core.readers->client_high, memory_order_acquire);
-    count = count < self->core.sizes.client_max ? count : self->core.sizes.client_max;
+    const uint32_t count = shmq_client_count(&self->core);
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         struct shmq_client *client = &self->core.clients[i];

@@ -4,7 +4,7 @@
  * units in Python never stands between two flushes; what it counted goes back as numbers, for counters live in Python's
  * hands.
  */
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 #define BOUNDS_MAX 32
 

@@ -2,7 +2,7 @@
  */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 /* One number of the format mapping; leaves *out alone when the key is missing and not `required`. */
 static bool format_number(struct core_state *state, PyObject *format, const char *key, bool required,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/files/index.h"
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 #define FIND_COUNT_MAX 1024u
 #define WALK_MAX (1u << 20) /* entries of one call */

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 #define UNITS_READ_MAX 65536u
 #define POPULATE_BYTES_MAX (UINT64_C(1) << 30)

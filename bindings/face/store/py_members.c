@@ -1,7 +1,8 @@
 /* Store and BrokerTables: groups, their settings, and the client slots. What groups have read: py_offsets.c. */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "core/internal.h"
+#include "face/store/py_store.h"
 
 /* ---- groups ---------------------------------------------------------------------------------------- */
 static const char *group_name(PyStore *self, PyObject *value)
@@ -58,8 +59,7 @@ static PyObject *members_groups(PyStore *self, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    uint32_t count = atomic_load_explicit(&self->core.readers->group_count, memory_order_acquire);
-    count = count < self->core.sizes.group_max ? count : self->core.sizes.group_max;
+    const uint32_t count = shmq_group_count(&self->core);
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         struct shmq_group *group = &self->core.groups[i];

@@ -3,7 +3,8 @@
  * What Python calls a slot is its place: number of the group << 32 | number of the queue. When group or queue is no more and
  * the slot is another's (offset.c), it has no offset and no owner, and nothing that is done to it has an effect.
  */
-#include "face/py_core.h"
+#include "core/internal.h"
+#include "face/store/py_store.h"
 
 /* A slot as Python knows it. */
 struct slot { struct shmq_offset *entry; uint64_t place; };
@@ -184,8 +185,7 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
-    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    const uint32_t count = shmq_offset_count(&self->core);
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         struct shmq_offset *entry = &self->core.offsets[i];
@@ -227,8 +227,7 @@ static PyObject *members_offsets_lost(PyStore *self, PyObject *unused)
     if (!store_check(self)) {
         return NULL;
     }
-    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
-    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    const uint32_t count = shmq_offset_count(&self->core);
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         const struct shmq_offset *entry = &self->core.offsets[i];

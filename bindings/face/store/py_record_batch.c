@@ -7,7 +7,7 @@
 
 #include "core/files/index.h"
 #include "core/read/scan.h"
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 #define BATCH_RECORDS_MAX (1 << 20)
 #define NAMES_MAX 16

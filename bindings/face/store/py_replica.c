@@ -1,7 +1,7 @@
 /* ReplicaStore: a log that takes the records of a master on another host, and one that waits for its replicas. */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 static PyObject *done(PyStore *self, enum shmq_status status, const char *doing)
 {

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "face/py_core.h"
+#include "face/store/py_store.h"
 
 /* ---- helpers of every file ------------------------------------------------------------------------- */
 bool store_raise_closed(PyStore *self)
@@ -234,7 +234,7 @@ static bool store_map(PyStore *self, const int *segments, bool writable)
     return true;
 }
 
-static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"control", "units", "readers", "writable", "sysv", "format", "observing", NULL};
     int segments[3], writable = -1, sysv = 0, observing = 0;
@@ -271,7 +271,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static void store_dealloc(PyStore *self)
+void store_dealloc(PyStore *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     store_unmap(self);
@@ -346,7 +346,7 @@ static PyObject *store_forget_pages(PyStore *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static PyMethodDef store_methods[] = {
+PyMethodDef store_methods[] = {
     {"forget_pages", (PyCFunction)store_forget_pages, METH_NOARGS,
      "Drop this process' page-table entries of the log far behind its end."},
     {"wait_durable", (PyCFunction)call_wait_durable, METH_VARARGS,
@@ -354,30 +354,3 @@ static PyMethodDef store_methods[] = {
     {"close", (PyCFunction)store_close, METH_NOARGS, "Detach; messages and their views stay readable."},
     {NULL},
 };
-
-/* tp_methods takes one table, the methods live where their subject does: they are joined when the module loads. */
-static PyMethodDef *const store_method_tables[] = {store_methods, unit_methods, table_methods, member_methods,
-                                                   offset_methods, look_methods, visible_methods};
-static PyMethodDef joined_methods[96];
-
-static PyType_Slot store_slots[] = {
-    {Py_tp_doc, "The segments of one broker, mapped. Segments are file descriptors, or SysV ids with sysv=True."},
-    {Py_tp_new, store_new},
-    {Py_tp_dealloc, store_dealloc},
-    {Py_tp_methods, joined_methods},
-    {Py_tp_getset, store_getset},
-    {0, NULL},
-};
-
-PyType_Spec store_spec = {
-    .name = "shmq.bindings._core.Store",
-    .basicsize = sizeof(PyStore),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = store_slots,
-};
-
-bool store_methods_join(void)
-{
-    return methods_join(store_method_tables, sizeof store_method_tables / sizeof *store_method_tables, joined_methods,
-                        sizeof joined_methods / sizeof *joined_methods);
-}

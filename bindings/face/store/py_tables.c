@@ -1,11 +1,12 @@
 /* Store and BrokerTables: topics and queues. What an entry says is copied and range-checked before it is believed. */
 #include <string.h>
 
-#include "face/py_core.h"
+#include "core/internal.h"
+#include "face/store/py_store.h"
 
 static bool topic_check(PyStore *self, unsigned int index)
 {
-    const uint32_t count = atomic_load_explicit(&self->core.log->topic_count, memory_order_acquire);
+    const uint32_t count = shmq_topic_count(&self->core);
     if ((index & self->core.topic_mask) < count && shmq_topic_place(&self->core, index)) {
         return true;
     }
@@ -157,8 +158,7 @@ static PyObject *tables_topics(PyStore *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "|p:topics", &with_deleted) || !store_check(self)) {
         return NULL;
     }
-    uint32_t count = atomic_load_explicit(&self->core.log->topic_count, memory_order_acquire);
-    count = count < self->core.sizes.topic_max ? count : self->core.sizes.topic_max;
+    const uint32_t count = shmq_topic_count(&self->core);
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         const uint32_t index = atomic_load_explicit(&self->core.topics[i].number, memory_order_acquire);

@@ -35,6 +35,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "operations.h"
 #include "trace.h"
 
 #define NOW_MS UINT64_C(100000000000) /* of the locks: three years, ahead of the clock that a taker looks at */
@@ -51,10 +52,12 @@ enum operation {
     OPERATION_RENEW, OPERATION_UNLOCK, OPERATION_FREE, OPERATION_TAKE_LOST, OPERATION_TAKE_BACK, OPERATION_LEAVE_LOST,
     OPERATION_COMMIT_LOST, OPERATION_WAIT_LOST, OPERATION_COUNT,
 };
-static const char *const names[OPERATION_COUNT] = {
+const char *const operation_names[] = {
     "take", "take-dead", "take-over", "take-live", "leave", "lock", "renew", "unlock", "free", "take-lost", "take-back",
     "leave-lost", "commit-lost", "wait-lost",
 };
+
+const uint32_t operation_count = OPERATION_COUNT;
 
 struct notes {                  /* what the victim tells; no part of the store */
     _Atomic uint32_t given, done;
@@ -298,13 +301,13 @@ static void run_case(struct bed *bed, const uint8_t *origin, uint64_t at, bool k
     }
 }
 
-static uint64_t run_operation(enum operation operation, uint64_t stride, uint64_t seed)
+uint64_t operation_run(uint32_t operation, uint64_t stride, uint64_t seed)
 {
     static struct bed bed;
     memset(&bed, 0, sizeof bed);
     bed.notes = mmap(NULL, SHMQ_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ARENA_MUST(bed.notes != MAP_FAILED);
-    bed_open(&bed, operation);
+    bed_open(&bed, (enum operation)operation);
     uint8_t *origin = malloc(arena_snapshot_bytes(&bed.arena));
     ARENA_MUST(origin != NULL);
     arena_save(&bed.arena, origin);
@@ -316,7 +319,7 @@ static uint64_t run_operation(enum operation operation, uint64_t stride, uint64_
     }
     printf("{\"operation\": \"%s\", \"instructions\": %" PRIu64 ", \"cases\": %" PRIu64 ", \"others_won\": %" PRIu64
            ", \"victim_won\": %" PRIu64 ", \"violations\": %" PRIu64 ", \"first\": \"%s\"}\n",
-           names[operation], bed.path.count, bed.cases, bed.others_won, bed.victim_won, bed.verdict.violations,
+           operation_names[operation], bed.path.count, bed.cases, bed.others_won, bed.victim_won, bed.verdict.violations,
            bed.verdict.first);
     fflush(stdout);
     free(bed.path.addresses);
@@ -324,20 +327,4 @@ static uint64_t run_operation(enum operation operation, uint64_t stride, uint64_
     munmap(bed.notes, SHMQ_PAGE_BYTES);
     arena_destroy(&bed.arena);
     return bed.verdict.violations;
-}
-
-/* handover [stride] [seed] [operation …] */
-int main(int argc, char **argv)
-{
-    const uint64_t stride = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
-    uint64_t violations = 0;
-    trace_pin();
-    for (uint32_t i = 0; i < OPERATION_COUNT; i++) {
-        bool chosen = argc <= 3;
-        for (int k = 3; k < argc; k++) {
-            chosen |= strcmp(argv[k], names[i]) == 0;
-        }
-        violations += chosen ? run_operation((enum operation)i, stride, seed) : 0;
-    }
-    return violations == 0 ? 0 : 1;
 }

@@ -27,6 +27,7 @@
 
 #include "check.h"
 #include "core/read/reader.h"
+#include "operations.h"
 #include "trace.h"
 
 #define FILE_BYTES (128u << 10)
@@ -46,11 +47,13 @@ enum operation {
     OPERATION_GROUP_COMMIT, OPERATION_GROUP_ACKNOWLEDGE, OPERATION_GROUP_OFFSET_PUT, OPERATION_GROUP_FIND,
     OPERATION_GROUP_SET, OPERATION_GROUP_SETTINGS, OPERATION_COUNT,
 };
-static const char *const names[OPERATION_COUNT] = {
+const char *const operation_names[] = {
     "append", "append-frame", "batch", "together", "claim", "read", "filtered", "acknowledge", "pull", "commit",
     "offset-put", "find", "take", "take-own", "group-take", "group-take-own", "group-commit", "group-acknowledge",
     "group-offset-put", "group-find", "group-set", "group-settings",
 };
+
+const uint32_t operation_count = OPERATION_COUNT;
 
 struct notes {                  /* what the victim tells; no part of the store */
     _Atomic uint32_t status, done;
@@ -439,13 +442,13 @@ static void run_case(struct bed *bed, uint64_t at)
     }
 }
 
-static uint64_t run_operation(enum operation operation, uint64_t stride, uint64_t seed)
+uint64_t operation_run(uint32_t operation, uint64_t stride, uint64_t seed)
 {
     static struct bed bed;
     memset(&bed, 0, sizeof bed);
     bed.notes = mmap(NULL, SHMQ_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ARENA_MUST(bed.notes != MAP_FAILED);
-    bed_open(&bed, operation);
+    bed_open(&bed, (enum operation)operation);
     uint8_t *origin = malloc(arena_snapshot_bytes(&bed.arena));
     ARENA_MUST(origin != NULL);
     arena_save(&bed.arena, origin);
@@ -456,27 +459,11 @@ static uint64_t run_operation(enum operation operation, uint64_t stride, uint64_
     }
     printf("{\"operation\": \"%s\", \"instructions\": %" PRIu64 ", \"cases\": %" PRIu64 ", \"held\": %" PRIu64
            ", \"violations\": %" PRIu64 ", \"first\": \"%s\"}\n",
-           names[operation], bed.path.count, bed.cases, bed.held, bed.verdict.violations, bed.verdict.first);
+           operation_names[operation], bed.path.count, bed.cases, bed.held, bed.verdict.violations, bed.verdict.first);
     fflush(stdout);
     free(bed.path.addresses);
     free(origin);
     munmap(bed.notes, SHMQ_PAGE_BYTES);
     arena_destroy(&bed.arena);
     return bed.verdict.violations;
-}
-
-/* stale [stride] [seed] [operation …] */
-int main(int argc, char **argv)
-{
-    const uint64_t stride = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
-    uint64_t violations = 0;
-    trace_pin();
-    for (uint32_t i = 0; i < OPERATION_COUNT; i++) {
-        bool chosen = argc <= 3;
-        for (int k = 3; k < argc; k++) {
-            chosen |= strcmp(argv[k], names[i]) == 0;
-        }
-        violations += chosen ? run_operation((enum operation)i, stride, seed) : 0;
-    }
-    return violations == 0 ? 0 : 1;
 }

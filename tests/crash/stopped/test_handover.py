@@ -13,7 +13,7 @@ from core_build import Edit, can_step, program, run
 
 pytestmark = pytest.mark.skipif(not can_step(), reason="single-stepping reads x86-64 Linux registers")
 
-SOURCES = ("crash/stopped/handover.c", "crash/trace.c", "crash/check.c", "crash/arena.c")
+SOURCES = ("crash/stopped/handover.c", "crash/stopped/operations.c", "crash/trace.c", "crash/check.c", "crash/arena.c")
 
 
 def figures_of(executable: Any, *arguments: object) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from core_build import Edit, can_step, program, run
 
 pytestmark = pytest.mark.skipif(not can_step(), reason="single-stepping reads x86-64 Linux registers")
 
-SOURCES = ("crash/stopped/stale.c", "crash/trace.c", "crash/check.c", "crash/arena.c")
+SOURCES = ("crash/stopped/stale.c", "crash/stopped/operations.c", "crash/trace.c", "crash/check.c", "crash/arena.c")
 
 
 def figures_of(executable: Any, *arguments: object) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
     "read": (
         "neither tags of frames nor a second look tell the lives of an entry apart",
         (
-            Edit("internal.h", "(queue + 1u) << 32) | ordinal", "((queue & 31u) + 1u) << 32) | ordinal"),
+            Edit("log/log.h", "(queue + 1u) << 32) | ordinal", "((queue & 31u) + 1u) << 32) | ordinal"),
             Edit(
                 "reader.c",
                 "    if (!shmq_queue_lives(store, cursor->queue)) { /* the name",

@@ -1,4 +1,4 @@
-/* The parts of a Store: what one kind of user does with it, each a type of its own over the same mapping.
+/* The types of the Store and of its parts: what one kind of user does with it, each a type over the same mapping.
  *
  *   type            used by                                  its methods are in
  *   KeeperStore     the keeper, recovery                     py_keeper.c, py_flush.c, py_offsets.c, py_damage.c;
@@ -13,7 +13,50 @@
  * that changes what is shared is made only of a Store that is mapped writable, and a Store never stops being that;
  * its methods therefore ask only whether the Store is open.
  */
-#include "face/py_core.h"
+#include "face/store/py_store.h"
+
+/* tp_methods takes one table, the methods live where their subject does: they are joined when the module loads. */
+static PyMethodDef *const store_method_tables[] = {store_methods, unit_methods, table_methods, member_methods,
+                                                   offset_methods, look_methods, visible_methods};
+static PyMethodDef joined_methods[96];
+
+static PyType_Slot store_slots[] = {
+    {Py_tp_doc, "The segments of one broker, mapped. Segments are file descriptors, or SysV ids with sysv=True."},
+    {Py_tp_new, store_new},
+    {Py_tp_dealloc, store_dealloc},
+    {Py_tp_methods, joined_methods},
+    {Py_tp_getset, store_getset},
+    {0, NULL},
+};
+
+PyType_Spec store_spec = {
+    .name = "shmq.bindings._core.Store",
+    .basicsize = sizeof(PyStore),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = store_slots,
+};
+
+/* Makes one table of many, its end included; NULL ends `tables` early. false with an exception. */
+static bool methods_join(PyMethodDef *const *tables, size_t table_count, PyMethodDef *joined, size_t room)
+{
+    size_t count = 0;
+    for (size_t table = 0; table < table_count && tables[table]; table++) {
+        for (const PyMethodDef *method = tables[table]; method->ml_name; method++) {
+            if (count + 1 == room) {
+                PyErr_Format(PyExc_SystemError, "a type has more than %zu methods", count);
+                return false;
+            }
+            joined[count++] = *method;
+        }
+    }
+    return true;
+}
+
+bool store_methods_join(void)
+{
+    return methods_join(store_method_tables, sizeof store_method_tables / sizeof *store_method_tables, joined_methods,
+                        sizeof joined_methods / sizeof *joined_methods);
+}
 
 enum { TABLES_MAX = 8, METHODS_MAX = 32 };
 
@@ -90,21 +133,6 @@ static bool type_add(PyObject *module, const struct part_kind *part, PyMethodDef
     bool ok = type && PyModule_AddType(module, (PyTypeObject *)type) == 0;
     Py_XDECREF(type);
     return ok;
-}
-
-bool methods_join(PyMethodDef *const *tables, size_t table_count, PyMethodDef *joined, size_t room)
-{
-    size_t count = 0;
-    for (size_t table = 0; table < table_count && tables[table]; table++) {
-        for (const PyMethodDef *method = tables[table]; method->ml_name; method++) {
-            if (count + 1 == room) {
-                PyErr_Format(PyExc_SystemError, "a type has more than %zu methods", count);
-                return false;
-            }
-            joined[count++] = *method;
-        }
-    }
-    return true;
 }
 
 bool store_parts_add(PyObject *module)

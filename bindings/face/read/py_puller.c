@@ -12,7 +12,7 @@
 
 #include "core/read/reader.h"
 #include "core/wire/pull_frame.h"
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 enum { PLACES = 1024, PIECES_MAX = 32, TAGS_MAX = 64, ANSWERS_MAX = 64 };
 #define BYTES_MAX (128u << 10) /* of one answer: more is copied without the GIL, by the other path */

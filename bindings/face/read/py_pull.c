@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 #define COPY_WITHOUT_GIL_BYTES (128u << 10)
 #define TAGS_ON_STACK 32

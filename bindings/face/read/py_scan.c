@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/read/scan.h"
-#include "face/py_core.h"
+#include "face/read/py_read.h"
 
 #define SCAN_COUNT_MAX (1u << 20)
 
