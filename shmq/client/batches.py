@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 Positions: TypeAlias = "PositionLike | Mapping[int, PositionLike]"
 
-BATCH_ROWS: Final = 8192
 LEASE_SECONDS: Final = 600.0
 _BATCH_BYTES: Final = 2 << 20  # still in the cache of a processor when it is looked at
 _MS_MAX: Final = (1 << 64) - 1

@@ -1,6 +1,6 @@
 """The requests that both wires carry, each made in one place, and what their answers say.
 
-    topics      made or changed, deleted, listed
+    topics      made or changed, deleted
     groups      made, deleted; their members
     clients     heartbeats and goodbyes
 
@@ -10,20 +10,11 @@ so a leader on another host takes them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shmq.client.wire import error_in, reply_of
 from shmq.errors import RemoteError
-from shmq.protocol.body import (
-    ConsumerList,
-    HeartbeatData,
-    SubscriptionGroupConfig,
-    TopicConfig,
-    TopicTable,
-    decode_body,
-    encode_body,
-)
+from shmq.protocol.body import ConsumerList, HeartbeatData, SubscriptionGroupConfig, decode_body, encode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.route import DEFAULT_TOPIC
@@ -31,8 +22,6 @@ from shmq.protocol.route import DEFAULT_TOPIC
 if TYPE_CHECKING:
     from shmq.client.wire import Answer
 
-TABLE_BYTES_MAX: Final = 4 << 20
-"""How long a table of a broker may be when it is written in RocketMQ's dialect of JSON."""
 _NO_MEMBERS = "no consumer for this group"  # how RocketMQ says that a list is empty
 
 
@@ -60,16 +49,6 @@ def topic_change(
 def topic_deletion(name: str) -> Command:
     """Return the request that deletes a topic at a broker."""
     return Command(code=Request.DELETE_TOPIC_IN_BROKER, ext={"topic": name})
-
-
-def topic_list() -> Command:
-    """Return the request for the settings of all topics."""
-    return Command(code=Request.GET_ALL_TOPIC_CONFIG)
-
-
-def topics_in(reply: Command) -> Mapping[str, TopicConfig]:
-    """Return the settings of all topics by name."""
-    return decode_body(reply.body, TopicTable, dialect_bytes_max=TABLE_BYTES_MAX).topicConfigTable
 
 
 # -- groups
@@ -108,7 +87,7 @@ def heartbeat(data: HeartbeatData) -> Command:
     return Command(code=Request.HEART_BEAT, body=encode_body(data))
 
 
-def goodbye(client_id: str, *, consumer_group: str = "", producer_group: str = "") -> Command:
+def goodbye(client_id: str, consumer_group: str = "", producer_group: str = "") -> Command:
     """Return the request by which a client leaves a group as a consumer, as a producer, or as both."""
     groups = {"consumerGroup": consumer_group, "producerGroup": producer_group}
     ext = {"clientID": client_id} | {role: group for role, group in groups.items() if group}

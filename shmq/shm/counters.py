@@ -129,14 +129,12 @@ class LooseCounters:
         self._histograms: dict[str, Histogram] = {}
 
     def counter(self, family: str, **labels: str) -> Counter:
-        """Return the counter of a family with these labels, made if need be."""
         name = _name_of(family, labels)
         if name not in self._counters:
             self._counters[name] = Counter(*_private(1))
         return self._counters[name]
 
     def histogram(self, family: str, bounds: Sequence[int], **labels: str) -> Histogram:
-        """Return a histogram; `bounds` rise and are whole numbers."""
         name = _name_of(family, labels)
         if name not in self._histograms:
             self._histograms[name] = Histogram(*_private(len(bounds) + 2), bounds)
@@ -175,11 +173,9 @@ class CounterWriter:
         self._words[_PID], self._words[_START], self._words[_BEGAN] = mark.pid, mark.start, _now_ms()
 
     def counter(self, family: str, **labels: str) -> Counter:
-        """Return the counter of a family with these labels, made if need be."""
         return Counter(*self._place(_name_of(family, labels), 1))
 
     def histogram(self, family: str, bounds: Sequence[int], **labels: str) -> Histogram:
-        """Return a histogram; `bounds` rise and are whole numbers."""
         return Histogram(*self._place(_name_of(family, labels), len(bounds) + 2), bounds)
 
     def close(self) -> None:

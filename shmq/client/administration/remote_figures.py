@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shmq.client.administration.interface import ResetStep
 from shmq.client.administration.queue_change import TopicQueues, TopicSettings
 from shmq.client.broker_requests import (
-    TABLE_BYTES_MAX,
     group_creation,
     group_deletion,
     member_ids,
     member_list,
     topic_change,
     topic_deletion,
-    topic_list,
-    topics_in,
 )
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
@@ -34,6 +31,7 @@ from shmq.protocol.body import (
     CHECKS,
     SubscriptionGroupTable,
     TopicConfig,
+    TopicTable,
     attribute_text,
     decode_body,
     topic_flush,
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
     from shmq.client.wire import Queues
     from shmq.client.wire_tcp.wire import TcpWire
 
+TABLE_BYTES_MAX: Final = 4 << 20
 DEFAULT_QUEUES: Final = 8
 _ROUTE_POLL: Final = 0.05
 
@@ -176,8 +175,9 @@ class RemoteFigures:
     def _topic_configs(self) -> dict[str, list[TopicConfig]]:
         """Return {topic: its settings on the brokers that have it}."""
         found: dict[str, list[TopicConfig]] = {}
-        for reply in self._ask_all(topic_list()):
-            for name, config in topics_in(reply).items():
+        for reply in self._ask_all(Command(code=Request.GET_ALL_TOPIC_CONFIG)):
+            table = decode_body(reply.body, TopicTable, dialect_bytes_max=TABLE_BYTES_MAX)
+            for name, config in table.topicConfigTable.items():
                 found.setdefault(name, []).append(config)
         return found
 

@@ -9,7 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from shmq.client.broker_requests import goodbye, heartbeat
@@ -177,23 +177,16 @@ class Registration:
         else:
             self.without(group)
         wire = self._wire
-        await asyncio.gather(
-            *(
-                wire.network.request(
-                    address,
-                    goodbye(
-                        wire.client_id,
-                        consumer_group=name if name in consumers else "",
-                        producer_group=name if name in producers else "",
-                    ),
-                    1.0,
-                )
-                for address in wire.network.connected()
-                if address not in wire.names.servers
-                for name in sorted(consumers | producers)
-            ),
-            return_exceptions=True,
-        )
+        asks = [
+            wire.network.request(address, self._goodbye(name, consumers, producers), 1.0)
+            for address in wire.network.connected()
+            if address not in wire.names.servers
+            for name in sorted(consumers | producers)
+        ]
+        await asyncio.gather(*asks, return_exceptions=True)
+
+    def _goodbye(self, group: str, *roles: Collection[str]) -> Command:
+        return goodbye(self._wire.client_id, *(group if group in groups else "" for groups in roles))
 
 
 def _retries(spec: ConsumerSpec) -> bool:

@@ -194,7 +194,6 @@ class SharedReplies:
         return [(message.properties.get(wire.CORRELATION_ID, ""), message) for message in messages]
 
     def close(self) -> None:
-        """Read no replies any more."""
         self._reader.close()
 
     def _end(self) -> int:

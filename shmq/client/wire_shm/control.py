@@ -24,15 +24,13 @@ from shmq.client.broker_requests import (
     member_list,
     topic_change,
     topic_deletion,
-    topic_list,
-    topics_in,
 )
 from shmq.client.leader import Leader
 from shmq.client.wire import Answer
 from shmq.client.wire_shm.control_channel import ControlChannel
 from shmq.errors import ShmqError, UsageError
 from shmq.message import PERM_READ_WRITE
-from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, TopicConfig, attribute_text, decode_body
+from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, attribute_text, decode_body
 from shmq.protocol.codes import Request, Response, TopicKind
 from shmq.protocol.command import Command
 from shmq.shm.core import Store
@@ -101,7 +99,7 @@ class ControlClient(ControlChannel):
                 consumerDataSet=[data for data in beat.consumerDataSet if data.groupName != group],
                 producerDataSet=[data for data in beat.producerDataSet if data.groupName != group],
             )
-        self.ask(goodbye(self.client_id, consumer_group=group, producer_group=group))
+        self.ask(goodbye(self.client_id, group, group))
 
     def leave(self, groups: Iterable[str]) -> None:
         """Leave groups before the connection ends; a broker that is away, or does not answer, finds out by itself."""
@@ -109,7 +107,7 @@ class ControlClient(ControlChannel):
         asked = 0
         with contextlib.suppress(ShmqError):
             for group in groups:
-                command = goodbye(self.client_id, consumer_group=group)
+                command = goodbye(self.client_id, group)
                 self.begin(command.code, command.ext, then=lambda _: answered.release())
                 asked += 1
         deadline = time.monotonic() + _LEAVE_TIMEOUT
@@ -193,10 +191,6 @@ class ControlClient(ControlChannel):
             TopicNotFound: there is none of this name.
         """
         self._delete(topic_deletion(name), Response.TOPIC_NOT_EXIST)
-
-    def topics(self) -> Mapping[str, TopicConfig]:
-        """Return every topic by name."""
-        return topics_in(self.ask(topic_list()))
 
     def create_group(self, name: str) -> None:
         """Create a consumer group; harmless if it exists."""

@@ -256,7 +256,6 @@ class Channel(virtual.Channel):
         return message
 
     def reserve(self, count: int) -> int:
-        """Return how many messages of so many may be fetched; waits a little when none may."""
         with self._room:
             room = min(count, self._left())
             if room <= 0:
@@ -276,11 +275,9 @@ class Channel(virtual.Channel):
         return (_UNLIMITED if estimate is None else estimate) - self._taken
 
     def offer(self, queue: str, stored: Message) -> None:
-        """A message of a durable queue has come."""
         self._inbox.put(Item(self, queue, {}, stored))
 
     def offer_transient(self, queue: str, payload: dict[str, Any]) -> None:
-        """A message of a transient queue has come."""
         self._inbox.put(Item(self, queue, payload, None))
 
     def deliver(self, item: Item) -> bool:
