@@ -61,9 +61,7 @@ def _run_child(role: str, number: int, lock: Sequence[int], options: Options, te
     try:
         switched = as_switched(options, forgets=role == "keeper")
     except ShmqError as error:
-        log(f"{role}.failed", reason=str(error), hint=error.hint)
-        tether.failed(error)
-        return exit_code_of(error)
+        return tether.failed(error, log, f"{role}.failed")
     options = switched.options
     if role == "keeper":
         from shmq.daemon.keeper.process import run_keeper

@@ -24,7 +24,6 @@ from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.security import is_loopback
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError, UsageError
 from shmq.exit_code import ExitCode
@@ -141,9 +140,7 @@ def run_exporter(place: Place, options: Options, *, tether: Tether, log: EventLo
         check_metrics_exposure(options)
         listener = _listener(options, metrics_path_before(place))
     except ShmqError as error:
-        log("exporter.failed", reason=str(error), hint=error.hint)
-        tether.failed(error)
-        return exit_code_of(error)
+        return tether.failed(error, log, "exporter.failed")
     with contextlib.closing(listener), contextlib.closing(MetricsReport(place)) as report:
         return run_loop(_serve(place, listener, Exporter(report.text, log), tether, log), log)
 

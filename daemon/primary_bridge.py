@@ -10,34 +10,33 @@ A failure is one line in the log and a status that says what kind it was.
 """
 
 import contextlib
-import os
 import time
 from dataclasses import replace
 
 from shmq.addresses import parse_address
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
-from shmq.daemon.bridge.limits import BridgeLimits, limits_of
-from shmq.daemon.bridge.pull_path import PullPath
+from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.sockets.unix_listener import Listener
 from shmq.daemon.bridge.store.index import StoreIndex
 from shmq.daemon.bridge.surroundings import (
     Surroundings,
+    bridge_of,
     listen_on_tcp,
     open_surroundings,
+    run_guarded,
     serve_until_stopped,
     watch_log,
 )
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.nameserver.service import NameService, start_name_service
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
 from shmq.options.broker import Options
 from shmq.protocol.roster import roster_text
-from shmq.shm.access import UMASK, access_rights
+from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses, write_addresses
 from shmq.shm.place import Place
 from shmq.shm.replacing import replace_text
@@ -60,22 +59,12 @@ def run_bridge(
     """
     tether = tether or Tether()
     log = log or EventLog("bridge", options.log_format)
-    try:
-        limits = limits or limits_of(options)
+    before = read_addresses(place.addresses_path)
+
+    def serve(limits: BridgeLimits, open_things: contextlib.ExitStack) -> int:
         if options.bridges > 1:  # every connection of the others may need one here
             passed_on = limits.tcp_connections_max * (options.bridges - 1)
             limits = replace(limits, connections_max=limits.connections_max + passed_on)
-        os.umask(UMASK)
-        return _open_and_serve(place, options, limits, log, tether)
-    except ShmqError as error:
-        log("bridge.failed", reason=str(error), hint=error.hint)
-        tether.failed(error)
-        return exit_code_of(error)
-
-
-def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: EventLog, tether: Tether) -> int:
-    before = read_addresses(place.addresses_path)
-    with contextlib.ExitStack() as open_things:
         around = open_surroundings(
             place,
             options,
@@ -97,19 +86,12 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
         )
         return run_loop(_serve(around, broker, before.get("nameserver", ""), tether), log)
 
+    return run_guarded(options, limits, log, tether, serve)
+
 
 async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, tether: Tether) -> int:
     stop = stop_event(tether.stopping)
-    bridge = Bridge(
-        broker,
-        around.log,
-        limits=around.limits,
-        security=around.security,
-        sends=around.sends,
-        pulls=PullPath(around.store, broker.plans, around.security.admission),
-        figures=around.figures,
-        standing_clock=around.tables.standing_clock,
-    )
+    bridge = bridge_of(around, broker)
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)

@@ -18,8 +18,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
 from shmq.errors import ShmqError
+from shmq.exit_code import ExitCode
 from shmq.shm.signal_event import SignalEvent
 
 _ORPHAN_SECONDS = 0.7
@@ -72,9 +74,12 @@ class Tether:
         """Tell the supervisor that the child serves."""
         self._say({"ready": values})
 
-    def failed(self, error: ShmqError) -> None:
-        """Tell the supervisor why the child cannot serve."""
-        self._say({"error": str(error), "kind": type(error).__name__, "hint": error.hint, "exit": exit_code_of(error)})
+    def failed(self, error: ShmqError, log: EventLog, event: str) -> ExitCode:
+        """Say in the log, and to the supervisor, why the child cannot serve; return the exit status for that."""
+        log(event, reason=str(error), hint=error.hint)
+        status = exit_code_of(error)
+        self._say({"error": str(error), "kind": type(error).__name__, "hint": error.hint, "exit": status})
+        return status
 
     def _say(self, message: dict[str, Any]) -> None:
         if self._ready >= 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from shmq.errors import UsageError
@@ -54,6 +54,19 @@ def parse_target(text: str, *, name: str, port: int | None = None) -> Address:
     if address.host in ("0.0.0.0", "::"):
         raise UsageError(f"{name} is {_shown(text)}, which stands for every address of a host", hint="name one of them")
     return address
+
+
+def host_of(address: str) -> str:
+    """Return the host of HOST:PORT without brackets; "" where there is no port."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def is_loopback_address(host: str) -> bool:
+    """Whether a host is an address of its own, and no name."""
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _shown(text: str) -> str:

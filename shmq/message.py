@@ -28,6 +28,7 @@ QUEUES_MAX = 1024  # of one topic; bounds what one administration request can ma
 PERM_READ, PERM_WRITE = 4, 2
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 PERM_INHERIT = 1  # others are made in its image: TBW102 has it, and the topics of a cluster's and a broker's name
+PERM_ALL = PERM_READ_WRITE | PERM_INHERIT
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"

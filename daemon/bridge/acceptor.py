@@ -18,10 +18,11 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable, Mapping
 
+from shmq.addresses import is_loopback_address
 from shmq.daemon.bridge.connection import BridgeConnection
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.peer import peer_of
-from shmq.daemon.bridge.sockets.reception import Arrival, Door, Reception, is_loopback_address
+from shmq.daemon.bridge.sockets.reception import Arrival, Door, Reception
 from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 

@@ -157,14 +157,12 @@ class BridgeFigures:
     # -- of the logic
 
     def count(self, family: str, value: int = 1, labels: Labels = ()) -> None:
-        """Add to a total."""
         found = self._totals.get((family, labels))
         if found is None:
             found = self._totals[family, labels] = self._counters.counter(family, **dict(labels))
         found.add(value)
 
     def show(self, family: str, values: Mapping[Labels, int]) -> None:
-        """Say how many there are, of each kind; kinds that are not named are no more."""
         shown = self._shown.setdefault(family, {})
         for labels, value in values.items():
             if labels not in shown:

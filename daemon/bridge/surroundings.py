@@ -18,7 +18,9 @@ from typing import Any, Protocol
 from shmq.addresses import Address, parse_address
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.figures import BridgeFigures
-from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.limits import BridgeLimits, limits_of
+from shmq.daemon.bridge.logic import Logic
+from shmq.daemon.bridge.pull_path import Plans, PullPath
 from shmq.daemon.bridge.send_path import SendPath
 from shmq.daemon.bridge.sockets.security import Security, open_security
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
@@ -26,16 +28,18 @@ from shmq.daemon.bridge.store.durable_news import DurableNews
 from shmq.daemon.bridge.store.log import StoreLog, outcome_of
 from shmq.daemon.bridge.store.log_watch import LogWatch
 from shmq.daemon.bridge.store.tables import StoreTables
+from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.log import Wanted
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.counters import own_counters
 from shmq.daemon.event_log import EventLog
-from shmq.errors import SegmentError
+from shmq.daemon.tether import Tether
+from shmq.errors import SegmentError, ShmqError
 from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.protocol.codes import Request, Role
-from shmq.shm.access import access_rights
+from shmq.shm.access import UMASK, access_rights
 from shmq.shm.core import (
     ACK_CONFIRMED,
     READ_ONLY_FILES_LOST,
@@ -75,8 +79,12 @@ class Surroundings:
     figures: BridgeFigures
 
 
-class Waiting(Protocol):
-    """A logic that waits for the log."""
+class WaitingLogic(Logic, Protocol):
+    """The logic of a bridge: it waits for the log, and knows what pulls that repeat get."""
+
+    @property
+    def plans(self) -> Plans:
+        """What pulls that repeat get."""
 
     @property
     def wanted(self) -> Wanted:
@@ -85,6 +93,22 @@ class Waiting(Protocol):
     @property
     def wanted_version(self) -> object:
         """A value that differs when `wanted` does."""
+
+
+def run_guarded(
+    options: Options,
+    limits: BridgeLimits | None,
+    log: EventLog,
+    tether: Tether,
+    serve: Callable[[BridgeLimits, contextlib.ExitStack], int],
+) -> int:
+    """Run a bridge process and return its exit status; a failure is one line in the log, and told to the tether."""
+    try:
+        os.umask(UMASK)
+        with contextlib.ExitStack() as open_things:
+            return serve(limits or limits_of(options), open_things)
+    except ShmqError as error:
+        return tether.failed(error, log, "bridge.failed")
 
 
 def open_surroundings(
@@ -182,7 +206,22 @@ def _set_store_host(store: Store, settings: BrokerSettings, listeners: list[TcpL
             BrokerTables(store).set_store_host(host)
 
 
-def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things: contextlib.ExitStack) -> None:
+def bridge_of(around: Surroundings, logic: WaitingLogic, upstreams: Upstreams | None = None) -> Bridge:
+    """Return the bridge in front of a logic."""
+    return Bridge(
+        logic,
+        around.log,
+        limits=around.limits,
+        security=around.security,
+        sends=around.sends,
+        pulls=PullPath(around.store, logic.plans, around.security.admission),
+        upstreams=upstreams,
+        figures=around.figures,
+        standing_clock=around.tables.standing_clock,
+    )
+
+
+def watch_log(around: Surroundings, bridge: Bridge, logic: WaitingLogic, open_things: contextlib.ExitStack) -> None:
     """Let appends of other processes, and flushes, reach those who wait for them in the logic."""
     store, tables = around.store, around.tables
     pid = os.getpid()

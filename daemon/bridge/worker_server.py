@@ -6,19 +6,19 @@ are known.
 
 import asyncio
 import contextlib
-import os
+from functools import partial
 
 from shmq.addresses import parse_address
-from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.group_link import GroupLink
-from shmq.daemon.bridge.limits import BridgeLimits, limits_of
-from shmq.daemon.bridge.pull_path import PullPath
+from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.surroundings import (
     Surroundings,
+    bridge_of,
     listen_on_tcp,
     open_surroundings,
+    run_guarded,
     serve_until_stopped,
     watch_log,
 )
@@ -26,11 +26,9 @@ from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.clients.relays import RelayedGroups
 from shmq.daemon.broker.worker import WorkerLogic
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.tether import Tether
-from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.errors import BrokerNotRunning
 from shmq.options.broker import Options
-from shmq.shm.access import UMASK
 from shmq.shm.addresses import read_addresses
 from shmq.shm.place import Place
 
@@ -52,18 +50,13 @@ def run_worker(
     """
     tether = tether or Tether()
     log = log or EventLog(f"bridge-{number}", options.log_format)
-    try:
-        limits = limits or limits_of(options)
-        os.umask(UMASK)
-        with contextlib.ExitStack() as open_things:
-            around = open_surroundings(
-                place, options, limits, log, open_things, listen=lambda: _tcp_listeners(place, options), number=number
-            )
-            return run_loop(_serve(around, tether), log)
-    except ShmqError as error:
-        log("bridge.failed", reason=str(error), hint=error.hint)
-        tether.failed(error)
-        return exit_code_of(error)
+
+    def serve(limits: BridgeLimits, open_things: contextlib.ExitStack) -> int:
+        listen = partial(_tcp_listeners, place, options)
+        around = open_surroundings(place, options, limits, log, open_things, listen=listen, number=number)
+        return run_loop(_serve(around, tether), log)
+
+    return run_guarded(options, limits, log, tether, serve)
 
 
 async def _serve(around: Surroundings, tether: Tether) -> int:
@@ -71,17 +64,7 @@ async def _serve(around: Surroundings, tether: Tether) -> int:
     groups = RelayedGroups()
     logic = WorkerLogic(around.tables, around.store_log, around.settings, groups, admission=around.security.admission)
     upstreams = Upstreams(around.place.socket_path)
-    bridge = Bridge(
-        logic,
-        around.log,
-        limits=around.limits,
-        security=around.security,
-        sends=around.sends,
-        pulls=PullPath(around.store, logic.plans, around.security.admission),
-        upstreams=upstreams,
-        figures=around.figures,
-        standing_clock=around.tables.standing_clock,
-    )
+    bridge = bridge_of(around, logic, upstreams)
     link = GroupLink(around.place.socket_path, groups, around.settings, renewed=upstreams.tell_again)
     with contextlib.ExitStack() as open_things:
         open_things.callback(link.close)

@@ -230,7 +230,6 @@ class Broker(Dispatch):
         return effects
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
-        """Serve who waited for messages in these queues (by index)."""
         return of_all(self._arrival_parts, lambda part: part.arrived(queues, now_ms))
 
     def woken(self, now_ms: int) -> list[Effect]:
@@ -238,7 +237,6 @@ class Broker(Dispatch):
         return of_all(self._parts, lambda part: part.woken(now_ms))
 
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
-        """Serve who waited for the log to be on disk up to a position."""
         return of_all(self._parts, lambda part: part.flushed(durable_end, now_ms))
 
     @property

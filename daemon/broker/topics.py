@@ -12,6 +12,7 @@ from shmq.daemon.broker.tables import Topic, Topics
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.message import (
+    PERM_ALL,
     PERM_INHERIT,
     PERM_READ_WRITE,
     QUEUES_MAX,
@@ -39,10 +40,10 @@ class _SystemTopic(NamedTuple):
 def _system_topics(settings: BrokerSettings) -> Iterator[_SystemTopic]:
     yield _SystemTopic("SELF_TEST_TOPIC", 1, PERM_READ_WRITE)
     if settings.auto_create:
-        yield _SystemTopic(AUTO_CREATE_TOPIC, settings.default_queues, PERM_READ_WRITE | PERM_INHERIT)
+        yield _SystemTopic(AUTO_CREATE_TOPIC, settings.default_queues, PERM_ALL)
     yield _SystemTopic("BenchmarkTest", QUEUES_MAX, PERM_READ_WRITE)
-    yield _SystemTopic(settings.cluster, 16, PERM_READ_WRITE | PERM_INHERIT)
-    yield _SystemTopic(settings.broker_name, 1, PERM_READ_WRITE | PERM_INHERIT)
+    yield _SystemTopic(settings.cluster, 16, PERM_ALL)
+    yield _SystemTopic(settings.broker_name, 1, PERM_ALL)
     yield _SystemTopic("OFFSET_MOVED_EVENT", 1, PERM_READ_WRITE)
     yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels(settings.delay_levels).count, PERM_READ_WRITE)
     # A stock broker makes it when it first looks for open transactions.

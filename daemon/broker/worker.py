@@ -90,7 +90,6 @@ class WorkerLogic(Dispatch):
         return super()._refused(call, error)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
-        """Serve who waited for messages in these queues (by index)."""
         return self._pulls.arrived(queues, now_ms)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
@@ -98,11 +97,9 @@ class WorkerLogic(Dispatch):
         return of_all(self._parts, lambda part: part.woken(now_ms))
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
-        """Serve who waited for the log to be on disk up to a position."""
         return of_all(self._parts, lambda part: part.flushed(durable_end, now_ms))
 
     def disconnected(self, connection_id: int, now_ms: int) -> Sequence[Effect]:
-        """Forget a connection."""
         connection = self._connections.pop(connection_id, None)
         if connection is None:
             return []

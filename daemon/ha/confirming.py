@@ -47,13 +47,11 @@ class Confirming:
             await asyncio.sleep(_TICK_SECONDS)
 
     def report(self, link: Hashable, address: str, flushed: int) -> None:
-        """A slave says what is on its disk."""
         self._addresses[link] = address
         self._set.report(link, flushed, self._store.log_end, _now_ms())
         self._say()
 
     def gone(self, link: Hashable) -> None:
-        """A slave's connection has ended."""
         self._set.gone(link)
         self._say()
         self._addresses.pop(link, None)
@@ -62,7 +60,6 @@ class Confirming:
         """Drop it: no member is elected here."""
 
     def is_in_sync(self, link: Hashable) -> bool:
-        """Whether a slave has all that is acknowledged."""
         return self._states.get(link) is State.IN_SYNC
 
     def _say(self) -> None:

@@ -33,7 +33,7 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.ha.known_pops import note_known_pops
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.errors import InvalidName, ProtocolError, RemoteError, SegmentFull, UsageError
-from shmq.message import QUEUES_MAX, check_group, check_topic
+from shmq.message import PERM_READ_WRITE, QUEUES_MAX, check_group, check_topic
 from shmq.protocol.acl import KeyPair, key_pair_of, sign
 from shmq.protocol.body import (
     BORN_POSITIONS,
@@ -234,7 +234,7 @@ class MasterTables:
         with self.changing():
             topic = self._tables.topic(name)
             most = max(queues, topic.read_queues if topic else 0)
-            self._put_topic(TopicConfig(name, most, most, topic.perm if topic else 6))
+            self._put_topic(TopicConfig(name, most, most, topic.perm if topic else PERM_READ_WRITE))
 
     def is_of_another_life(self, name: str, log_position: int, firsts: Iterable[int]) -> bool:
         """Whether a topic here was deleted on the master before a record that is the first of its queue.

@@ -24,7 +24,6 @@ from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.ha.confirming import Confirming
 from shmq.daemon.ha.following import Following
 from shmq.daemon.ha.growth import Growth
@@ -83,9 +82,7 @@ def run_replication(place: Place, switched: Switched, *, tether: Tether, log: Ev
             if following is not None:
                 open_things.callback(following.end)
         except ShmqError as error:
-            log("ha.failed", reason=str(error), hint=error.hint)
-            tether.failed(error)
-            return exit_code_of(error)
+            return tether.failed(error, log, "ha.failed")
         return run_loop(_serve(place, switched, listener, store, me, layout, following, tether, log, trust), log)
 
 

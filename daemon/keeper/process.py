@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from shmq.daemon.counters import make_counters, own_counters
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.keeper.attachment import attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.tether import Tether
@@ -30,9 +29,7 @@ def run_keeper(
         keeper = Keeper(attached, options, log, own_counters(attached.instance, KEEPER, log), directories)
         keeper.start()
     except ShmqError as error:
-        log("keeper.failed", reason=str(error), hint=error.hint)
-        tether.failed(error)
-        return exit_code_of(error)
+        return tether.failed(error, log, "keeper.failed")
     tether.call_on_stop(keeper.wake)
     report = attached.report
     tether.ready(

@@ -46,7 +46,6 @@ class Dispatch:
         remote: Address | None = None,
         local: Address | None = None,
     ) -> None:
-        """Take note of a new connection; `peer` is None for TCP, `remote` and `local` are its ends then."""
         assert connection_id not in self._connections
         self._connections[connection_id] = Connection(connection_id, peer, now_ms, remote, local)
 
@@ -56,7 +55,6 @@ class Dispatch:
         return connection is not None and connection.has_account
 
     def handle(self, connection_id: int, command: Command, now_ms: int) -> Sequence[Effect]:
-        """Serve one command of a connection."""
         connection = self._connections.get(connection_id)
         if connection is None:
             return []
@@ -100,7 +98,6 @@ class Dispatch:
 
     @property
     def holds_sends(self) -> bool:
-        """Whether sends have to wait for others that came before them."""
         return self._parking is not None and self._parking.has_sends
 
     _otherwise: Handler | None = None
@@ -119,7 +116,6 @@ class Dispatch:
         return [*answer.effects] if answer.held else later(call, answer)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
-        """Serve who waited for messages in these queues (by index)."""
         return ()
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
@@ -127,5 +123,4 @@ class Dispatch:
         return ()
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
-        """Serve who waited for the log to be on disk up to a position."""
         return ()

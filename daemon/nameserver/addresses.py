@@ -5,9 +5,7 @@ the client has just shown one. So the embedded broker registers an address witho
 stands in between.
 """
 
-import ipaddress
-
-from shmq.addresses import Address
+from shmq.addresses import Address, is_loopback_address
 from shmq.daemon.logic.requests import Connection
 from shmq.daemon.nameserver.registry import Member
 
@@ -37,16 +35,6 @@ def peer_host(connection: Connection) -> str:
     return connection.remote.host if connection.remote else ""
 
 
-def host_of(address: str) -> str:
-    """Return the host of host:port."""
-    return address.rpartition(":")[0].strip("[]")
-
-
 def is_this_host(host: str) -> bool:
     """Say whether a peer is a process of this host."""
-    if not host:
-        return True
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    return not host or is_loopback_address(host)

@@ -12,7 +12,7 @@ with the process.
 Invariant: a change of settings is taken as a whole or not at all.
 """
 
-from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.header_fields import text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.daemon.nameserver.key_values import KeyValues
 from shmq.daemon.nameserver.registry import Registry

@@ -6,9 +6,10 @@ A request that speaks for a broker is taken from the host that registered it, an
 registers may name any address, because one behind NAT has to; `match_addresses` narrows that to where it comes from.
 """
 
-from shmq.daemon.logic.fields import text_of
+from shmq.addresses import host_of
+from shmq.daemon.logic.header_fields import text_of
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
-from shmq.daemon.nameserver.addresses import host_of, is_this_host, peer_host, reached_address, reached_ha_address
+from shmq.daemon.nameserver.addresses import is_this_host, peer_host, reached_address, reached_ha_address
 from shmq.daemon.nameserver.admin_requests import ConfigRequests
 from shmq.daemon.nameserver.key_values import ORDER_NAMESPACE, KeyValues
 from shmq.daemon.nameserver.registration import (

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.nameserver.registration import QueueEntry
+from shmq.message import PERM_ALL
 from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID
-
-_PERM_DEFAULT_TOPIC = 7  # read, write, inherit
 
 Topics = dict[str, QueueEntry]
 
@@ -73,7 +72,7 @@ class TopicSource:
         """Return every topic."""
         found: Topics = {}
         if self._default_queues:
-            found[DEFAULT_TOPIC] = QueueEntry(self._default_queues, self._default_queues, _PERM_DEFAULT_TOPIC, 0)
+            found[DEFAULT_TOPIC] = QueueEntry(self._default_queues, self._default_queues, PERM_ALL, 0)
         for topic in self._tables.topics():
             found[topic.name] = QueueEntry(topic.read_queues, topic.write_queues, topic.perm, topic.flags)
         return found

@@ -81,7 +81,6 @@ class NameServer(Dispatch):
         self._registry.register(claim, connection_id=EMBEDDED, host="", now_ms=now_ms)
 
     def handle(self, connection_id: int, command: Command, now_ms: int) -> Sequence[Effect]:
-        """Serve one command of a connection."""
         assert connection_id != EMBEDDED
         if connection_id not in self._connections or command.is_reply:
             return []

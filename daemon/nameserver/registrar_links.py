@@ -66,7 +66,6 @@ class RegistrarLinks:
 
     @property
     def version(self) -> int:
-        """A number that differs when the topics may."""
         return self._source.version
 
     @property
@@ -75,7 +74,6 @@ class RegistrarLinks:
         return self._registrar.registered
 
     def announce(self) -> int:
-        """Register the topics as they are now, unless that is done; return a number for `is_registered`."""
         version = self.version
         topics = self._source.topics() if version != self._version else self._topics
         is_new = self._version is None or topics != self._topics  # groups count in the version, too
@@ -98,11 +96,9 @@ class RegistrarLinks:
         return self._gone
 
     def is_registered(self, edition: int) -> bool:
-        """Whether every name server that can be reached knows what was announced with this number."""
         return self._registrar.is_registered(edition)
 
     def call_when_registered(self, action: Callable[[], None]) -> None:
-        """Have `action` called whenever `is_registered` may say something else."""
         self._told = action
 
     def close(self) -> None:

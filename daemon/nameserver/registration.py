@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
-from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Call
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import ProtocolError

@@ -8,7 +8,7 @@ be read from its slaves, not written to; clients see that by themselves.
 
 from collections.abc import Callable, Iterable
 
-from shmq.daemon.logic.fields import ADVICE, text_of
+from shmq.daemon.logic.header_fields import ADVICE, text_of
 from shmq.daemon.logic.requests import Answer, Call, Connection, Handler
 from shmq.daemon.nameserver.addresses import reached_address
 from shmq.daemon.nameserver.admin_requests import ConfigRequests

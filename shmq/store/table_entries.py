@@ -97,7 +97,7 @@ class TableEntries:
                 name=name,
                 read_queues=self._number("topics.json", name, raw.get("readQueueNums"), 8),
                 write_queues=self._number("topics.json", name, raw.get("writeQueueNums"), 8),
-                perm=self._number("topics.json", name, raw.get("perm"), 6),
+                perm=self._number("topics.json", name, raw.get("perm"), PERM_READ_WRITE),
                 flags=self._number("topics.json", name, raw.get("topicSysFlag"), 0),
                 kind=self._number("shmq.json", name, mine.get("kind"), _kind_of(raw)),
                 flush=self._number("shmq.json", name, mine.get("flush"), 0),

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Collection
 from typing import NamedTuple
 
-from shmq.addresses import host_fault
+from shmq.addresses import is_loopback_address, parse_address
 from shmq.errors import UsageError
 
 TOKEN_LENGTH_MIN = 12
@@ -35,8 +35,7 @@ class Listen(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only processes of this host can connect."""
-        address = address_of(self.host)
-        return self.host in _LOOPBACK_NAMES or (address is not None and address.is_loopback)
+        return self.host in _LOOPBACK_NAMES or is_loopback_address(self.host)
 
     @property
     def url(self) -> str:
@@ -50,13 +49,10 @@ def parse_listen(text: str) -> Listen:
     Raises:
         UsageError: it is none.
     """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{text[:100]!r} is no address", hint="--listen 127.0.0.1:8080")
-    if fault := host_fault(host):
-        raise UsageError(f"{text[:100]!r} is no address: {fault}", hint="--listen 127.0.0.1:8080")
-    return Listen(host, int(port))
+    try:
+        return Listen(*parse_address(text))
+    except UsageError as error:
+        raise UsageError(f"{text[:100]!r} is no address: {error}", hint="--listen 127.0.0.1:8080") from error
 
 
 def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

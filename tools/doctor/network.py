@@ -3,10 +3,11 @@ whether replication peers prove a secret."""
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Iterator
 
+from shmq.addresses import host_of, is_loopback_address, parse_address
+from shmq.errors import UsageError
 from shmq.figures.verdict import Finding
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import fail, ok, warn
@@ -66,38 +67,25 @@ def check_advertised(case: Case) -> Iterator[Finding]:
 def check_links(case: Case) -> Iterator[Finding]:
     """At a port for slaves of other hosts both ends prove a secret."""
     listen = str(case.options.get("ha_listen", ""))
-    host = listen.rpartition(":")[0].strip("[]")
+    host = host_of(listen)
     if not case.is_served or not listen:
         return
     if case.options.get("ha_secret_file"):
         yield ok("network.links", f"who connects to {listen} proves a secret, or is named by --ha-allow")
-    elif _is_loopback(host):
+    elif host == "localhost" or is_loopback_address(host):
         yield ok("network.links", f"only this host reaches {listen}, where the log is shipped")
     else:
         text = f"peers prove nothing at {listen}, where the log is shipped: an address of --ha-allow is enough"
         yield warn("network.links", text, "shmq serve --ha-secret-file FILE, the same file on each host", listen=listen)
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def split_address(text: str) -> tuple[str, int] | None:
     """Return host and port of HOST:PORT, with a wildcard host as loopback; None when it is no address."""
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal():
-        return None
     try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host, int(port)
-    if address.is_unspecified:
-        return ("::1" if address.version == 6 else "127.0.0.1"), int(port)
-    return host, int(port)
+        host, port = parse_address(text)
+    except UsageError:
+        return None
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
 def answers(host: str, port: int) -> bool:

@@ -22,7 +22,7 @@ from shmq.figures.snapshot import Snapshot
 from shmq.figures.thresholds import Thresholds
 from shmq.figures.verdict import Verdict, by_severity
 from shmq.message import is_system_group
-from shmq.shm.links import CATCHING_UP, CONNECTING, LOST, STUCK
+from shmq.shm.links import CATCHING_UP, CONNECTING
 from shmq.tools.top.rates import GroupRow, Picture, ProcessRow, TopicRow
 from shmq.tools.top.table import Column, Row, layout
 
@@ -159,9 +159,6 @@ def _bars(picture: Picture) -> Text:
             )
         text.append(f"lock waits given up {count_text(log.busy)}")
     return text
-
-
-_LINK_STYLES = {CONNECTING: "yellow", CATCHING_UP: "yellow", STUCK: _BAD, LOST: _BAD}
 
 
 def _hosts(snapshot: Snapshot) -> list[Text]:

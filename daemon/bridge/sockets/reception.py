@@ -11,12 +11,12 @@ Invariant: a place that was taken is left exactly once, whatever becomes of the 
 """
 
 import asyncio
-import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shmq.addresses import is_loopback_address
 from shmq.daemon.bridge.connection import BridgeConnection
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.tls import ServerTls
@@ -137,11 +137,3 @@ class Reception:
         except BaseException:
             accepted.close()
             raise
-
-
-def is_loopback_address(host: str) -> bool:
-    """Whether an address is this host's own."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

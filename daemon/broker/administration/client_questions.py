@@ -19,7 +19,7 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect
-from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.header_fields import text_of
 from shmq.daemon.logic.requests import Answer, Ask, Call, Part, later, serves
 from shmq.errors import ProtocolError, RemoteError
 from shmq.protocol.codes import Request, Response

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Clock
 from shmq.daemon.logic.effects import Effect
-from shmq.daemon.logic.fields import INT32_MAX, number_of
+from shmq.daemon.logic.header_fields import INT32_MAX, number_of
 from shmq.daemon.logic.requests import Answer, Call, Handler, Part
 from shmq.protocol.codes import Request
 

@@ -16,7 +16,7 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
 from shmq.daemon.broker.topics import delete_retries
-from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.header_fields import text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import FlowControl, RemoteError, UsageError
 from shmq.message import check_consumer_group, check_group, nearest

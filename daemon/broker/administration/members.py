@@ -11,7 +11,7 @@ from shmq.daemon.broker.groups.consumer_group import Member
 from shmq.daemon.broker.groups.registry import Presence
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.logic.fields import INT32_MAX, INT64_MAX, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, INT64_MAX, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import (

@@ -23,7 +23,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.statistics.statistics import Statistics
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.logic.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Notice, Part, serves
 from shmq.errors import FlowControl, RemoteError, TopicNotFound, UsageError
 from shmq.message import check_consumer_group, check_group
@@ -36,7 +36,6 @@ from shmq.protocol.system_topics.pop_records import QueueKey
 
 _OFFSET_AHEAD = (1 << 63) - 1  # RocketMQ's answer for a queue on which the compared group is ahead
 _SEPARATORS = re.compile("[;,]")
-_LATEST = -1
 _ALL_QUEUES = -1
 _THE_END_MS = -1  # RocketMQ's word for it; any other time before 1970 is before the first message
 _NO_OFFSET = -1

@@ -15,7 +15,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import DiskRoom, StoreFacts, StoreState
 from shmq.daemon.logic.effects import Effect
-from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.header_fields import text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import KeyValueTable

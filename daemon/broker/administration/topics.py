@@ -21,11 +21,19 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic, Topics
 from shmq.daemon.broker.topics import delete_retries, ensure_topic, find_topic, system_topic_names
-from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, UsageError
-from shmq.message import PERM_READ_WRITE, QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic
+from shmq.message import (
+    PERM_ALL,
+    PERM_READ_WRITE,
+    QUEUES_MAX,
+    TOPIC_BYTES_MAX,
+    TRACE_TOPIC,
+    check_topic,
+    is_system_topic,
+)
 from shmq.protocol.admin_body import TopicConfigList, TopicList
 from shmq.protocol.body import (
     BORN_POSITIONS,
@@ -44,8 +52,6 @@ from shmq.protocol.body import (
 from shmq.protocol.codes import Request, Response, TopicKind
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 from shmq.timing import TIMER_TOPIC
-
-_PERM_MOST = 7  # read 4, write 2, inherit 1
 
 
 class TopicRequests(Part):
@@ -77,7 +83,7 @@ class TopicRequests(Part):
         default = self._settings.default_queues
         write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
         read_queues = _queues(number_of(ext, "readQueueNums", most=INT32_MAX, default=write_queues))
-        perm = number_of(ext, "perm", most=_PERM_MOST, default=PERM_READ_WRITE)
+        perm = number_of(ext, "perm", most=PERM_ALL, default=PERM_READ_WRITE)
         flags = number_of(ext, "topicSysFlag", most=INT32_MAX, default=0)
         known = self._tables.topic(name)
         parse_flush(ext.get("attributes", ""))  # what it refuses is refused before anything is changed
@@ -112,7 +118,7 @@ class TopicRequests(Part):
             self._name_for_topic(config.topicName)
             _queues(config.writeQueueNums)
             _queues(config.readQueueNums)
-            if not 0 <= config.perm <= _PERM_MOST or not 0 <= config.topicSysFlag <= INT32_MAX:
+            if not 0 <= config.perm <= PERM_ALL or not 0 <= config.topicSysFlag <= INT32_MAX:
                 raise UsageError(f'topic "{config.topicName}": perm={config.perm} topicSysFlag={config.topicSysFlag}')
         for config in configs:
             self._tables.topic_put(

@@ -22,7 +22,7 @@ import msgspec
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import ClientSlots
 from shmq.daemon.logic.effects import Close
-from shmq.daemon.logic.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, Peer, serves
 from shmq.errors import ConnectError, ForeignNamespace, ProtocolError, UsageError, VersionMismatch
 from shmq.protocol.codes import Request, Role

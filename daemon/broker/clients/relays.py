@@ -16,15 +16,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shmq.addresses import Address
+from shmq.addresses import Address, parse_address
 from shmq.daemon.broker.administration.config import tunables_of
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Notify
-from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.header_fields import text_of
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
-from shmq.errors import PermissionDenied, ProtocolError
+from shmq.errors import PermissionDenied, ProtocolError, UsageError
 from shmq.protocol.body import SubscriptionData, decode_body, encode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import oneway
@@ -108,7 +108,6 @@ class RelayedGroups:
         self.version = 0
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
-        """Return a consumer group that has members."""
         return self._groups.get(name)
 
     def replace(self, body: bytes) -> None:
@@ -131,7 +130,7 @@ def _view(name: str, group: ConsumerGroup | None) -> GroupView:
 
 
 def _address(text: str) -> Address:
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or len(port) > 5:
-        raise ProtocolError(f"{text[:64]!a} is no address")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    try:
+        return parse_address(text)
+    except UsageError as error:
+        raise ProtocolError(f"{text[:64]!a} is no address") from error

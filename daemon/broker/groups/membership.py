@@ -13,7 +13,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
 from shmq.daemon.broker.topics import UNIT_RETRY_FLAG
 from shmq.daemon.logic.access.client_ids import ClientIds
-from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.header_fields import text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import ProtocolError, RemoteError, SegmentFull, ShmqError, UsageError
 from shmq.message import GROUP_BYTES_MAX, PERM_READ_WRITE, TOPIC_BYTES_MAX, retry_topic

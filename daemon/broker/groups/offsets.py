@@ -25,7 +25,7 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, committed_of
 from shmq.daemon.broker.topics import find_topic
-from shmq.daemon.logic.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import OffsetOutOfRange, PermissionDenied, RemoteError, UsageError
 from shmq.message import check_group

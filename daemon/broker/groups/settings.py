@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from shmq.daemon.broker.tables import Groups
-from shmq.daemon.logic.fields import ADVICE
+from shmq.daemon.logic.header_fields import ADVICE
 from shmq.errors import InvalidName, RemoteError, UsageError
 from shmq.message import check_group
 from shmq.protocol.body import SubscriptionGroupConfig

@@ -28,7 +28,7 @@ from shmq.daemon.broker.pop.order import OrderedPop
 from shmq.daemon.broker.pop.state import PopState, ack_record
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.logic.effects import Effect
-from shmq.daemon.logic.fields import INT64_MAX, number_of, text_of
+from shmq.daemon.logic.header_fields import INT64_MAX, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.errors import ProtocolError, RemoteError
 from shmq.message import origin_topic, popped_topic

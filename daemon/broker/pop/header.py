@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shmq.daemon.broker.groups.selection import TAG
 from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.tables import Names, Topic
-from shmq.daemon.logic.fields import ADVICE, INT32_MAX, INT64_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import ADVICE, INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.errors import InvalidName, RemoteError
 from shmq.message import PERM_READ, check_popping
 from shmq.protocol.codes import Response

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shmq.daemon.logic.fields import INT32_MAX, INT64_MAX, number_of
+from shmq.daemon.logic.header_fields import INT32_MAX, INT64_MAX, number_of
 from shmq.errors import ProtocolError
 
 _COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4

@@ -48,10 +48,10 @@ from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, Topic
 from shmq.daemon.broker.topics import ensure_topic
+from shmq.daemon.logic.deferred_work import DeferredWork
 from shmq.daemon.logic.effects import Effect
-from shmq.daemon.logic.fields import ADVICE
+from shmq.daemon.logic.header_fields import ADVICE
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, later, serves
-from shmq.daemon.logic.wave import Wave
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.message import PERM_READ, retry_topic_of
 from shmq.protocol.codes import Request, Response
@@ -123,7 +123,7 @@ class Pulls(Part):
         self.waits = PullWaits(
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
-        self._wave: Wave[HeldPull] = Wave(self._resume)
+        self._resuming: DeferredWork[HeldPull] = DeferredWork(self._resume)
         self._found: dict[tuple[int, int, int, Selection], tuple[Answer, int, SharedReply]] = {}
 
     @serves(Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
@@ -160,7 +160,6 @@ class Pulls(Part):
             self._started(group, queue, header.queue_offset)
 
     def plan(self, connection_id: int, command: Command) -> PullPlan | None:
-        """Return what a connection's pulls like this get that find messages; None where each has to be judged."""
         version = self._tables.version  # read first: a change in between makes the plan too old, never too new
         header = read_pull_header(command.ext)
         number = self._tables.group(header.group)
@@ -189,7 +188,6 @@ class Pulls(Part):
 
     @property
     def grounds(self) -> object:
-        """What plans rest upon beside the tables; equal as long as nothing has changed."""
         return self._registry.version, self._settings.property_filter
 
     # -- checks, in RocketMQ's order
@@ -381,12 +379,12 @@ class Pulls(Part):
         if not due:
             return ()
         with self._one_turn():
-            return self._wave.begin(due, now_ms)
+            return self._resuming.begin(due, now_ms)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """Go on with those for whom there is something."""
         with self._one_turn():
-            return self._wave.go_on(now_ms)
+            return self._resuming.go_on(now_ms)
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Under synchronous flush a message is visible when it is on disk."""
@@ -397,7 +395,7 @@ class Pulls(Part):
         due = [*self.waits.due(now_ms), *self._without_queue()]
         with self._one_turn():
             over = [effect for held in dict.fromkeys(due) for effect in self._resume(held, now_ms, is_over=True)]
-            return [*over, *self._wave.go_on(now_ms)]
+            return [*over, *self._resuming.go_on(now_ms)]
 
     def _without_queue(self) -> Iterator[HeldPull]:
         """Yield the pulls that wait for a queue that is gone, or is another one now."""
@@ -419,7 +417,7 @@ class Pulls(Part):
 
     def _end(self, held: HeldPull) -> None:
         self.waits.remove(held)
-        self._wave.drop(held)
+        self._resuming.drop(held)
 
     def _resume(self, held: HeldPull, now_ms: int, *, is_over: bool = False) -> list[Effect]:
         """Read again for a held pull; it goes on waiting when there is nothing for it and its time is not over."""

@@ -28,7 +28,7 @@ from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, st
 from shmq.daemon.broker.tables import Queues
 from shmq.daemon.logic.access.rights import Permission
 from shmq.daemon.logic.effects import Effect, Wake
-from shmq.daemon.logic.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, later, serves
 from shmq.protocol.codes import Request, Response
 

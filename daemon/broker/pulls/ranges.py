@@ -18,7 +18,7 @@ import msgspec
 from shmq.daemon.broker.log import Log, Ranged
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Queues, Topic
-from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import ProtocolError, RemoteError
 from shmq.message import PERM_READ

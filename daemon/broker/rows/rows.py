@@ -36,7 +36,7 @@ from shmq.daemon.broker.topics import AUTO_CREATE_TOPIC, create_by_send
 from shmq.daemon.logic.access.rights import Permission
 from shmq.daemon.logic.alarm import Alarm
 from shmq.daemon.logic.effects import Effect, Report
-from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, MessageTooLarge, ProtocolError, ShmqError, TopicNotFound, TransactionError

@@ -35,7 +35,7 @@ from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import Route, route_of, timed_route
 from shmq.daemon.broker.topics import UNIT_RETRY_FLAG
 from shmq.daemon.logic.access.rights import Permission
-from shmq.daemon.logic.fields import ADVICE, INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import ADVICE, INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import InvalidName, ShmqError

@@ -31,7 +31,7 @@ from shmq.daemon.broker.topics import create_by_send, ensure_topic
 from shmq.daemon.broker.transactions.half import half_of, is_prepared
 from shmq.daemon.logic.alarm import Alarm
 from shmq.daemon.logic.effects import Effect
-from shmq.daemon.logic.fields import ADVICE
+from shmq.daemon.logic.header_fields import ADVICE
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
 from shmq.delay_levels import DELAY, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError

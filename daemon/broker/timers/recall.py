@@ -14,7 +14,7 @@ from shmq.daemon.broker.records.property_text import with_properties
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import ensure_topic
-from shmq.daemon.logic.fields import text_of
+from shmq.daemon.logic.header_fields import text_of
 from shmq.daemon.logic.requests import Answer, Call, WhenDurable
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
 from shmq.errors import UsageError

@@ -6,7 +6,7 @@ import msgspec
 
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord
-from shmq.daemon.logic.fields import number_of
+from shmq.daemon.logic.header_fields import number_of
 from shmq.daemon.logic.requests import Call
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
 from shmq.protocol.backlog import PendingTimer, PendingTimers

@@ -22,7 +22,7 @@ from shmq.daemon.broker.transactions.half import is_of_local_producer, number_in
 from shmq.daemon.broker.transactions.transactions import Transactions
 from shmq.daemon.logic.access.rights import Permission, Rights
 from shmq.daemon.logic.effects import Effect, Notify
-from shmq.daemon.logic.fields import number_of
+from shmq.daemon.logic.header_fields import number_of
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
 from shmq.errors import RemoteError
 from shmq.message import check_group

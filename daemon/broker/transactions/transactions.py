@@ -53,7 +53,7 @@ from shmq.daemon.broker.transactions.resumptions import Resumptions
 from shmq.daemon.logic.access.rights import Permission
 from shmq.daemon.logic.alarm import Alarm
 from shmq.daemon.logic.effects import Effect, Report
-from shmq.daemon.logic.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError, ShmqError, TopicNotFound

@@ -45,7 +45,6 @@ class ElectedCounting:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def report(self, link: LeaderLink, address: str, flushed: int) -> None:
-        """A slave says what is on its disk."""
         if link.slave is not None and link.slave.store:
             self._links[link.slave.store] = link
             self._hears(link.slave.store, Position(link.epoch, link.acknowledged or 0, flushed))
@@ -60,12 +59,10 @@ class ElectedCounting:
             link.closed = str(error)
 
     def gone(self, link: LeaderLink) -> None:
-        """A slave's connection has ended."""
         store = link.slave.store if link.slave is not None else ""
         if store and self._links.get(store) is link:
             del self._links[store]
             self._gone(store)
 
     def is_in_sync(self, link: LeaderLink) -> bool:
-        """Whether a slave has all that is acknowledged."""
         return link.slave is not None and link.slave.store in self._in_sync()

@@ -23,7 +23,6 @@ from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.ha.elected.counting import ElectedCounting
 from shmq.daemon.ha.elected.station import Station
 from shmq.daemon.ha.elected.switch import ElectedSwitch
@@ -81,9 +80,7 @@ def run_elected(place: Place, switched: Switched, *, tether: Tether, log: EventL
             layout = StoreLayout(options.store_path, access_rights())
             me = own_side(options, layout, store)
         except ShmqError as error:
-            log("ha.failed", reason=str(error), hint=error.hint)
-            tether.failed(error)
-            return exit_code_of(error)
+            return tether.failed(error, log, "ha.failed")
         member = ElectedBroker(place, switched, instance, store, me, layout, etcd, log, trust)
         return run_loop(member.serve(listener, tether), log)
 

@@ -105,7 +105,6 @@ class Station:
     # What the elector wants
 
     def positions(self) -> Positions:
-        """Say how far the log reaches."""
         following = self.following
         leader_end = following.state.master_end if following is not None else 0
         return Positions(self._store.log_end, self._store.durable_end, leader_end)

@@ -131,7 +131,6 @@ class Etcd:
         self._pool.clear()
 
     def commit(self, transaction: Transaction) -> Outcome:
-        """Do a transaction, or only read."""
         body = self._done(self._ask(commit_call(self._keys, transaction)))
         with _understood():
             outcome = self._known(read_commit(self._keys, body))
@@ -139,13 +138,11 @@ class Etcd:
         return outcome
 
     def grant(self, ttl_ms: int) -> Lease:
-        """Make a lease."""
         body = self._done(self._ask(grant_call(ttl_ms)))
         with _understood():
             return self._known_lease(read_grant(body))
 
     def keep_alive(self, lease: int) -> Lease:
-        """Let a lease begin anew."""
         body = self._done(self._ask(keep_alive_call(lease)))
         with _understood():
             read = read_keep_alive(lease, body)
@@ -154,7 +151,6 @@ class Etcd:
         return self._known_lease(read)
 
     def revoke(self, lease: int) -> Lease:
-        """End a lease and delete its keys."""
         answer = self._ask(revoke_call(lease))
         if isinstance(answer, Failure) and answer.is_unknown_lease:
             return Lease(lease, 0)
@@ -163,7 +159,6 @@ class Etcd:
             return self._known_lease(read_revoke(lease, body))
 
     def watch(self, revision: int) -> View:
-        """Wait until there is something newer than a revision, or for a while; return both keys."""
         self._wait(watch_call(self._keys, revision))
         return self.commit(READ.transaction).view
 

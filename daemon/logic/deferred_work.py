@@ -23,7 +23,7 @@ _GONE = object()
 _Item = TypeVar("_Item")
 
 
-class Wave(Generic[_Item]):
+class DeferredWork(Generic[_Item]):
     """Serves items in turns.
 
     Args:
