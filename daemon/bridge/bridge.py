@@ -90,25 +90,10 @@ class Bridge:
         busy_poll = BusyPoll()
         self._plain: PlainPath | None = None
         if sends is not None and pulls is not None:
-            self._plain = PlainPath(
-                sends,
-                pulls,
-                limits,
-                self._figures,
-                self.log,
-                busy_poll,
-                is_open_for_sends=self._is_open_for_sends,
-                stored=self._storing.ask,
-            )
-        shared = Shared(
-            limits,
-            self.now,
-            self.budget,
-            Budget(limits.unproven_bytes_max),
-            busy_poll,
-            self._plain,
-            spares_members=standing_clock is not None,
-        )
+            is_open, stored = self._is_open_for_sends, self._storing.ask
+            self._plain = PlainPath(sends, pulls, limits, self._figures, self.log, busy_poll, is_open, stored)
+        unproven, stands = Budget(limits.unproven_bytes_max), standing_clock is not None
+        shared = Shared(limits, self.now, self.budget, unproven, busy_poll, self._plain, stands)
         connect = partial(BridgeConnection, shared, self._take)
         self._acceptor = Acceptor(limits, self.security, self.log, self.now, connect, self._connections)
 

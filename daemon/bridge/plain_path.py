@@ -70,7 +70,6 @@ class PlainPath:
         figures: BridgeFigures,
         log: LimitedLog,
         busy_poll: BusyPoll,
-        *,
         is_open_for_sends: Callable[[], bool],
         stored: Callable[[Sequence[int]], None],
     ) -> None:

@@ -88,11 +88,11 @@ class WaitingLogic(Logic, Protocol):
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for one of its waiting requests."""
+        """What waiting requests wait for in the log; the caller watches it from now on."""
 
     @property
     def wanted_version(self) -> object:
-        """A value that differs when `wanted` does."""
+        """A value that differs when `wanted` does, and costs less."""
 
 
 def run_guarded(

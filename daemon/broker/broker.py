@@ -241,12 +241,10 @@ class Broker(Dispatch):
 
     @property
     def plans(self) -> Pulls:
-        """The plans of pulls that repeat."""
         return self._pulls
 
     @property
     def wanted(self) -> Wanted:
-        """What the parts wait for in the log; the caller watches it from now on."""
         offsets = self._pulls.waits.watch()
         for queue, offset in self._pops.waits.watch().items():
             offsets[queue] = min(offset, offsets.get(queue, offset))
@@ -256,7 +254,6 @@ class Broker(Dispatch):
 
     @property
     def wanted_version(self) -> object:
-        """A value that differs when `wanted` does, and costs less."""
         held = self._pulls.waits.version, self._pops.waits.version
         return held, self._sends.wanted_end, self._timers.wanted_version, self._delays.wanted_version
 

@@ -64,17 +64,14 @@ class WorkerLogic(Dispatch):
 
     @property
     def plans(self) -> Pulls:
-        """The plans of pulls that repeat."""
         return self._pulls
 
     @property
     def wanted(self) -> Wanted:
-        """What the parts wait for in the log; the caller watches it from now on."""
         return Wanted(self._pulls.waits.watch(), self._sends.wanted_end)
 
     @property
     def wanted_version(self) -> object:
-        """A value that differs when `wanted` does, and costs less."""
         return self._pulls.waits.version, self._sends.wanted_end
 
     def _send(self, call: Call) -> Answer | None:

@@ -54,14 +54,17 @@ if TYPE_CHECKING:
     """Anything with the buffer protocol; a str is none."""
 
 
-class ReserveArguments(TypedDict, total=False):
-    """Keyword arguments of `reserve`."""
-
+class _Arguments(TypedDict, total=False):
     tag: str | None
-    key: str | None
     properties: Mapping[str, str] | None
     message_group: str | None
     queue_id: int | None
+
+
+class ReserveArguments(_Arguments, total=False):
+    """Keyword arguments of `reserve`."""
+
+    key: str | None
     timeout: float | None
 
 
@@ -75,26 +78,18 @@ class SendArguments(ReserveArguments, total=False):
     deliver_at: datetime | str | float | None
 
 
-class BatchArguments(TypedDict, total=False):
+class BatchArguments(_Arguments, total=False):
     """Keyword arguments of `send_batch`."""
 
-    tag: str | None
     keys: Sequence[str] | None
-    properties: Mapping[str, str] | None
-    message_group: str | None
-    queue_id: int | None
     timeout: float | None
 
 
-class RequestArguments(TypedDict, total=False):
+class RequestArguments(_Arguments, total=False):
     """Keyword arguments of `request` beside the timeout."""
 
-    tag: str | None
     key: str | None
     keys: Iterable[str] | None
-    properties: Mapping[str, str] | None
-    message_group: str | None
-    queue_id: int | None
 
 
 # ---- what every message has ------------------------------------------------------------------------------------------
