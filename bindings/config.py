@@ -15,6 +15,8 @@ import json
 import re
 from pathlib import Path
 
+from shmq.plain_file import read_plain
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -37,7 +39,7 @@ def libs() -> list[str]:
 
 def segments(runtime: Path) -> list[str]:
     """Paths of the control, units and readers segments. Raises SystemExit where they have none."""
-    instance = json.loads((runtime / "instance.json").read_text())
+    instance = json.loads(read_plain(runtime / "instance.json"))
     if instance["kind"] != "posix":
         raise SystemExit(f"segments of kind {instance['kind']} have no paths")
     return [f"/dev/shm{name}" for name in instance["segments"]]

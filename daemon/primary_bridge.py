@@ -33,13 +33,13 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.nameserver.service import NameService, start_name_service
 from shmq.daemon.tether import Tether
-from shmq.errors import ShmqError
+from shmq.errors import ShmqError, StoreError
 from shmq.options.broker import Options
 from shmq.protocol.roster import roster_text
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses, write_addresses
 from shmq.shm.place import Place
-from shmq.shm.replacing import replace_text
+from shmq.shm.replacing import remove_file, replace_text
 
 
 def run_bridge(
@@ -131,7 +131,7 @@ async def _listen_for_clients(
         bridge.wait_for_routes(name_service.registration)
     await name_service.wait_until_registered()
     path, access = around.place.addresses_path, access_rights()
-    open_things.callback(lambda: path.unlink(missing_ok=True))
+    open_things.callback(lambda: remove_file(path))
     addresses = {"broker": str(broker)} | name_service.addresses
     write_addresses(path, addresses, mode=access.read_mode, gid=access.gid)
     around.log("bridge.listens", **addresses)
@@ -154,8 +154,8 @@ def _publish_roster(around: Surroundings, broker: Broker) -> None:
         access = access_rights()
         try:
             replace_text(around.place.roster_path, roster_text(roster), mode=access.read_mode, gid=access.gid)
-        except OSError as error:
-            around.log("roster.not_written", reason=str(error.strerror))
+        except StoreError as error:
+            around.log("roster.not_written", reason=str(error))
 
 
 def _tcp_listeners(options: Options, address_before: str) -> list[TcpListener]:

@@ -37,7 +37,7 @@ from shmq.daemon.guard import Guard
 from shmq.daemon.rehearsal import rehearse
 from shmq.daemon.service_manager import ServiceManager
 from shmq.daemon.switched import stand_back
-from shmq.errors import ShmqError
+from shmq.errors import ShmqError, StoreError
 from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.shm.access import access_rights
@@ -46,14 +46,16 @@ from shmq.shm.core import KeeperStore
 from shmq.shm.instance import Instance, write_instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.presence import attach_presence
-from shmq.shm.replacing import remove_unfinished
+from shmq.shm.replacing import remove_file, remove_unfinished
 from shmq.shm.segment import open_store, unlink_segments
 from shmq.shm.signal_event import ending_signals
 
 _STOP_SECONDS = {"bridge": 5.0, "keeper": 90.0}
+_SUCCESSOR_SECONDS = 25.0  # after a keeper that hung: systemd and compose wait 120 s in all
 _BACKOFF_SECONDS = 0.1
 _BACKOFF_SECONDS_MAX = 5.0
 _FORGIVEN_SECONDS = 10.0
+_RECORD_AGAIN_SECONDS = 1.0
 _LOCK_SECONDS = 2.0
 # A child that has served ends so when its role was switched or the segments were given up: that is no death.
 _IN_ORDER = (ExitCode.DONE, ExitCode.TEMPORARY)
@@ -64,6 +66,16 @@ def restart_pause(deaths: int) -> float:
     """Return the seconds until a child is started again that died so often in a row; never more than five."""
     # No number of deaths may overflow: who dies every five seconds has died a thousand times after an hour and a half.
     return min(_BACKOFF_SECONDS_MAX, _BACKOFF_SECONDS * 2.0 ** min(deaths - 2, 16)) if deaths > 1 else 0.0
+
+
+def _failure_of(error: ShmqError) -> dict[str, Any]:
+    """Return why a start failed, as the announcer says it."""
+    return {
+        "message": str(error),
+        "kind": type(error).__name__,
+        "hint": error.hint,
+        "exit_code": exit_code_of(error),
+    }
 
 
 class Supervisor:
@@ -117,9 +129,7 @@ class Supervisor:
                     self._turn()
                 saved = self._stop()
         except ShmqError as error:
-            code = exit_code_of(error)
-            self._announcer.failed(str(error), kind=type(error).__name__, hint=error.hint, exit_code=code)
-            return code
+            self._failure = _failure_of(error)
         finally:
             if self._guard is not None:
                 self._guard.release()
@@ -172,6 +182,9 @@ class Supervisor:
     # -- children ----------------------------------------------------------------------------------------------------
     def _spawn(self, role: str) -> None:
         assert self._guard is not None
+        if not self._write_instance():  # a keeper that does not find the segments makes others
+            self._due[role] = time.monotonic() + _RECORD_AGAIN_SECONDS
+            return
         child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptors=self._guard.descriptors)
         child.generation = self._instance.generation if self._instance is not None else 0
         self._children[role] = child
@@ -268,7 +281,10 @@ class Supervisor:
     def _is_given_up(self) -> bool:
         """Whether the keeper makes new segments, because the log of a slave has to begin elsewhere."""
         keeper = self._children.get("keeper")
-        if self._instance is None or keeper is None or not keeper.is_heard:
+        return keeper is None or not keeper.is_heard or self._is_retired()
+
+    def _is_retired(self) -> bool:
+        if self._instance is None:
             return True
         with contextlib.suppress(ShmqError):
             store = open_store(self._instance, writable=False, observing=True)
@@ -286,13 +302,26 @@ class Supervisor:
         self._children.pop(child.role, None)
 
     def _record(self) -> None:
-        """Write instance.json as things are now."""
+        """Note which processes there are."""
         if self._instance is None:
             return
         marks = {role: self._children[role].mark if role in self._children else None for role in self._deaths}
         self._instance = self._instance.with_processes(supervisor=own_mark(), **marks)
+        self._write_instance()
+
+    def _write_instance(self) -> bool:
+        """Write instance.json, whatever has become of it; False where that cannot be."""
+        if self._instance is None:
+            return True
         access = access_rights()
-        write_instance(self._place.instance_path, self._instance, mode=access.read_mode, gid=access.gid)
+        try:
+            write_instance(self._place.instance_path, self._instance, mode=access.read_mode, gid=access.gid)
+        except StoreError as error:
+            self._log("instance.not_written", reason=str(error), hint=error.hint)
+            if not self._served:
+                self._failure = _failure_of(error)
+            return False
+        return True
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def _stop(self) -> bool:
@@ -306,6 +335,9 @@ class Supervisor:
         self._end_all(role for role in servers if role not in first)
         self._see_to_a_keeper()
         keeper = self._end("keeper") if "keeper" in self._children else None
+        if keeper == -signal.SIGKILL and not self._is_retired():  # it hung: what it had not saved is in memory alone
+            self._see_to_a_keeper()
+            keeper = self._end("keeper", _SUCCESSOR_SECONDS) if "keeper" in self._children else keeper
         if keeper is None:
             saved = retired = self._instance is None
         else:
@@ -330,11 +362,11 @@ class Supervisor:
         for role in living:
             self._end(role)
 
-    def _end(self, role: str) -> int:
-        """Have a child end, by force when it does not; return its status."""
+    def _end(self, role: str, seconds: float = 0.0) -> int:
+        """Have a child end, by force when it does not in so many seconds, 0: the usual ones; return its status."""
         child = self._children[role]
         child.ask_to_stop()
-        seconds = _STOP_SECONDS["keeper" if role == "keeper" else "bridge"]
+        seconds = seconds or _STOP_SECONDS["keeper" if role == "keeper" else "bridge"]
         status = child.wait(seconds)
         if status is None:
             self._log("child.killed", role=role, pid=child.pid, reason=f"did not stop in {seconds} s")
@@ -360,5 +392,5 @@ class Supervisor:
         told = (place.addresses_path, place.metrics_path, place.ha_path, place.links_path)
         files = (place.instance_path, place.socket_path, place.switch_path, place.roster_path, *told)
         for path in files:
-            path.unlink(missing_ok=True)
+            remove_file(path)
         remove_unfinished(self._place.runtime_dir)

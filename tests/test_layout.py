@@ -29,17 +29,18 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.errors": set(),
     "shmq.exit_code": set(),
     "shmq.functions": {"shmq.errors"},
-    "shmq.bindings": set(),
+    "shmq.plain_file": set(),
+    "shmq.bindings": {"shmq.plain_file"},
     "shmq.message": {"shmq.errors"},
     "shmq.words": {"shmq.errors", "shmq.message"},
     "shmq.delay_levels": {"shmq.errors"},
     "shmq.progress": set(),
     "shmq.timing": {"shmq.errors"},
-    "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version"},
+    "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version", "shmq.plain_file"},
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.typed_json": set(),
     "shmq.addresses": {"shmq.errors"},
-    "shmq.protocol": {"shmq.errors", "shmq.message", "shmq.typed_json"},
+    "shmq.protocol": {"shmq.errors", "shmq.message", "shmq.typed_json", "shmq.plain_file"},
     "shmq.filter": {"shmq.errors", "shmq.shm"},
     "shmq.columns": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.store": {
@@ -51,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.protocol",
         "shmq.shm",
         "shmq.words",
+        "shmq.plain_file",
     },
     "shmq.options": {
         "shmq.addresses",
@@ -67,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.protocol",
         "shmq.shm",
         "shmq.store",
+        "shmq.plain_file",
     },
     "shmq.metrics": {"shmq.errors", "shmq.figures", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
     "shmq.client": {
@@ -86,6 +89,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.version",
         "shmq.typed_json",
         "shmq.words",
+        "shmq.plain_file",
     },
     "shmq.compat": {"shmq", "shmq.errors", "shmq.functions"},
     "shmq.contrib": {"shmq", "shmq.errors", "shmq.message", "shmq.version", "shmq.words"},
@@ -119,6 +123,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.typed_json",
         "shmq.words",
         "shmq.daemon.logic",
+        "shmq.plain_file",
     },
     "shmq.measurement": {"shmq", "shmq.errors", "shmq.figures", "shmq.store", "shmq.version"},
     "shmq.tools": {
@@ -140,6 +145,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.version",
         "shmq.client",
         "shmq.words",
+        "shmq.plain_file",
     },
     "shmq.spark": {
         "shmq",
@@ -151,6 +157,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.protocol",
         "shmq.client",
+        "shmq.plain_file",
     },
     "shmq.spark.jobs": {
         "shmq",
@@ -163,6 +170,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.spark",
         "shmq.tools",
         "shmq.words",
+        "shmq.plain_file",
     },
     "pyspark_shmq": {"shmq.spark"},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shmq.store.plain_file import open_plain
+from shmq.plain_file import open_plain
 
 
 class LogFile:

@@ -11,6 +11,7 @@ from pathlib import Path
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.ha.master_state import MasterState
 from shmq.daemon.ha.replicas import Replicas
+from shmq.errors import StoreError
 from shmq.shm.access import Access
 from shmq.shm.core import READ_ONLY_FENCED, READ_ONLY_FOLLOWER, Store
 from shmq.shm.links import FENCED, FOLLOWS, LEADS, ElectionState, Links, write_links
@@ -77,7 +78,7 @@ class Telling:
         try:
             write_links(self._path, links, mode=self._access.read_mode, gid=self._access.gid)
             self._is_written = True
-        except OSError as error:
+        except StoreError as error:
             if self._is_written:
                 self._log("ha.not_told", path=str(self._path), reason=str(error))
             self._is_written = False

@@ -27,6 +27,7 @@ from shmq.daemon.keeper.index import IndexKeeper
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import ShmqError
 from shmq.metrics.family import SCRUB_BYTES, SCRUB_DAMAGES, SCRUB_REPAIRS
+from shmq.plain_file import open_plain
 from shmq.shm.core import CoreError, KeeperStore, Store
 from shmq.shm.counters import Counters
 from shmq.store.config import ConfigFiles
@@ -35,7 +36,6 @@ from shmq.store.damage import Damage, LogWalk
 from shmq.store.index.files import IndexFiles
 from shmq.store.index.sums import BLOCK_BYTES as INDEX_BLOCK_BYTES
 from shmq.store.index.sums import FileSums
-from shmq.store.plain_file import open_plain
 from shmq.store.recovery import OpenFiles
 from shmq.store.scrub_state import ScrubState, read_scrub_state, write_scrub_state
 from shmq.store.unit_repair import UnitFault, find_faults

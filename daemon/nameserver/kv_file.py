@@ -13,6 +13,7 @@ from typing import Any
 
 from shmq.daemon.nameserver.key_values import Table
 from shmq.errors import CorruptionError, StoreError
+from shmq.plain_file import read_plain
 from shmq.shm.access import Access
 from shmq.store.atomic import cure_of, write_atomically
 from shmq.store.fastjson import dumps, loads
@@ -66,7 +67,7 @@ class KeyValueFile:
 
 
 def _parsed(path: Path) -> Table:
-    data: Any = loads(path.read_text(encoding="utf-8"))
+    data: Any = loads(read_plain(path).decode())
     table = data.get(_TABLE, {}) if isinstance(data, dict) else None
     if not isinstance(table, dict):
         raise ValueError(f"{path.name} holds no {_TABLE}")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from shmq.store.plain_file import open_plain
+from shmq.plain_file import open_plain
 
 _CHUNK_BYTES = 256 << 20
 _PROT_READ, _MAP_SHARED = mmap.PROT_READ, mmap.MAP_SHARED

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from shmq.errors import CorruptionError
+from shmq.plain_file import read_plain
 from shmq.typed_json import decode_json
 
 ROSTER_BYTES_MAX = 64 << 20
@@ -133,7 +134,7 @@ def read_roster(path: Path, generation: str) -> Roster | None:
         CorruptionError, OSError: the file is there but cannot be read.
     """
     try:
-        roster = parse_roster(path.read_bytes())
+        roster = parse_roster(read_plain(path, ROSTER_BYTES_MAX + 1))
     except FileNotFoundError:
         return None
     return roster if roster.generation == generation else None

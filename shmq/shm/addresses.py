@@ -14,14 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shmq.plain_file import read_plain
+
 HA_ADDRESS = "ha"  # in a file of its own: where slaves get the log
 _REGISTERED = "registered "
+_FILE_BYTES_MAX = 1 << 20
 
 
 def read_addresses(path: Path) -> dict[str, str]:
     """Return what tcp.json says, {} when it is not there or says nothing usable."""
     try:
-        data: Any = json.loads(path.read_bytes())
+        data: Any = json.loads(read_plain(path, _FILE_BYTES_MAX))
     except (OSError, ValueError):
         return {}
     if not isinstance(data, dict):
@@ -40,7 +43,7 @@ def as_registered(servers: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_addresses(path: Path, addresses: Mapping[str, str], *, mode: int, gid: int) -> None:
-    """Replace tcp.json at once; raises OSError."""
+    """Replace tcp.json at once; raises StoreError."""
     from shmq.shm.replacing import replace_text  # not needed for reading
 
     replace_text(path, json.dumps(dict(addresses)), mode=mode, gid=gid)

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from shmq.plain_file import open_plain
 from shmq.shm.descriptors import above_standard
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of
 
@@ -124,7 +125,7 @@ def _patient_lease(path: Path, uid: int, held: ExitStack, until: float) -> File 
 @above_standard
 def _lease(path: Path, uid: int, held: ExitStack) -> File | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_plain(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     except BlockingIOError as error:
@@ -132,9 +133,9 @@ def _lease(path: Path, uid: int, held: ExitStack) -> File | None:
     except OSError as error:
         raise StillHeld(f"{path} cannot be opened: {error.strerror}") from error
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+    if status.st_uid != uid:
         os.close(descriptor)
-        raise StillHeld(f"{path} is not a file of uid {uid}")
+        raise StillHeld(f"{path} belongs to uid {status.st_uid}, not {uid}")
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError as error:

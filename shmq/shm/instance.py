@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq.errors import SegmentError
+from shmq.plain_file import NoPlainFile, read_plain
 from shmq.shm.core import ABI
 from shmq.shm.descriptors import above_standard
 from shmq.shm.liveness import ProcessMark, boot_id
@@ -188,13 +189,15 @@ def read_instance(path: Path) -> Instance | None:
     """Return what instance.json describes, or None when there is no such file.
 
     Raises:
-        SegmentError: the file is there but does not describe an instance.
+        SegmentError: the file is there but does not describe an instance, or is no file.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read(_JSON_BYTES_MAX + 1)
+        content = read_plain(path, _JSON_BYTES_MAX + 1)
     except FileNotFoundError:
         return None
+    except NoPlainFile as error:
+        hint = f"mv {path} {path}.aside; the broker writes it again when it is started"
+        raise SegmentError(f"{path}: {error.strerror}", hint=hint) from error
     return Instance.from_json(content)
 
 
@@ -214,7 +217,11 @@ def store_identity(instance: Instance) -> str:
 
 
 def write_instance(path: Path, instance: Instance, *, mode: int, gid: int) -> None:
-    """Replace instance.json at once, so that a reader sees the old text or the new one."""
+    """Replace instance.json at once, so that a reader sees the old text or the new one.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
     from shmq.shm.replacing import replace_text  # not needed for reading
 
     replace_text(path, instance.to_json(), mode=mode, gid=gid)

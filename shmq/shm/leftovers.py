@@ -43,6 +43,7 @@ import posix_ipc
 import sysv_ipc
 
 from shmq.errors import SegmentError, ShmqError
+from shmq.plain_file import open_plain
 from shmq.shm.core import Store
 from shmq.shm.descriptors import above_standard
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance
@@ -330,7 +331,7 @@ def _store_named_in(names: Sequence[str]) -> str:
     try:
         for part in SEGMENT_PARTS:
             path = SHM_DIRECTORY / f"{stem}.{part}"
-            descriptors.append(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK))
+            descriptors.append(open_plain(path, os.O_RDONLY))
         store = Store(*descriptors, writable=False, observing=True)
     except (OSError, ShmqError):
         return ""

@@ -38,6 +38,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from shmq.plain_file import read_plain
 from shmq.shm.descriptors import above_standard
 from shmq.shm.replacing import replace_text
 
@@ -129,8 +130,7 @@ Row = TypeVar("Row", ReplicaLink, LostLink, MasterLink, ElectionState)
 def read_links(path: Path) -> Links | None:
     """Return what links.json says, None when it is not there or says nothing usable."""
     try:
-        with path.open("rb") as file:
-            data: Any = json.loads(file.read(_FILE_BYTES_MAX))
+        data: Any = json.loads(read_plain(path, _FILE_BYTES_MAX))
         master = data["master"]
         links = Links(
             at_ms=data["at_ms"],
@@ -151,7 +151,7 @@ def read_links(path: Path) -> Links | None:
 
 
 def write_links(path: Path, links: Links, *, mode: int, gid: int) -> None:
-    """Replace links.json at once; raises OSError."""
+    """Replace links.json at once; raises StoreError."""
     document = links._asdict()
     for name in ("replicas", "gone", "refused"):
         document[name] = [row._asdict() for row in document[name]]

@@ -8,10 +8,13 @@ Rule: a name belongs to the process whose pid it ends with; only when that one i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
 
+from shmq.errors import StoreError
+from shmq.plain_file import open_plain
 from shmq.shm.core import process_died
 from shmq.shm.descriptors import above_standard
 
@@ -25,23 +28,34 @@ def writing_path(path: Path) -> Path:
 
 @above_standard
 def replace_text(path: Path, text: str, *, mode: int, gid: int) -> None:
-    """Replace a file at once, so that a reader sees the old text or the new one; raises OSError."""
+    """Replace a file at once, so that a reader sees the old text or the new one.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
     temporary = writing_path(path)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        with open(descriptor, "w") as file:
+        with open(open_plain(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
             os.fchown(file.fileno(), -1, gid)
             os.fchmod(file.fileno(), mode)
             file.write(text)
         os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        remove_file(temporary)
+        hint = f"ls -ld {path.parent} {path}; what is no plain file has to go there"
+        raise StoreError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
 
 
 def remove_unfinished(directory: Path) -> None:
     """Remove what writers that died left; the caller is the only one who starts writers there."""
-    for path in directory.iterdir():
-        match = re.fullmatch(_BEING_WRITTEN, path.name)
-        if match is not None and process_died(int(match[1]), 0):
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # the directory may be gone
+        for path in directory.iterdir():
+            match = re.fullmatch(_BEING_WRITTEN, path.name)
+            if match is not None and process_died(int(match[1]), 0):
+                remove_file(path)
+
+
+def remove_file(path: Path) -> None:
+    """Remove what has the name of a file of ours; what cannot be removed, as a directory, stays."""
+    with contextlib.suppress(OSError):
+        path.unlink()

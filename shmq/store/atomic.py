@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from shmq.store.plain_file import open_plain
+from shmq.plain_file import open_plain
 
 
 class _Given(NamedTuple):

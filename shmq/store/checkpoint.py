@@ -29,8 +29,8 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 from shmq.errors import StoreError
+from shmq.plain_file import NoPlainFile, open_plain, read_plain
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import NoPlainFile, open_plain, read_plain
 
 CHECKPOINT_BYTES = 4096
 _FIELDS = struct.Struct(">qqqqq")

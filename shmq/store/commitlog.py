@@ -24,9 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shmq.errors import CorruptionError, SegmentFull, StoreError, UsageError
+from shmq.plain_file import open_plain
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_fault, file_name, position_of
-from shmq.store.plain_file import open_plain
 
 FILE_BYTES_MIN = 64 << 10
 FILE_BYTES_MULTIPLE = 4096

@@ -34,10 +34,10 @@ from typing import Any
 
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP
 from shmq.errors import CorruptionError, StoreError
+from shmq.plain_file import read_plain
 from shmq.store.atomic import adopt, cure_of, fault_of, forget, write_atomically
 from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import read_plain
 from shmq.store.seal import SEAL_KEY, is_sealed, sealed
 from shmq.store.table_entries import (
     COPIES_FROM,

@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shmq.plain_file import open_plain
 from shmq.shm.core import UNIT_BYTES
 from shmq.shm.unit import PRE_BLANK, is_pre_blank, unpack_unit
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
-from shmq.store.plain_file import open_plain
 from shmq.store.unit_sums import Queue as Queue
 from shmq.store.unit_sums import UnitSums
 

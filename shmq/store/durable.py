@@ -35,9 +35,9 @@ import zlib
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError
+from shmq.plain_file import open_plain, read_plain
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import open_plain, read_plain
 
 _SLOT_STRIDE = 4096
 MARK_BYTES = 2 * _SLOT_STRIDE

@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shmq.errors import StoreError
+from shmq.plain_file import kind_of
 from shmq.shm.access import Access
 from shmq.store.atomic import sync_directory
-from shmq.store.plain_file import kind_of
 
 _LISTED = os.R_OK | os.X_OK
 _NAME_BYTES_MAX = 255

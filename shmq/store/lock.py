@@ -23,8 +23,8 @@ from pathlib import Path
 from shlex import quote
 
 from shmq.errors import StoreError, StoreLocked
+from shmq.plain_file import NoPlainFile, open_plain
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import NoPlainFile, open_plain
 
 _POLL_SECONDS = 0.02
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, bytes, pid

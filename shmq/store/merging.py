@@ -8,8 +8,8 @@ Rule: only whole records with their own log position are taken, and only where t
 
 import os
 
+from shmq.plain_file import open_plain
 from shmq.record import BLANK_MAGIC, HEAD_BYTES, LENGTH_AND_MAGIC, RECORD_BYTES_MAX, RECORD_MAGICS, log_position_of
-from shmq.store.plain_file import open_plain
 
 
 def take_missing(path: str, source: str, *, base: int, end: int) -> int:

@@ -17,9 +17,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from shmq.plain_file import read_plain
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import read_plain
 
 RECORDS_MAX = 1000
 BYTES_MAX = 64 << 20

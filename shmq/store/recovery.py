@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, StoreError
+from shmq.plain_file import open_plain
 from shmq.shm.core import FRAME_UNITS, UNIT_BYTES, BrokerTables, KeeperStore, Store
 from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.checkpoint import (
@@ -41,7 +42,6 @@ from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.log_range import Range
 from shmq.store.lineage.loss import accept_missing
-from shmq.store.plain_file import open_plain
 from shmq.store.rebuild import QueueBounds, QueueRebuild
 from shmq.store.table_entries import Tables
 from shmq.store.tables import LiveTables, fill_tables

@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 
 from shmq.errors import StoreError
+from shmq.plain_file import read_plain
 from shmq.shm.access import Access
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import read_plain
 from shmq.store.seal import sealed, unsealed
 
 FAULTS_MAX = 20  # named one by one; the rest is counted

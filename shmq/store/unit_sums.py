@@ -30,10 +30,10 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from shmq.plain_file import open_plain, read_plain
 from shmq.shm.core import UNIT_BYTES
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout, is_safe_name
-from shmq.store.plain_file import open_plain, read_plain
 
 BLOCK_UNITS = 200
 BLOCK_BYTES = BLOCK_UNITS * UNIT_BYTES

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from shmq.errors import CorruptionError
+from shmq.plain_file import open_plain
 from shmq.record import (
     BLANK_MAGIC,
     HEAD_BYTES,
@@ -44,7 +45,6 @@ from shmq.store.consumequeue import FILE_BYTES
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout, file_fault, file_name, position_of
 from shmq.store.lineage.loss import is_shortened_elsewhere, missing_cure, missing_ranges, missing_text
-from shmq.store.plain_file import open_plain
 
 ReadBytes = Callable[[int, int], bytes]  # log position, size
 

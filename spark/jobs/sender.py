@@ -34,6 +34,7 @@ from shmq.errors import (
     VersionMismatch,
 )
 from shmq.message import DEAD_LETTER_REASON, RESERVED_PROPERTIES
+from shmq.plain_file import open_plain
 from shmq.shm.descriptors import above_standard
 from shmq.spark.access.way import open_place
 from shmq.spark.options import full_url, parse_options
@@ -223,7 +224,8 @@ def alone(name: str) -> Iterator[None]:
     folder = Path(tempfile.gettempdir()) / f"shmq-sending-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     with above_standard:
-        file = open(folder / name.replace("/", "_").replace("%", "_"), "ab")  # noqa: SIM115 - what is done alone is not ours
+        path = folder / name.replace("/", "_").replace("%", "_")
+        file = open(open_plain(path, os.O_WRONLY | os.O_CREAT), "ab")  # noqa: SIM115 - what is done alone is not ours
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -7,6 +7,7 @@ column `frame` points into the mapped file; nothing of a record is copied in thi
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow.compute
 
 from shmq.columns.record_batches import column_numbers, import_batch
 from shmq.errors import CorruptionError
+from shmq.plain_file import open_plain
 from shmq.shm.core import columns_decode
 from shmq.shm.descriptors import above_standard
 from shmq.spark.access.broker import Reading
@@ -48,7 +50,7 @@ def read_files(reading: Reading, paths: Sequence[str]) -> Iterator[Any]:
     """
     for path in paths:
         try:
-            with above_standard, open(path, "rb") as file:
+            with above_standard, open(open_plain(path, os.O_RDONLY), "rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         except FileNotFoundError:
             data_loss(reading.options, f"retention has deleted {path}")

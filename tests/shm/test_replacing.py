@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shmq.errors import StoreError
 from shmq.shm.replacing import remove_unfinished, replace_text, writing_path
 
 
@@ -21,7 +22,7 @@ def test_a_file_is_replaced_with_its_mode_and_nothing_stays_beside_it(tmp_path: 
 def test_a_file_that_cannot_be_replaced_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "tcp.json"
     path.mkdir()
-    with pytest.raises(OSError):
+    with pytest.raises(StoreError, match=f"{path} cannot be written: Is a directory"):
         replace_text(path, "text", mode=0o640, gid=os.getgid())
     assert list(tmp_path.iterdir()) == [path]
 

@@ -1,17 +1,23 @@
 """A process of the broker: one that cannot be started, and one that is to stop when it has hardly begun."""
 
 import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shmq.daemon.__main__ import _CHILDREN
 from shmq.daemon.child import Child
 from shmq.errors import UsageError
 from shmq.options.broker import Options
 from shmq.shm.instance import Instance
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments
+
+Serve = Callable[..., Any]
 
 
 def test_an_interpreter_that_cannot_be_executed_is_named_and_nothing_stays_open(
@@ -42,3 +48,24 @@ def test_a_child_that_has_hardly_begun_stops_in_order(tmp_path: Path) -> None:
     child.close()
     for end in alive:
         os.close(end)
+
+
+def test_no_child_is_left_with_a_stop_that_cannot_reach_it(serve: Serve) -> None:
+    """Each begins with SIGTERM blocked, so that none comes before it can stop in order."""
+    addresses = {
+        "listen": "127.0.0.1:0",
+        "nameserver_listen": "127.0.0.1:0",
+        "metrics": "127.0.0.1:0",
+        "ha_listen": "127.0.0.1:0",
+    }
+    served = serve(tcp=True, bridges=2, **addresses)
+    children = {role: mark for role, mark in served.instance.processes.items() if role != "supervisor"}
+    assert {role.partition("-")[0] for role in children} == set(_CHILDREN), "a new child is missing here"
+    blocked = {role: blocked_signals(mark.pid) for role, mark in children.items()}
+    assert not {role for role, mask in blocked.items() if mask >> (signal.SIGTERM - 1) & 1}, blocked
+
+
+def blocked_signals(pid: int) -> int:
+    """The mask of a process's main thread."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1], 16) for line in lines if line.startswith("SigBlk:"))

@@ -18,9 +18,11 @@ import pytest
 import shmq
 from shmq.errors import BrokerNotRunning, SegmentFull
 from shmq.shm.core import CoreError
+from shmq.shm.instance import read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.presence import presence_count
 from shmq.testing import Broker
+from tests.supervisor.conftest import SMALL
 from tests.tools.store.conftest import end_in_order
 
 Serve = Callable[..., Any]
@@ -77,6 +79,32 @@ def test_a_second_signal_does_not_wait_for_a_child_that_hangs(
     assert client.store.retired
     assert (served.store_path / "abort").exists()
     assert attach(serve()).sent == 1
+
+
+HURRIED = """
+import sys
+from shmq.daemon import __main__, supervisor
+supervisor._STOP_SECONDS["keeper"] = 1.0
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+def test_what_was_created_is_saved_by_a_stop_that_finds_a_keeper_which_hangs(
+    broker_name: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    settings = {**SMALL, "broker_name": broker_name, "runtime_dir": tmp_path / "run", "store": tmp_path / "store"}
+    words = ["serve", "--json", "--options", json.dumps(settings, default=str)]
+    with subprocess.Popen([sys.executable, "-P", "-c", HURRIED, *words], stdout=subprocess.PIPE) as process:
+        assert process.stdout and json.loads(process.stdout.readline())["ready"]
+        with shmq.connect(f"shmq://{tmp_path}/run") as mq:
+            instance = read_instance(tmp_path / "run" / "instance.json")
+            assert instance is not None
+            os.kill(instance.processes["keeper"].pid, signal.SIGSTOP)
+            mq.admin.create_topic("orders")
+        process.terminate()
+        assert process.wait() == 0
+    assert "orders" in (tmp_path / "store/config/topics.json").read_text()
+    assert not (tmp_path / "store/abort").exists()
 
 
 def test_what_was_committed_is_saved_by_a_stop_that_finds_the_keeper_dead(eventually: Eventually) -> None:

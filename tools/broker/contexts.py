@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shmq.errors import NotFound, UsageError
+from shmq.plain_file import open_plain, read_plain
 from shmq.shm.place import home_directory
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
@@ -98,8 +99,7 @@ def load_contexts() -> Contexts:
     if path is None:
         return Contexts()
     try:
-        with open(path, "rb") as file:
-            found: Any = json.loads(file.read(_FILE_BYTES_MAX))
+        found: Any = json.loads(read_plain(path, _FILE_BYTES_MAX, follows_links=True))
         urls, current = found["contexts"], found.get("current")
         is_sound = all(isinstance(text, str) for text in (*urls, *urls.values())) and (
             current is None or current in urls
@@ -126,7 +126,7 @@ def save_contexts(contexts: Contexts) -> None:
         raise UsageError(f"user {os.geteuid()} has no home directory for contexts", hint="set SHMQ_CONFIG_DIR")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     scratch = path.with_suffix(f".{os.getpid()}.new")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = open_plain(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with open(descriptor, "w") as file:
         json.dump({"current": contexts.current, "contexts": contexts.urls}, file, indent=2)
     os.replace(scratch, path)

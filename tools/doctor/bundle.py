@@ -24,6 +24,7 @@ from typing import Any
 from shmq.errors import UsageError
 from shmq.figures.quantity import iso_text
 from shmq.figures.verdict import Finding
+from shmq.plain_file import open_plain
 from shmq.shm.core import ABI
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.tools.doctor.case import Case
@@ -142,7 +143,7 @@ def _logs(case: Case) -> dict[str, str]:
 
 def _tail(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
+        with open(open_plain(path, os.O_RDONLY, follows_links=True), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - LOG_BYTES))
             return file.read(LOG_BYTES).decode(errors="replace")

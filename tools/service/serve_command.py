@@ -27,6 +27,7 @@ from shmq import errors
 from shmq.exit_code import ExitCode
 from shmq.figures.quantity import count_text
 from shmq.options.broker import OPTIONS
+from shmq.plain_file import open_plain
 from shmq.shm.place import (
     DEFAULT_BROKER_NAME,
     Place,
@@ -127,7 +128,8 @@ def _serve_in_background(call: Call, place: Place, command: list[str], log_file:
         place.runtime_dir.mkdir(mode=0o700, exist_ok=True)
     reading, writing = os.pipe()
     try:
-        with open(path, "ab") as log, executing(command[0]):
+        own = open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666) if log_file is None else path
+        with open(own, "ab") as log, executing(command[0]):
             process = subprocess.Popen(
                 [*command, "--json", "--ready-fd", str(writing)],
                 stdin=subprocess.DEVNULL,

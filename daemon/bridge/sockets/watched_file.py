@@ -2,7 +2,7 @@
 
 Secrets are read only from a file that no other user may read.
 
-    open -> regular, ours or root's, no right for group and others, not too long -> bytes
+    open -> plain, ours or root's, no right for group and others, not too long -> bytes
 
 Invariants:
  1. What is checked and what is read is one open file.
@@ -14,6 +14,7 @@ import stat
 from pathlib import Path
 
 from shmq.errors import UsageError
+from shmq.plain_file import open_plain
 
 FILE_BYTES_MAX = 1 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -34,7 +35,7 @@ class WatchedFile:
             UsageError: it cannot be read, or others could.
         """
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = open_plain(self.path, os.O_RDONLY, follows_links=True)
         except OSError as error:
             raise UsageError(f"{self.path} cannot be read: {error.strerror}", hint=f"ls -l {self.path}") from error
         try:
@@ -49,8 +50,6 @@ class WatchedFile:
             os.close(descriptor)
 
     def _check(self, status: os.stat_result) -> None:
-        if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{self.path} is no regular file", hint="give the path of the file itself")
         if self._is_secret and status.st_uid not in (0, os.geteuid()):
             raise UsageError(f"{self.path} belongs to uid {status.st_uid}", hint=f"chown {os.geteuid()} {self.path}")
         if self._is_secret and status.st_mode & _OTHERS:

@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
 import threading
 import time
@@ -55,6 +56,7 @@ from shmq.daemon.ha.etcd.messages import (
     watch_call,
 )
 from shmq.errors import ProtocolError, UsageError
+from shmq.plain_file import open_plain
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -315,6 +317,8 @@ def _tls(options: EtcdOptions) -> ssl.SSLContext | None:
     if not any(endpoint.startswith("https:") for endpoint in options.endpoints):
         return None
     try:
+        for path in filter(None, (options.ca, options.certificate, options.key)):
+            os.close(open_plain(path, os.O_RDONLY, follows_links=True))  # OpenSSL waits for a FIFO
         context = ssl.create_default_context(cafile=options.ca or None)
         if options.certificate:
             context.load_cert_chain(options.certificate, options.key, password="")

@@ -34,12 +34,12 @@ from shmq.daemon.keeper.marks import MarkKeeper
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import ShmqError
 from shmq.figures.changed_files import ACCESS, LOST, RESTORED
+from shmq.plain_file import NoPlainFile, kind_of, read_plain
 from shmq.shm.core import UNIT_BYTES, CoreError
 from shmq.store.atomic import ANY_SIZE, GROWN, adopt, fault_of, forget, write_atomically
 from shmq.store.checkpoint import CHECKPOINT_BYTES, read_checkpoint, write_checkpoint
 from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, Queue
 from shmq.store.durable import MARK_BYTES
-from shmq.store.plain_file import NoPlainFile, kind_of, read_plain
 from shmq.store.recovery import OpenFiles
 from shmq.store.unit_sums import BLOCK_UNITS
 

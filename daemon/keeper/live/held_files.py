@@ -22,11 +22,11 @@ from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
 from shmq.figures.changed_files import ACCESS, FILES_CHANGED, LOST, ChangedFile
+from shmq.plain_file import kind_of, open_plain
 from shmq.shm.access import access_rights
 from shmq.shm.counters import Counters
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, position_of
-from shmq.store.plain_file import kind_of, open_plain
 
 _NEWS_MAX = 100  # a store that went may have thousands of files
 _HEAD_BYTES = 8  # size and magic of the first record

@@ -20,9 +20,9 @@ from collections.abc import Callable
 
 from shmq.daemon.keeper.live.held_files import FileNews, access_fault, access_of, put_aside
 from shmq.figures.changed_files import ACCESS, LOST, RESTORED
+from shmq.plain_file import NoPlainFile, open_plain
 from shmq.store.layout import StoreLayout
 from shmq.store.lock import lock_owner
-from shmq.store.plain_file import NoPlainFile, open_plain
 
 _NO_FILE = 0, 0
 

@@ -32,12 +32,12 @@ from shmq.daemon.keeper.live.held_files import (
 )
 from shmq.errors import ShmqError
 from shmq.figures.changed_files import ACCESS, LOST, SAVED
+from shmq.plain_file import open_plain
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
 from shmq.store.atomic import sync_directory
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.merging import take_missing
-from shmq.store.plain_file import open_plain
 
 _HELD_MAX = 512  # descriptors, or a quarter of what the process may have; of older files only the name is looked at
 _NEWEST, _IN_TURNS = 32, 32  # files that are looked at each time; of all others so many

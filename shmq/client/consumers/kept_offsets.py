@@ -33,6 +33,7 @@ from typing import IO, Any, Final
 from shmq.client import options
 from shmq.client.spec import ConsumerSpec
 from shmq.client.timetable import Timetable
+from shmq.plain_file import open_plain, read_plain
 from shmq.shm.descriptors import above_standard
 from shmq.shm.place import home_directory
 
@@ -77,7 +78,7 @@ class KeptOffsets:
             return
         scratch = self.path.with_suffix(".new")
         try:
-            with above_standard, open(scratch, "w") as file:
+            with above_standard, open(open_plain(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
                 json.dump(merged, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -103,7 +104,8 @@ def open_kept_offsets(url: str, group: str, topic: str) -> KeptOffsets | None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(_MEMBERS_MAX):
-            lock = open(directory / f"{topic}.{number}.lock", "ab")  # noqa: SIM115 - it is open as long as the member lives
+            descriptor = open_plain(directory / f"{topic}.{number}.lock", os.O_WRONLY | os.O_CREAT)
+            lock = open(descriptor, "ab")  # noqa: SIM115 - it is open as long as the member lives
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -167,8 +169,8 @@ def _of_any_topic(queue: str) -> str:
 
 def _read(path: Path) -> dict[str, int]:
     try:
-        with above_standard, open(path, "rb") as file:
-            found: Any = json.loads(file.read(_FILE_BYTES_MAX))
+        with above_standard:
+            found: Any = json.loads(read_plain(path, _FILE_BYTES_MAX))
     except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shmq.errors import SegmentFull, ShmqError, StoreError
+from shmq.plain_file import open_plain
 from shmq.shm.core import IndexProgress, KeeperStore, index_bytes, index_find, index_hash, index_head
 from shmq.store.atomic import adopt, forget, sync_directory
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import open_plain
 
 _HEAD_BYTES = 40  # SHMQ_INDEX_HEAD_BYTES
 INDEX_ENTRY_BYTES = 20

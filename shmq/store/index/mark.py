@@ -13,9 +13,9 @@ import json
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, StoreError
+from shmq.plain_file import read_plain
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import read_plain
 from shmq.store.seal import sealed, unsealed
 
 

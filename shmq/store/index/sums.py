@@ -30,10 +30,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from shmq.errors import CorruptionError
+from shmq.plain_file import read_plain
 from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.index.files import INDEX_ENTRY_BYTES, IndexFile, is_index_name
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import read_plain
 
 BLOCK_BYTES = 64 << 10
 

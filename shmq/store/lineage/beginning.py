@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 
 from shmq.errors import StoreError
+from shmq.plain_file import read_plain
 from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name, position_of
-from shmq.store.plain_file import read_plain
 
 
 def wish_beginning(layout: StoreLayout, position: int) -> None:

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, StoreError
+from shmq.plain_file import open_plain, read_plain
 from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.lineage.epochs import cut_epochs, load_epochs, store_epochs
-from shmq.store.plain_file import open_plain, read_plain
 from shmq.store.seal import sealed, unsealed
 
 TAIL_FACTS = "shmq.tail"

@@ -26,9 +26,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, StoreError
+from shmq.plain_file import read_plain
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import read_plain
 
 EPOCHS_MAX = 4096
 _CRC_MASK = 0x7FFFFFFF

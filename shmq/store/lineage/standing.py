@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from shmq.errors import CorruptionError, StoreError
+from shmq.plain_file import read_plain
 from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import read_plain
 from shmq.store.seal import sealed, unsealed
 
 _ID = re.compile(r"[0-9a-f]{32}")

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shmq.errors import StoreError, UsageError
+from shmq.plain_file import open_plain
 from shmq.shm.access import Access, access_rights
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
-from shmq.store.plain_file import open_plain
 from shmq.store.proof.findings import Findings
 from shmq.store.proof.progress import read_tables
 

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shmq.delay_levels import SCHEDULE_TOPIC
+from shmq.plain_file import open_plain
 from shmq.shm.core import UNIT_BYTES, RecordBatch, tag_hash
 from shmq.shm.unit import is_pre_blank, pack_unit, unpack_unit
 from shmq.store.consumequeue import FILE_BYTES, ConsumeQueueFiles, Queue
 from shmq.store.dispatch import Dispatch
-from shmq.store.plain_file import open_plain
 from shmq.store.proof.findings import Damages, Findings, offsets_text
 from shmq.store.proof.record import WalkedRecord
 from shmq.store.unit_repair import find_faults

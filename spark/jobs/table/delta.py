@@ -27,6 +27,7 @@ from urllib.parse import unquote
 import pyarrow
 
 from shmq.errors import CorruptionError, StoreError, UsageError
+from shmq.plain_file import open_plain
 from shmq.shm.descriptors import above_standard
 from shmq.spark.jobs.table.entry import Entry, QueueKey, in_order
 from shmq.spark.jobs.table.table import Commit
@@ -180,7 +181,7 @@ def _stored(root: Path) -> Iterator[None]:
 @above_standard
 def _sync(paths: Iterable[Path]) -> None:
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY) if path.is_dir() else open_plain(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

@@ -27,6 +27,7 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 
+from shmq.plain_file import open_plain
 from shmq.shm.descriptors import above_standard
 from shmq.spark.access.broker import Range, Reading, Where
 from shmq.spark.jobs.table.entry import Entry
@@ -267,7 +268,7 @@ class _ToDisk:
 
     @above_standard
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY)
+        self._descriptor = open_plain(path, os.O_RDONLY)
         self._thread = ThreadPoolExecutor(1)
         self._running: Future[None] | None = None
 

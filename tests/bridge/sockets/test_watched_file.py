@@ -40,9 +40,9 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_file_or_too_long_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo", 0o600)
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="it is a FIFO and no plain file"):
         WatchedFile(tmp_path / "fifo").read()
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="it is a directory and no plain file"):
         WatchedFile(tmp_path).read()
     with pytest.raises(UsageError, match="No such file"):
         WatchedFile(tmp_path / "absent").read()

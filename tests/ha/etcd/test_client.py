@@ -371,5 +371,8 @@ def test_what_is_no_endpoint_is_said(endpoint: str) -> None:
 def test_certificates_that_cannot_be_read_are_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="certificates for etcd"):
         client("https://host:2379", ca=str(tmp_path / "none"))
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="a FIFO and no plain file"):
+        client("https://host:2379", ca=str(tmp_path / "fifo"))
     with pytest.raises(UsageError, match="needs its key"):
         EtcdOptions(("https://host:2379",), certificate="one")

@@ -1,13 +1,16 @@
-"""Opens the files of a store by their names, and nothing else that has such a name.
+"""Opens files by their names, and nothing else that has such a name: of stores, runtime directories and users.
 
 Other programs can put a FIFO, a directory, a link or a device in the place of a file. Opening a FIFO waits for its
 other end, for good; a reader that has opened a link reads what its owner likes.
 
     open_plain   a descriptor of a plain file
-    read_plain   all bytes of one
+    read_plain   the bytes of one
     NoPlainFile  says what lies there instead; an OSError
 
-Rule: what opens files of a store opens them here (`tests/test_layout.py`).
+Links are followed where an administrator or a user put the file there, as certificates and settings often are links.
+
+Rule: files are opened here (`tests/shm/test_plain_file.py`), but for what a command was given by its user to read or
+write: `<(…)` and /dev/stdin are FIFOs on purpose.
 """
 
 from __future__ import annotations
@@ -62,10 +65,10 @@ def open_plain(path: str | os.PathLike[str], flags: int, mode: int = 0o600, *, f
     return descriptor
 
 
-def read_plain(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a plain file; raises as `open_plain` does."""
-    with open(open_plain(path, os.O_RDONLY), "rb") as file:
-        return file.read()
+def read_plain(path: str | os.PathLike[str], bytes_max: int = -1, *, follows_links: bool = False) -> bytes:
+    """Return the bytes of a plain file, of a longer one so many; raises as `open_plain` does."""
+    with open(open_plain(path, os.O_RDONLY, follows_links=follows_links), "rb") as file:
+        return file.read(bytes_max)
 
 
 def _no_plain_file(path: str | os.PathLike[str], mode: int) -> NoPlainFile:

@@ -1,0 +1,96 @@
+"""Other programs take the names of a broker's files in its runtime directory: no part of it waits, or ends for it."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shmq.exit_code import ExitCode
+from shmq.shm.liveness import is_alive
+from shmq.shm.place import Place
+from tests.deadline import eventually
+from tests.tables.rows import every_row
+from tests.tools.shell import Shell
+
+Serve = Callable[..., Any]
+Attach = Callable[[Any], Any]
+FILES = ("instance.json", "tcp.json", "metrics.json", "ha.json", "links.json", "roster.json")
+
+
+def put_a_link(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "a FIFO": os.mkfifo,
+    "a directory": Path.mkdir,
+    "a symbolic link": put_a_link,
+}
+
+
+def test_children_are_started_again_and_the_broker_stops_in_order_whatever_has_the_names(
+    serve: Serve, broker_name: str
+) -> None:
+    addresses = {
+        "listen": "127.0.0.1:0",
+        "nameserver_listen": "127.0.0.1:0",
+        "metrics": "127.0.0.1:0",
+        "ha_listen": "127.0.0.1:0",
+    }
+
+    @every_row("kind", KINDS)
+    def each(kind: str) -> None:
+        served = serve(tcp=True, log_format="json", **addresses)
+        shell = Shell(Place(broker_name, served.runtime).url)
+        eventually(lambda: all((served.runtime / name).is_file() for name in FILES))
+        marks = served.instance.processes
+        for name in FILES:
+            (served.runtime / name).unlink()
+            KINDS[kind](served.runtime / name)
+        answer = shell.run("health")
+        assert f"it is {kind} and no plain file" in answer.out.decode() + answer.err, answer
+        for role in ("keeper", "bridge", "exporter", "replication"):
+            os.kill(marks[role].pid, signal.SIGKILL)
+        if kind == "a directory":  # which goes as the log line says
+            eventually(lambda: '"instance.not_written"' in served.text())
+            for name in FILES:
+                (served.runtime / name).rmdir()
+        eventually(lambda: all((served.runtime / name).is_file() for name in FILES))
+        eventually(lambda: all(map(is_alive, served.instance.processes.values())) and shell.run("health").status == 0)
+        assert {role: mark == marks[role] for role, mark in served.instance.processes.items()} == {
+            role: role == "supervisor" for role in marks
+        }
+        assert served.stop() == 0 and "segments.given_up" not in served.text(), served.text()
+
+    each()
+
+
+def test_a_runtime_directory_that_is_removed_ends_no_broker(serve: Serve, attach: Attach) -> None:
+    served = serve()
+    client = attach(served)
+    client.send(b"before")
+    mark = served.mark("keeper")
+    served.runtime.rename(served.runtime.with_name("moved"))
+    os.kill(mark.pid, signal.SIGKILL)
+    eventually(lambda: "instance.not_written" in served.text())
+    beat = client.store.keeper_beat_ns
+    served.runtime.mkdir(mode=0o700)
+    eventually(lambda: client.store.keeper_beat_ns != beat)
+    assert client.send(b"after") == 1
+    served.runtime.rename(served.runtime.with_name("moved again"))
+    client.leave()
+    assert served.stop() == 0, served.text()
+
+
+def test_a_start_is_refused_where_the_segments_cannot_be_written_down(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "instance.json"
+    path.parent.mkdir(mode=0o700)
+    path.mkdir()
+    served = serve()
+    assert served.announced["ready"] is False
+    assert served.announced["error"] == f"{path} cannot be written: Is a directory"
+    assert served.announced["hint"].startswith(f"ls -ld {path.parent} {path}")
+    assert served.wait() == ExitCode.CANNOT_CREATE
+    path.rmdir()
+    assert serve().announced["ready"]
