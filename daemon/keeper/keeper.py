@@ -141,7 +141,7 @@ class Keeper:
         is_sound = files.consumequeue.sums.load(born, tables.deleted, sequence=files.mark.current.unit_sums)
         if not is_sound:
             files.consumequeue.sums.start_anew()
-        self._units.take_over(is_sound=is_sound, anew=self._live_files.put_units_aside())
+        self._units.take_over(is_sound=is_sound, has_file=self._live_files.has_units)
 
     def wake(self) -> None:
         """End the present pause, or the next one; any thread and any handler of a signal may call it."""

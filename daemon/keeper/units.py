@@ -11,7 +11,7 @@ that is missing in memory, or cannot be written, keeps its own queue from going 
 
 import errno
 import os
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shmq.daemon.event_log import EventLog
@@ -124,26 +124,20 @@ class UnitWriter:
         self._failed = self._failing
         return complete
 
-    def newest_files(self) -> Iterator[tuple[Queue, int]]:
-        """Yield each queue that has units in files, and the offset of the first unit of its newest file."""
-        for queue, row in self._rows():
-            if row.persisted:
-                yield queue, row.persisted - 1 - (row.persisted - 1) % FILE_UNITS
-
-    def take_over(self, *, is_sound: bool, anew: Container[Queue]) -> None:
+    def take_over(self, *, is_sound: bool, has_file: Callable[[Queue, int], bool]) -> None:
         """Begin where a keeper of this boot was killed: what it had written since its last mark is not believed.
 
         Args:
             is_sound: the sums that were read say all that the mark speaks of.
-            anew: queues whose newest file is not there.
+            has_file: whether the newest file of a queue is there, of which the offset of the first unit is given.
         """
-        newest = dict(self.newest_files())
         for queue, row in self._rows():
             offset_min, persisted = row.offset_min, row.persisted
             if not persisted:
                 continue
             known = self._files.sums.end(queue) if is_sound else persisted
-            first = max(offset_min, min(known, newest[queue]) if queue in anew else known)
+            newest = persisted - 1 - (persisted - 1) % FILE_UNITS
+            first = max(offset_min, known if has_file(queue, newest) else min(known, newest))
             if first < persisted:
                 self._rewrite(UnitRange(queue, first, persisted))
             if not is_sound:

@@ -94,16 +94,14 @@ class LiveFiles:
         for path in self._index.paths:
             self._look_at_access(path)
 
-    def put_units_aside(self) -> set[Queue]:
-        """Before a keeper writes: move aside what no newest file of units can be; returns which queues lack theirs."""
-        lacking = set()
-        for queue, first in self._units.newest_files():
-            path = self._unit_path(queue, first * UNIT_BYTES)
-            if fault := _fault_of_units(path):
-                put_aside(self._layout, path)
-                self._news.tell(path, RESTORED, fault)
-                lacking.add(queue)
-        return lacking
+    def has_units(self, queue: Queue, first: int) -> bool:
+        """Before a keeper writes: whether a file of units is there; what cannot be one is moved aside."""
+        path = self._unit_path(queue, first * UNIT_BYTES)
+        fault = _fault_of_units(path)
+        if fault:
+            put_aside(self._layout, path)
+            self._news.tell(path, RESTORED, fault)
+        return not fault
 
     def _mend(self, path: Path, fault: str, write: Callable[[], object]) -> None:
         """Move aside what is there, write the file again, and say so."""

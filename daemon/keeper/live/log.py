@@ -6,7 +6,8 @@ or a copy that is moved over them. What is stored from then on would be gone aft
     a file removed, replaced, replaced by a link    ┐ sends stop ─▶ append lock taken once ─▶ copy of the file we hold
     a file that has grown                           ┘ to its path ─▶ said: saved, or which positions are lost
     a file truncated                 gets its size back at once, as a look behind its end is SIGBUS; sends stop; lost is
-                                     what lay behind
+                                     what lay behind, from the record on that was cut: those before it are read, some
+                                     in each round
     first bytes overwritten          sends stop; what is lost is unknown
     the directory, or the store's    sends stop; renamed back, if it has another name and the new one is not in use
     may not be opened any more       said, with the command that mends it
@@ -43,7 +44,7 @@ _HELD_MAX = 512  # descriptors, or a quarter of what the process may have; of ol
 _NEWEST, _IN_TURNS = 32, 32  # files that are looked at each time; of all others so many
 _LOCK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
-_SCANNED_RECORDS = 10_000
+_READ_RECORDS, _READ_BYTES = 10_000, 16 << 20  # at once, in front of a cut; the second is more than a record can have
 
 
 class LiveLog:
@@ -71,6 +72,7 @@ class LiveLog:
         self._unheld: set[int] = set()  # positions of files that could not be opened
         self._waiting: dict[int, str] = {}  # position -> what happened to a file that is to be saved
         self._taken: dict[int, int] = {}  # position -> descriptor of a file that another process had open
+        self._cuts: dict[int, tuple[int, int]] = {}  # position of a file -> read up to here, cut there
         self._directories = [
             HeldDirectory(path, locked)
             for path, locked in zip((layout.root, layout.commitlog), (*directories, -1, -1), strict=False)
@@ -96,6 +98,7 @@ class LiveLog:
             self._held.pop(position).close()
         self._unheld -= gone
         self._waiting = {position: what for position, what in self._waiting.items() if position not in gone}
+        self._cuts = {position: cut for position, cut in self._cuts.items() if position not in gone}
         for position in positions:
             if position not in self._held and position not in self._unheld:
                 self._hold(position)
@@ -114,13 +117,18 @@ class LiveLog:
         self.save_next(now)
 
     def save_next(self, now: float) -> bool:
-        """Save a file that waits for it; `now` is monotonic seconds. True when there is more to do at once."""
-        if not self._waiting or now < self._retry_at:
-            return False
-        if not self._save(next(iter(self._waiting))):
+        """Save a file that waits for it, and go on with a cut; True when there is more to do at once.
+
+        Args:
+            now: monotonic seconds.
+        """
+        may_save = bool(self._waiting) and now >= self._retry_at
+        if may_save and not self._save(next(iter(self._waiting))):
             self._retry_at = now + _RETRY_SECONDS
-            return False
-        return bool(self._waiting)
+            may_save = False
+        if self._cuts:
+            self._read_before_cut()
+        return bool(self._cuts) or (may_save and bool(self._waiting))
 
     def finish(self) -> int:
         """Look at everything, and save what can be saved, before the broker stops.
@@ -139,6 +147,7 @@ class LiveLog:
         self._is_quiet |= self._is_stopped  # the keeper has taken the lock, or said that it cannot
         for position in list(self._waiting):
             self._save(position)
+        self._read_before_cuts()
         end = self._store.log_end
         if self._is_stopped:
             with contextlib.suppress(OSError):  # a lost file is reported already
@@ -178,6 +187,7 @@ class LiveLog:
             self._look_at(position)
         if position in self._waiting:
             self._save(position)
+        self._read_before_cuts()
 
     def close(self) -> None:
         """Let go of everything."""
@@ -224,15 +234,23 @@ class LiveLog:
             self._tell_lost(position, f"was truncated and cannot grow again: {os.strerror(error.errno or 0)}")
         else:
             self.stop_sends()
-            self._tell_lost(self._cut_record(position, position + size), f"was truncated to {size} bytes")
+            self._cuts[position] = position, position + size
 
-    def _cut_record(self, begin: int, end: int) -> int:
-        """Return where the record begins that goes on behind `end`; records follow each other from `begin` on."""
-        position, stop = begin, ""
+    def _read_before_cuts(self) -> None:
+        while self._cuts:
+            self._read_before_cut()
+
+    def _read_before_cut(self) -> None:
+        """Read some records that follow each other up to a cut; the one that is not whole begins what is lost."""
+        position, (begin, cut) = next(iter(self._cuts.items()))
+        end = begin
         with contextlib.suppress(CoreError):
-            while position < end and not stop:
-                position, _, stop = self._keeper_store.scan(position, end, _SCANNED_RECORDS)
-        return min(position, end)
+            end, _, _ = self._keeper_store.scan(begin, min(begin + _READ_BYTES, cut), _READ_RECORDS)
+        if begin < end < cut:
+            self._cuts[position] = end, cut
+            return
+        del self._cuts[position]
+        self._tell_lost(min(end, cut), f"was truncated to {cut - position} bytes")
 
     def _tell_lost(self, position: int, what: str) -> None:
         """Say which bytes of a file are lost: from a position to its end."""

@@ -1,6 +1,8 @@
 """Files beside the log that another process removes, replaces or changes are written again, and reported once."""
 
+import errno
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from shmq.errors import CorruptionError
 from shmq.shm.core import READ_ONLY_FILES_LOST, BrokerTables, CoreError
 from shmq.shm.instance import read_instance
 from shmq.shm.segment import open_store
+from shmq.store.commitlog import CommitLogFiles
 from shmq.store.index.files import IndexFiles, IndexReader
 from shmq.store.lineage.epochs import load_epochs, store_epochs
+from tests.keeper.conftest import SMALL
 from tests.keeper.live.test_log import put_a_link
 from tests.store.file_changes import NO_FILES, directory, pipe
 from tests.tables.rows import every_row
@@ -21,6 +26,7 @@ StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
 
 COUNT = 300
+FILE_BYTES = SMALL["file_bytes"]
 UNITS = "consumequeue/orders/0/00000000000000000000"
 INDEX = "index/*"
 LOG = "commitlog/00000000000000000000"
@@ -198,6 +204,35 @@ def test_what_is_lost_of_a_truncated_log_file_begins_with_the_record_that_was_cu
     scene.rounds()
     [values] = scene.running.events.named("file.lost")
     assert f"log positions {positions[5]} to {end} are lost" in values["what"]
+
+
+def test_what_could_not_be_saved_by_the_orderly_stop_is_refused_at_the_next_start(
+    start_keeper: StartKeeper, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark says up to where messages were given out; what was never flushed is no exception."""
+    first = start_keeper(flush_interval_ms=60_000)
+    first.send("orders", b"of a file that stays")
+    while first.store.log_end < FILE_BYTES + 1000:
+        lost = first.send("orders", bytes(900))
+    end = first.store.log_end
+    eventually(lambda: first.attached.files.commitlog.path(FILE_BYTES).exists())
+    first.halt()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLogFiles, "put", refuse)
+        first.attached.files.commitlog.path(FILE_BYTES).unlink()
+        assert not first.stop()
+    [values] = first.events.named("file.lost")
+    assert f"log positions {FILE_BYTES} to {end} are lost" in values["what"]
+    with pytest.raises(CorruptionError) as refused:
+        start_keeper()
+    [numbers] = re.findall(r"--accept-loss ([0-9,-]+)", refused.value.hint)
+    assert numbers.startswith(f"{FILE_BYTES}-")
+    again = start_keeper(accept_loss=numbers)
+    assert again.send("orders", b"x").offset > lost.offset
 
 
 def test_a_program_that_reads_does_not_wait_for_a_fifo_in_place_of_a_log_file(scene: Scene) -> None:

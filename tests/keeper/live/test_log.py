@@ -259,6 +259,53 @@ def test_a_truncated_file_has_its_size_again_and_what_is_lost_is_said(
         assert f"log positions {position + REMAINS} to {end} are lost" in log.events.lines[0][1]["what"]
 
 
+def test_the_records_before_a_cut_are_read_some_in_each_round(new_log: Callable[[], Log]) -> None:
+    """A file has millions of them, and what the keeper does in its rounds does not wait for all."""
+
+    @every_row(
+        ("record_bytes", "way"), [(size, way) for size in (100, 60_000, 4 << 20) for way in ("rounds", "finish")]
+    )
+    def each(record_bytes: int, way: str) -> None:
+        log = new_log()
+        asked: list[int] = []
+
+        def scan(position: int, end: int, count: int) -> tuple[int, list[Any], str]:
+            records = min(count, (end - position) // record_bytes)
+            asked.append(records)
+            assert records * record_bytes <= 16 << 20
+            return position + records * record_bytes, [], ""
+
+        log.keeper_store.scan = scan
+        log.live._cuts[0], log.store.log_end = (0, (1 << 30) - 1), 1 << 30
+        log.live._files.file_bytes = 1 << 30
+        if way == "finish":
+            log.live.finish()
+        now = 1.0
+        while log.live._cuts:
+            before = len(asked)
+            assert log.live.save_next(now := now + 0.02) or not log.live._cuts
+            assert len(asked) == before + 1
+        assert max(asked) <= 10_000
+        lost = ((1 << 30) - 1) // record_bytes * record_bytes
+        [values] = log.events.named("file.lost")
+        assert f"log positions {lost} to {1 << 30} are lost" in values["what"]
+
+    each()
+
+
+def test_a_file_that_is_truncated_again_meanwhile_is_read_up_to_the_first_cut(new_log: Callable[[], Log]) -> None:
+    log = new_log()
+    log.keeper_store.scan = lambda position, end, _: (min(position + 10, end), [], "")
+    for size in (REMAINS, REMAINS // 2):
+        os.truncate(log.path(OLDER), size)
+        log.live.round(1.0)
+        assert log.told == [] and log.path(OLDER).stat().st_size == FILE_BYTES_MIN
+    while log.live.save_next(1.0):
+        pass
+    [values] = log.events.named("file.lost")
+    assert values["what"].startswith(f"was truncated to {REMAINS // 2} bytes; log positions {REMAINS // 2} to")
+
+
 def test_a_file_whose_first_record_was_written_over_stops_sends(new_log: Callable[[], Log]) -> None:
     log = new_log()
     with log.path(OLDER).open("r+b") as file:
