@@ -96,6 +96,15 @@ def believed_checkpoint(layout: StoreLayout, *, has_grown: bool) -> Checkpoint:
     return _found(content)
 
 
+def known_confirmed(layout: StoreLayout) -> int:
+    """Return up to where we noted that replicas had confirmed the log; 0 where that cannot be read.
+
+    What only the open fields say is damage: stock brokers take no part in elections of ours.
+    """
+    ours = _ours(_content(layout))
+    return ours.confirmed if ours is not None else 0
+
+
 def _content(layout: StoreLayout) -> bytes:
     try:
         return read_plain(layout.checkpoint)

@@ -30,7 +30,7 @@ from shmq.store.checkpoint import (
     believed_checkpoint,
     change_checkpoint,
     checkpoint_fault,
-    read_checkpoint,
+    known_confirmed,
     write_checkpoint,
 )
 from shmq.store.commitlog import CommitLogFiles
@@ -247,7 +247,7 @@ def _recover_files(
     report.marks_restored += _restore_checkpoint(files.layout, mark, log_end, log)
     confirmed_end = log_end
     if is_elected:
-        confirmed_end = min(read_checkpoint(files.layout).confirmed, log_end)
+        confirmed_end = min(known_confirmed(files.layout), log_end)
         keeper_store.set_confirmed_end(confirmed_end)
     _mark_recovered(files, rebuild.store_ms_last, log_end, confirmed_end)
     return bounds

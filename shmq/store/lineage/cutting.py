@@ -31,7 +31,7 @@ from typing import NamedTuple
 from shmq.errors import CorruptionError, StoreError
 from shmq.plain_file import open_plain, read_plain
 from shmq.store.atomic import sync_directory, write_atomically
-from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from shmq.store.checkpoint import Checkpoint, known_confirmed, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
@@ -199,6 +199,6 @@ def _forget_derived(layout: StoreLayout) -> None:
     for directory in (layout.index, layout.index_sums):
         shutil.rmtree(directory, ignore_errors=True)
     known = read_checkpoint(layout)
-    if known.flushed:
+    if known.flushed or known_confirmed(layout):
         write_checkpoint(layout, Checkpoint(known.physic_ms, known.logics_ms))
     sync_directory(layout.root)
