@@ -1,7 +1,7 @@
 """The requests that change topics and groups, and when they are all refused.
 
     on a slave                          a topic or a group is the master's to change, and its slaves copy it
-    where nothing can be saved          the tables are in shared memory, and the keeper saves them within 0.1 s: what
+    where nothing can be saved          the tables are in shared memory, and the keeper saves them some 0.1 s later: what
                                         the disk does not take now would be gone after a restart
 
 Sends need no rule here. The log of a slave takes none, and its refusal has the code that RocketMQ's producers know: 14,
