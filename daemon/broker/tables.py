@@ -240,6 +240,9 @@ class StoreState(Clock, Protocol):
     def check_savable(self) -> None:
         """Raise a StoreError where the disk takes no change of the tables."""
 
+    def keeper_silence_seconds(self) -> float:
+        """Return how long ago the keeper, which saves the tables, has made a round."""
+
 
 class ClientSlots(Protocol):
     """The slots of local clients."""

@@ -41,6 +41,10 @@ class Language(IntEnum):
     NODE_JS = 13
 
 
+NOT_SAVED_YET = "done, and not saved yet"
+"""How a remark begins that a broker adds to a change of topics or groups while its keeper makes no rounds."""
+
+
 class Request(IntEnum):
     """Request codes of RocketMQ 4.9.8 and 5.3.3, and shmq's own from 30001 on; `request_rows` says more of each."""
 

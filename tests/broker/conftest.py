@@ -38,6 +38,7 @@ class MemoryTables:
         self.settings: dict[int, bytes] = {}
         self.queue_bytes: dict[int, int] = {}
         self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0)
+        self.keeper_silence = 0.0
         self.unsavable = ""  # why nothing can be saved
         self.failing: list[tuple[str, str, str]] = []  # checks
         self.queue_count = 0
@@ -224,6 +225,9 @@ class MemoryTables:
     def check_savable(self) -> None:
         if self.unsavable:
             raise StoreError(self.unsavable)
+
+    def keeper_silence_seconds(self) -> float:
+        return self.keeper_silence
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         free = [slot for slot in range(self.client_max) if slot not in self.clients]

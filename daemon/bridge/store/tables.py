@@ -9,6 +9,7 @@ stands for it here says of which of the entry's queues.
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -275,6 +276,9 @@ class StoreTables:
                 raise StoreError(
                     f"nothing was changed, as it cannot be saved in {directory}: {error.strerror}", hint=cure_of(error)
                 ) from error
+
+    def keeper_silence_seconds(self) -> float:
+        return max(0, time.monotonic_ns() - self._store.keeper_beat_ns) / 1e9
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._tables.client_put(pid, start, role)

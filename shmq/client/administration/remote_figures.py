@@ -21,6 +21,7 @@ from shmq.client.broker_requests import (
     topic_change,
     topic_deletion,
 )
+from shmq.client.unsaved import warn_of_unsaved
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
@@ -147,7 +148,9 @@ class RemoteFigures:
             attributes=attribute_text(settings.kind, settings.flush, changes_kind=settings.changes_kind),
         )
         wire = self._wire()
-        brokers = len(self._ask_all(command))
+        replies = self._ask_all(command)
+        warn_of_unsaved(*replies)
+        brokers = len(replies)
         wanted = (
             change.read_queues * brokers if perm & PERM_READ else 0,
             change.write_queues * brokers if perm & PERM_WRITE else 0,
@@ -168,7 +171,7 @@ class RemoteFigures:
         self.queues.read_queues(name, must_exist=True)
         masters = wire.brokers()
         brokers = [broker for broker in wire.brokers(name) if broker in masters]
-        self._ask_all(topic_deletion(name), brokers)
+        warn_of_unsaved(*self._ask_all(topic_deletion(name), brokers))
         wire.tell_name_servers(Request.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
         wire.refresh(name)
 
@@ -231,10 +234,10 @@ class RemoteFigures:
         return name in self.group_names()
 
     def create_group(self, name: str) -> None:
-        self._ask_all(group_creation(name))
+        warn_of_unsaved(*self._ask_all(group_creation(name)))
 
     def delete_group(self, group: str) -> None:
-        self._ask_all(group_deletion(group))
+        warn_of_unsaved(*self._ask_all(group_deletion(group)))
 
     def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
         """Return how far groups are, by topic and queue; the readers of queues are not known.

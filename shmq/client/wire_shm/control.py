@@ -26,6 +26,7 @@ from shmq.client.broker_requests import (
     topic_deletion,
 )
 from shmq.client.leader import Leader
+from shmq.client.unsaved import warn_of_unsaved
 from shmq.client.wire import Answer
 from shmq.client.wire_shm.control_channel import ControlChannel
 from shmq.errors import ShmqError, UsageError
@@ -174,15 +175,18 @@ class ControlClient(ControlChannel):
         if kind.upper() not in TopicKind.__members__:
             names = ", ".join(member.lower() for member in TopicKind.__members__)
             raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {names}")
-        command = topic_change(
-            name,
-            read_queues=queues if read_queues is None else read_queues,
-            write_queues=queues,
-            perm=perm,
-            attributes=attribute_text(kind, flush),
-            only_if_missing=only_if_missing,
+        reply = self.ask(
+            topic_change(
+                name,
+                read_queues=queues if read_queues is None else read_queues,
+                write_queues=queues,
+                perm=perm,
+                attributes=attribute_text(kind, flush),
+                only_if_missing=only_if_missing,
+            )
         )
-        return self.ask(command).ext.get("created") == "true"
+        warn_of_unsaved(reply)
+        return reply.ext.get("created") == "true"
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic.
@@ -194,7 +198,7 @@ class ControlClient(ControlChannel):
 
     def create_group(self, name: str) -> None:
         """Create a consumer group; harmless if it exists."""
-        self.ask(group_creation(name))
+        warn_of_unsaved(self.ask(group_creation(name)))
 
     def delete_group(self, name: str) -> None:
         """Delete a consumer group and its offsets; refused while it has members."""
@@ -202,7 +206,7 @@ class ControlClient(ControlChannel):
 
     def _delete(self, command: Command, gone: Response) -> None:
         try:
-            self.ask(command)
+            warn_of_unsaved(self.ask(command))
         except ShmqError as error:
             if error.code != gone or not error.maybe_stored:  # else an earlier try has deleted it
                 raise
