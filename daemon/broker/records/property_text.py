@@ -10,11 +10,13 @@ has to be stored is not kept out by what its sender put into it: `fitting` leave
 from collections.abc import Mapping
 
 from shmq.message import DEAD_LETTER_REASON, PROPERTIES_BYTES_MAX, RESERVED_PROPERTIES
+from shmq.timing import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 
 _NAME_SEPARATOR = b"\x01"
 _PAIR_SEPARATOR = b"\x02"
 _RECORD_CRC = b"__CRC32#"
 _BYTES_MAX = PROPERTIES_BYTES_MAX - 21  # a record's checksum is a property, too, behind a separator
+_NOTES = tuple(name.encode() for name in (DEAD_LETTER_REASON, ENQUEUE_MS, DEQUEUE_MS, ROLL_TIMES))
 _SPARED = frozenset(name.encode() for name in RESERVED_PROPERTIES) - {b"TAGS", b"KEYS", b"__SHARDINGKEY"}
 
 
@@ -48,16 +50,22 @@ def with_properties(properties: bytes, changes: Mapping[str, str | None]) -> byt
     return _text_of(pairs)
 
 
-def fitting(properties: bytes) -> bytes:
-    """Return the text that a record has room for: without the reason of a dead letter, then without its longest pairs.
+def fits(properties: bytes, *, more: int = 0) -> bool:
+    """Whether a record has room for this text, and so many bytes more."""
+    return len(properties) + more <= _BYTES_MAX
 
-    The full properties of a message leave no room for what a redelivery adds. Its copy has to be stored all the same:
-    while it is refused, the message comes again without end, and a queue that is read in order stands still.
+
+def fitting(properties: bytes) -> bytes:
+    """Return the text that a record has room for: without what brokers note for people, then without its longest pairs.
+
+    The full properties of a message leave no room for what a redelivery or the end of a delay adds. Its copy has to be
+    stored all the same: while it is refused, the message comes again without end, or those behind it stand still.
     """
-    if len(properties) <= _BYTES_MAX:
+    if fits(properties):
         return properties
     pairs = pairs_of(properties)
-    pairs.pop(DEAD_LETTER_REASON.encode(), None)
+    for name in _NOTES:
+        pairs.pop(name, None)
     for key in sorted(pairs.keys() - _SPARED, key=lambda key: -len(key) - len(pairs[key])):
         if len(_text_of(pairs)) <= _BYTES_MAX:
             break

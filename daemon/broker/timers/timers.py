@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from shmq.daemon.broker.log import Storage, retry_ms
-from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.records.property_text import fitting, property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, stored_record
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.timers.copies import Copies, name_of
@@ -326,7 +326,7 @@ class TimerService(Part):
         # As in RocketMQ the copy still says where it belongs; TIMER_OUT_MS keeps it from waiting a second time.
         changes = {ENQUEUE_MS: str(record.store_ms), DEQUEUE_MS: str(clock_ms)}
         self._copies.begin()
-        copy = copy_of(record, with_properties(record.properties, changes), names=name_of(record))
+        copy = copy_of(record, fitting(with_properties(record.properties, changes)), names=name_of(record))
         self._log.append(place.topic, place.queue_id, copy)
         queues[place.queue] = None
         self.delivered += 1
@@ -402,7 +402,7 @@ class TimerService(Part):
                 effects.append(Report(f"the timed message at {offset} was gone before it was stored anew"))
             elif not self._copies.take(0, offset) and not self._is_cancelled(record):
                 times = number_of(property_of(record.properties, ROLL_TIMES)) or 0
-                properties = with_properties(record.properties, {ROLL_TIMES: str(times + 1)})
+                properties = fitting(with_properties(record.properties, {ROLL_TIMES: str(times + 1)}))
                 self._copies.begin()
                 copy = copy_of(record, properties, tag_code=self._code(record), names=name_of(record))
                 self._log.append(topic, 0, copy)

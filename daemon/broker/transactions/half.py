@@ -27,9 +27,13 @@ def is_prepared(properties: bytes) -> bool:
 
 
 def half_of(record: NewRecord, topic: str, queue_id: int) -> NewRecord:
-    """Return what is stored for a message of a transaction until that is settled."""
+    """Return what is stored for a message of a transaction until that is settled.
+
+    Raises:
+        MessageTooLarge: its properties leave no room for the checks.
+    """
     text = with_properties(record.properties, {transaction.REAL_TOPIC: topic, transaction.REAL_QUEUE_ID: str(queue_id)})
-    return replace(record, properties=text, sys_flag=record.sys_flag & ~transaction.MASK)
+    return replace(record, properties=transaction.check_half(text), sys_flag=record.sys_flag & ~transaction.MASK)
 
 
 def real_of(half: StoredRecord) -> NewRecord:

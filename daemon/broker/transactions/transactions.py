@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
-from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.property_text import fits, property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, kept_record_at
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
@@ -252,11 +252,11 @@ class Transactions(Part):
             self.learn(half.offset, now_ms)
             return ()
         if half.checks >= self._settings.transaction_checks_max:
-            topic = ensure_topic(self._tables, transaction.GIVEN_UP_TOPIC, queues=transaction.QUEUES)
-            self._append([Entry(topic, 0, expired_of(record))], half)
-            return [Report(f"{_shown(record, half)} was not settled: it is rolled back")]
+            return self._give_up(half, record)
         checks = half.checks + 1
         copy = checked_of(record, checks=checks, first=half.first)
+        if not fits(copy.properties):
+            return self._give_up(half, record)  # another broker stored it; none can note that it was asked about
         stored = self._replace(half, copy, checks, now_ms)
         asked = record._replace(
             properties=copy.properties,
@@ -265,6 +265,11 @@ class Transactions(Part):
             store_ms=stored.store_ms,
         )
         return self._ask(asked, checks)
+
+    def _give_up(self, half: OpenHalf, record: StoredRecord) -> Sequence[Effect]:
+        topic = ensure_topic(self._tables, transaction.GIVEN_UP_TOPIC, queues=transaction.QUEUES)
+        self._append([Entry(topic, 0, expired_of(record))], half)
+        return [Report(f"{_shown(record, half)} was not settled: it is rolled back")]
 
     def _replace(self, half: OpenHalf, copy: NewRecord, checks: int, now_ms: int) -> Stored:
         """Store a half that takes the place of another."""

@@ -181,6 +181,7 @@ class LocalTransactions(_Endings):
         found = take_properties(arguments) if arguments else None
         if found:
             text += encode_properties(found).encode()
+        wire.check_half(text)
         data = body if type(body) is bytes else bytes(body_of(body))
         half = LocalHalf(group, topic, self._broker, message_id, number, data, text, flag, born_ms)
         half.offset, half.log_position, _, end = self._producer.append(

@@ -5,10 +5,14 @@
     real    its own topic           the committed message: sysFlag 8, the half's log position in its header
 
 A half that is settled any way (committed, rolled back, replaced by the copy that a check makes of it, given up) has an
-op record. One that has none is open.
+op record. One that has none is open. A check's copy says more than the half it replaces (CHECK_TIMES, FIRST_HALF), so a
+half has to leave room for that: where it does not, its message is refused when the transaction begins.
 """
 
 from __future__ import annotations
+
+from shmq.errors import MessageTooLarge
+from shmq.message import PROPERTIES_BYTES_MAX
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -34,6 +38,22 @@ TELLS_PLACE = "tellsPlace"  # of END_TRANSACTION: the answer to a commit is to s
 UNIQUE_KEY = "UNIQ_KEY"
 
 OP_PROPERTIES = b"TAGS\x01d\x02"
+_HALF_BYTES_MAX = PROPERTIES_BYTES_MAX - 128  # room for what a check adds, and for a record's checksum
+
+
+def check_half(properties: bytes) -> bytes:
+    """Return the properties of a half unchanged.
+
+    Raises:
+        MessageTooLarge: no check could say in them that it was made.
+    """
+    if len(properties) > _HALF_BYTES_MAX:
+        raise MessageTooLarge(
+            f"the properties of a message in a transaction need {len(properties)} bytes with those of RocketMQ, "
+            f"{_HALF_BYTES_MAX} are allowed",
+            hint="move large values into the body",
+        )
+    return properties
 
 
 def op_body(queue_offset: int) -> bytes:

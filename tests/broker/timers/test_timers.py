@@ -15,7 +15,7 @@ from shmq.daemon.broker.timers.timers import TimerService
 from shmq.daemon.logic.effects import Effect, Report, Wake
 from shmq.daemon.logic.requests import Answer, Call, Connection
 from shmq.errors import BrokerBusy, UsageError
-from shmq.message import parse_properties
+from shmq.message import PROPERTIES_BYTES_MAX, parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.shm.unit import Unit
@@ -341,6 +341,29 @@ def test_a_copy_that_cannot_be_stored_stops_delivery_for_a_second_and_is_not_los
     timing.log.error = None
     timing.run(timing.now_ms + 1500)
     assert timing.delivered() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("room", [0, 1, 20, 40, 61, 62, 80])
+def test_properties_that_leave_no_room_for_notes_keep_no_message_from_its_time(timing: Timing, room: int) -> None:
+    due = timing.clock() + 10
+    spare = PROPERTIES_BYTES_MAX - 21 - room
+    bare = timed_route(
+        NewRecord(b"", f"{DELIVER_MS}\x01{due}\x02UNIQ_KEY\x01full\x02".encode()),
+        "orders",
+        1,
+        now_ms=0,
+        max_delay_ms=1 << 50,
+    )
+    value = "v" * (spare - len(bare.record.properties) - len("own\x01\x02"))
+    timing.send(b"full", due, text=f"own\x01{value}\x02".encode())
+    (waiting,) = timing.log.stored(timing.topic(TIMER_TOPIC), 0)
+    assert len(waiting.properties) == spare
+    timing.send(b"next", due + 1)
+    timing.run(timing.now_ms + 100)
+    assert timing.delivered() == [b"full", b"next"]
+    (copy, _) = timing.log.stored(timing.topic("orders"), 1)
+    assert parse_properties(copy.properties.decode())["own"] == value
+    assert len(copy.properties) <= PROPERTIES_BYTES_MAX - 21
 
 
 def test_a_message_for_a_topic_that_is_gone_is_dropped_and_said(timing: Timing) -> None:

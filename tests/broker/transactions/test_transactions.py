@@ -15,7 +15,7 @@ from shmq.daemon.broker.tables import QueueBounds, StoreFacts
 from shmq.daemon.logic.effects import Effect, Notify, Reply, Report, Wake
 from shmq.daemon.logic.requests import Peer
 from shmq.errors import BrokerBusy
-from shmq.message import encode_properties, parse_properties
+from shmq.message import PROPERTIES_BYTES_MAX, encode_properties, parse_properties
 from shmq.protocol.body import HeartbeatData, ProducerData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
@@ -370,6 +370,41 @@ def test_after_fifteen_checks_it_is_rolled_back_and_kept_for_people(world: World
     assert [record.body for record in world.records(transaction.GIVEN_UP_TOPIC)] == [b"42 apples"]
     assert prepared.end(transaction.COMMIT).code == Response.SYSTEM_ERROR
     assert world.real == []
+
+
+def test_properties_that_leave_no_room_for_the_checks_are_refused_when_the_transaction_begins(world: World) -> None:
+    world.member(1)
+    least, most = 1, PROPERTIES_BYTES_MAX
+    while most - least > 1:
+        size = (least + most) // 2
+        text = encode_properties({**PROPERTIES, "own": "v" * size})
+        code = (
+            world.ask(310, {**SEND, "i": text}).code if len(text) <= PROPERTIES_BYTES_MAX else Response.MESSAGE_ILLEGAL
+        )
+        assert code in (Response.SUCCESS, Response.MESSAGE_ILLEGAL)
+        least, most = (size, most) if code == Response.SUCCESS else (least, size)
+    begun = len(world.records(transaction.HALF_TOPIC))
+    assert least > PROPERTIES_BYTES_MAX - 1024 and begun > 1
+    world.settings.member_expiry_ms = 1 << 40
+    asked = world.checks(16 * 30_000)
+    assert len(asked) == 15 * begun
+    assert len(world.records(transaction.GIVEN_UP_TOPIC)) == begun
+
+
+def test_a_half_of_another_broker_that_has_no_room_for_a_check_is_given_up_and_keeps_none_waiting(world: World) -> None:
+    world.member(1)
+    world.prepare(b"before")
+    (half,) = world.records(transaction.HALF_TOPIC)
+    own = "v" * (PROPERTIES_BYTES_MAX - 21 - len(half.properties) - len("own\x01\x02") - len(" 1"))
+    full = NewRecord(b"full", half.properties + f"own\x01{own}\x02".encode(), sys_flag=half.sys_flag)
+    topic = world.tables.topic(transaction.HALF_TOPIC)
+    world.log.append(topic, 0, full)
+    world.broker.arrived((topic.queues[0],), world.now_ms)
+    world.prepare(b"after")
+    asked = world.checks(10_000)
+    assert sorted(notify.command.body.count(b"before") for notify in asked) == [0, 1]
+    assert sorted(notify.command.body.count(b"after") for notify in asked) == [0, 1]
+    assert [record.body for record in world.records(transaction.GIVEN_UP_TOPIC)] == [b"full"]
 
 
 def test_without_members_it_is_given_up_all_the_same(world: World) -> None:
