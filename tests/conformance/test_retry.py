@@ -14,8 +14,10 @@ import pytest
 import shmq
 from shmq.testing import Broker
 from tests.conformance.conftest import Named, url_of
+from tests.conformance.foreign import store_foreign
 
 Eventually = Callable[..., Any]
+ID = "7F0000010000000000000000DEADBEEF"  # an offset message id of a place where nothing is
 LEVELS = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 
 
@@ -300,6 +302,43 @@ def test_a_member_killed_between_dead_letter_and_acknowledgement_leaves_one_dead
         subscription.reject(again, "no")
         eventually(lambda: subscription.lag() == 0)
     assert [letter.body for letter in letters(broker, billing)] == [b"x"]
+
+
+def test_a_dead_letter_that_another_group_gives_back_comes_again_to_who_reads_dead_letters(
+    broker: Broker, orders: str, billing: str, mq: shmq.Connection, eventually: Eventually
+) -> None:
+    mq.send(orders, b"x")
+    with mq.subscribe(orders, group=billing) as subscription:
+        subscription.reject(take(subscription, eventually), "no")
+        (letter,) = eventually(lambda: mq.admin.dlq(billing))
+    mending = f"{billing}-mending"
+    with mq.subscribe(f"%DLQ%{billing}", group=mending, attempts_max=3) as burials:
+        for attempt in (2, 3):  # a dead letter keeps the count of its tries, as in RocketMQ
+            message = take(burials, eventually)
+            assert (message.body, message.topic, message.attempt) == (b"x", f"%DLQ%{billing}", attempt)
+            message.nack(after=5)
+            eventually(lambda: burials.lag() == 0)
+            broker.advance(5)
+        (again,) = eventually(lambda: mq.admin.dlq(mending))
+    assert (again.origin_topic, again.origin_message_id) == (f"%DLQ%{billing}", letter.message.offset_message_id)
+
+
+def test_a_first_topic_that_a_sender_wrote_keeps_no_message_from_coming_again(
+    broker: Broker, orders: str, billing: str, mq: shmq.Connection, eventually: Eventually
+) -> None:
+    """Programs of RocketMQ send messages on with the properties of what they have received."""
+    with broker.connect() as local:
+        store_foreign(local, orders, f"RETRY_TOPIC\x01{orders}-before\x02ORIGIN_MESSAGE_ID\x01{ID}\x02")
+    with mq.subscribe(orders, group=billing, attempts_max=2) as subscription:
+        first = take(subscription, eventually)
+        first.nack(after=5)
+        eventually(lambda: subscription.lag() == 0)
+        broker.advance(5)
+        again = take(subscription, eventually)
+        assert (again.topic, again.attempt) == (orders, 2)
+        again.nack(after=5)
+        (letter,) = eventually(lambda: mq.admin.dlq(billing))
+    assert (letter.origin_topic, letter.origin_message_id) == (orders, first.offset_message_id)
 
 
 def test_two_topics_of_one_connection_get_their_own_retries(

@@ -21,6 +21,7 @@ group: then the retry goes to %RETRY%group+topic, which those read that read the
 
 import random
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
@@ -60,6 +61,26 @@ _FIRST_RETRY_LEVEL = 3
 _DEAD_LETTER_QUEUES = 1
 _V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
 _SEPARATORS = str.maketrans({"\x01": " ", "\x02": " "})
+
+
+class _Again(NamedTuple):
+    """A message that was sent back.
+
+    Attributes:
+        first_topic, first_id: where its group read it first, and the offset message id it had there.
+        tries: how often it was delivered before the last time.
+    """
+
+    record: StoredRecord
+    first_topic: str
+    first_id: str
+    tries: int
+
+    def copy(self, delay: Mapping[str, str | None]) -> NewRecord:
+        """Return what is stored of it."""
+        changes = {RETRY_TOPIC: self.first_topic, "WAIT": "false", **delay, ORIGIN_MESSAGE_ID: self.first_id}
+        properties = with_properties(self.record.properties, changes)
+        return copy_of(self.record, properties, reconsume_times=self.tries + 1)
 
 
 class _Refusal(Exception):
@@ -113,7 +134,7 @@ class SendBack(Part):
         if settings.retryQueueNums <= 0:
             return Answer()  # the group wants no retries
         record = self._record(call, group, position)
-        first_topic = property_of(record.properties, RETRY_TOPIC) or record.topic
+        first_topic, first_id = _first(group, record, is_ours="attempt" in ext)
         members = self._registry.consumer_group(group)
         name = members.retry_home(first_topic) if members is not None else retry_topic(group)
         if self._tables.topic(name) is None:
@@ -125,11 +146,12 @@ class SendBack(Part):
         most = settings.retryMaxTimes
         if call.command.version >= _V3_4_9:
             most = number_of(ext, "maxReconsumeTimes", least=-INT32_MAX, most=INT32_MAX, default=most)
+        again = _Again(record, first_topic, first_id, tries)
         if tries >= most or delay_level < 0:
-            answer, end = self._dead_letter(call, group, record, tries)
+            answer, end = self._dead_letter(call, group, again)
         else:
             queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
-            answer, end = self._store(call, self._route(call, record, delay_level, tries, topic, queue_id))
+            answer, end = self._store(call, self._route(call, again, delay_level, topic, queue_id))
         if group in self._untold:
             self._untold.discard(group)
             answer.effects = [*answer.effects, *self._changed([group])]
@@ -169,12 +191,12 @@ class SendBack(Part):
             raise _Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {position}")
         return record
 
-    def _dead_letter(self, call: Call, group: str, record: StoredRecord, tries: int) -> tuple[Answer, int]:
+    def _dead_letter(self, call: Call, group: str, again: _Again) -> tuple[Answer, int]:
         topic = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0)
-        copy = _copy_of(record, {DELAY: "0"}, tries)
+        copy = again.copy({DELAY: "0"})
         if "reason" in call.ext:
             reason = call.ext["reason"].translate(_SEPARATORS)[:REASON_CHARACTERS_MAX]
-            reason = reason or f"not consumed in {tries + 1} attempts"
+            reason = reason or f"not consumed in {again.tries + 1} attempts"
             copy.properties = with_properties(copy.properties, {DEAD_LETTER_REASON: reason})
         try:
             stored = self._dead_letters.store(topic, copy)
@@ -182,14 +204,12 @@ class SendBack(Part):
             raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
         return Answer(effects=self._arrived((topic.queues[0],), call.now_ms)), stored.end
 
-    def _route(
-        self, call: Call, record: StoredRecord, delay_level: int, tries: int, topic: Topic, queue_id: int
-    ) -> Route:
-        level = delay_level or _FIRST_RETRY_LEVEL + tries
+    def _route(self, call: Call, again: _Again, delay_level: int, topic: Topic, queue_id: int) -> Route:
+        level = delay_level or _FIRST_RETRY_LEVEL + again.tries
         delay_ms = number_of(call.ext, "delayMs", least=1, default=0)
         if not delay_ms or delay_ms == self._levels.delay_ms(self._levels.level_of(level)):
-            return route_of(_copy_of(record, {DELAY: str(level)}, tries), topic.name, queue_id, self._levels)
-        copy = _copy_of(record, {DELAY: None, **dict.fromkeys((*ASKED_BY, OUT_MS)), DELAY_MS: str(delay_ms)}, tries)
+            return route_of(again.copy({DELAY: str(level)}), topic.name, queue_id, self._levels)
+        copy = again.copy({DELAY: None, **dict.fromkeys((*ASKED_BY, OUT_MS)), DELAY_MS: str(delay_ms)})
         max_delay_ms = self._settings.timer_max_delay_ms
         return timed_route(copy, topic.name, queue_id, now_ms=self._tables.clock_ms, max_delay_ms=max_delay_ms)
 
@@ -203,16 +223,24 @@ class SendBack(Part):
         return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms)), stored.end
 
 
-def _copy_of(record: StoredRecord, delay: Mapping[str, str | None], tries: int) -> NewRecord:
-    properties = record.properties
-    message_id = message_id_text(record.store_host, record.log_position)
-    changes = {
-        RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
-        "WAIT": "false",
-        **delay,
-        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or message_id,
-    }
-    return copy_of(record, with_properties(properties, changes), reconsume_times=tries + 1)
+def _first(group: str, record: StoredRecord, *, is_ours: bool) -> tuple[str, str]:
+    """Return the topic that a group read a message in first, and its id there.
+
+    Clients of RocketMQ go by what the message says, wherever it lies. Ours read topic by topic, so that counts in retry
+    topics of the group alone: a dead letter says it too, and what was sent with the properties of another message.
+    """
+    own = record.topic, message_id_text(record.store_host, record.log_position)
+    if is_ours and record.topic != retry_topic(group) and not _is_popped_again(record, group):
+        return own
+    said = (property_of(record.properties, name) for name in (RETRY_TOPIC, ORIGIN_MESSAGE_ID))
+    topic, message_id = (text or default for text, default in zip(said, own, strict=True))
+    return topic, message_id
+
+
+def _is_popped_again(record: StoredRecord, group: str) -> bool:
+    """Whether a record lies in a retry topic of a group and the first topic that it says."""
+    said = property_of(record.properties, RETRY_TOPIC) or ""
+    return record.topic in (popped_topic(group, said, flag) for flag in (POP_RETRY, POP_RETRY_OLD))
 
 
 def _consumed_resource(record: StoredRecord, group: str) -> str:
@@ -220,6 +248,5 @@ def _consumed_resource(record: StoredRecord, group: str) -> str:
 
     What comes again to a group that pops lies in a retry topic of group and topic; the right on the topic counts.
     """
-    first_topic = property_of(record.properties, RETRY_TOPIC) or ""
-    is_popped = record.topic in (popped_topic(group, first_topic, flag) for flag in (POP_RETRY, POP_RETRY_OLD))
-    return first_topic if is_popped else record.topic
+    is_again = _is_popped_again(record, group)
+    return (property_of(record.properties, RETRY_TOPIC) or "") if is_again else record.topic
