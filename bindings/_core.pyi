@@ -856,7 +856,7 @@ class Producer:
         bodies: Sequence[Any],
         *,
         tag: str | None = None,
-        keys: Sequence[str] | None = None,
+        keys: Sequence[str | None] | None = None,
         properties: Mapping[str, str] | bytes | None = None,
         message_group: str | None = None,
         queue_id: int | None = None,

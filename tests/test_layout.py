@@ -91,7 +91,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.words",
         "shmq.plain_file",
     },
-    "shmq.compat": {"shmq", "shmq.errors", "shmq.functions"},
+    "shmq.compat": {"shmq", "shmq.errors", "shmq.functions", "shmq.words"},
     "shmq.contrib": {"shmq", "shmq.errors", "shmq.message", "shmq.version", "shmq.words"},
     "shmq": {
         "shmq.errors",

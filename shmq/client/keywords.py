@@ -81,7 +81,7 @@ class SendArguments(ReserveArguments, total=False):
 class BatchArguments(_Arguments, total=False):
     """Keyword arguments of `send_batch`."""
 
-    keys: Sequence[str] | None
+    keys: Sequence[str | None] | None
     timeout: float | None
 
 

@@ -6,6 +6,7 @@ import enum
 from typing import Any, NamedTuple
 
 import shmq
+from shmq.words import keys_in
 
 
 def text_of(value: str | bytes) -> str:
@@ -77,7 +78,7 @@ class Message:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `shmq.Producer.send`."""
-        found: dict[str, Any] = {"tag": self.tags or None, "keys": (self.keys or "").split() or None}
+        found: dict[str, Any] = {"tag": self.tags or None, "keys": keys_in(self.keys or "") or None}
         found["properties"] = self.properties or None
         if self.delay_time_level:
             found["delay_level"] = self.delay_time_level

@@ -185,21 +185,25 @@ class Producer(_Client):
         return self._send(msg, queue_id=queue_select_callback(queues, msg, arg))
 
     def send_batch(self, msgs: Sequence[Message]) -> SendResult:
-        """Store messages of one topic in one queue."""
+        """Store messages of one topic in one queue, each with its own tag, keys and properties."""
         if not msgs or len({msg.topic for msg in msgs}) != 1:
             raise UsageError("a batch holds messages of one topic", hint="send them one by one")
+        if any(msg.delay_time_level for msg in msgs):
+            raise UsageError("messages of a batch are not delayed, as in RocketMQ", hint="send them one by one")
         self._live()
         assert self._producer is not None
-        first = msgs[0]
-        keys = [msg.keys for msg in msgs if msg.keys]
-        receipts = self._producer.send_batch(
-            first.topic,
-            [msg.body for msg in msgs],
-            tag=first.tags or None,
-            keys=keys if len(keys) == len(msgs) else None,
-            properties=first.properties or None,
-        )
-        return _result(receipts[0])
+        topic, given = msgs[0].topic, [msg.arguments() for msg in msgs]
+        keys: list[Sequence[str] | None] = [each.pop("keys") for each in given]
+        if all(each == given[0] for each in given) and all(len(several or ()) < 2 for several in keys):
+            one_each = [several[0] if several else None for several in keys]
+            return _result(self._producer.send_batch(topic, [msg.body for msg in msgs], keys=one_each, **given[0])[0])
+        first: shmq.Receipt | None = None
+        for msg, several, own in zip(msgs, keys, given, strict=True):
+            queue_id = None if first is None else first.queue_id
+            receipt = self._producer.send(topic, msg.body, keys=several, queue_id=queue_id, **own)
+            first = first or receipt
+        assert first is not None
+        return _result(first)
 
     def _send(self, msg: Message, **place: Any) -> SendResult:
         self._live()

@@ -120,7 +120,7 @@ class Sender:
         bodies: Sequence[Body],
         *,
         tag: str | None = None,
-        keys: Sequence[str] | None = None,
+        keys: Sequence[str | None] | None = None,
         properties: Mapping[str, str] | None = None,
         message_group: str | None = None,
         queue_id: int | None = None,

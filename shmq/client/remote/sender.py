@@ -158,7 +158,7 @@ class TcpSender:
         bodies: Sequence[Any],
         *,
         tag: str | None = None,
-        keys: Sequence[str] | None = None,
+        keys: Sequence[str | None] | None = None,
         properties: Mapping[str, str] | None = None,
         message_group: str | None = None,
         queue_id: int | None = None,

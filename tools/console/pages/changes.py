@@ -25,6 +25,7 @@ from shmq.tools.broker.memory import Memory
 from shmq.tools.broker.view import on_topic
 from shmq.tools.console.listing import number_of
 from shmq.tools.console.rendering import Renderer, done
+from shmq.words import keys_in
 
 if TYPE_CHECKING:
     import shmq
@@ -119,7 +120,7 @@ class ChangePages:
         named: dict[str, Any] = {
             word: form[word].strip() for word in ("tag", "message_group") if form.get(word, "").strip()
         }
-        keys = form.get("keys", "").split()
+        keys = keys_in(form.get("keys", ""))
         with self._memory() as memory:
             memory.topic(name)
         with self._connect() as mq:
