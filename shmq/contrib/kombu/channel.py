@@ -23,10 +23,15 @@ from kombu.transport import virtual
 from shmq import Connection, Message
 from shmq.contrib.kombu.envelope import encoded
 from shmq.contrib.kombu.sources import SLICE_SECONDS, Place, Pops
-from shmq.errors import GroupNotFound, TopicNotFound
+from shmq.errors import GroupNotFound, InvalidName, TopicNotFound, UsageError
+from shmq.message import TOPIC_BYTES_MAX, retry_topic_of
+from shmq.words import check_word
 
 _UNLIMITED: Final = 64
 """Messages in hand of a channel without a prefetch count."""
+_KEY_CHARACTERS_MAX: Final = 128
+_NAME_CHARACTERS_MAX: Final = (TOPIC_BYTES_MAX - len(retry_topic_of("", ""))) // 2
+"""Of a durable queue's topic, which is its group's name too: %RETRY%group+topic has both."""
 _logger = get_logger(__name__)
 
 
@@ -81,8 +86,19 @@ class Channel(virtual.Channel):
 
     # -- names
     def topic_of(self, queue: str) -> str:
-        """Return the topic of a durable queue."""
-        return self.topic_prefix + _escaped(queue)
+        """Return the topic of a durable queue.
+
+        Raises:
+            InvalidName: it is too long for workers to take messages from it.
+        """
+        topic = self.topic_prefix + _escaped(queue)
+        if (more := len(topic) - _NAME_CHARACTERS_MAX) > 0:
+            raise InvalidName(
+                f"queue {queue!r:.80} needs a topic whose name has {len(topic)} characters, "
+                f"{_NAME_CHARACTERS_MAX} are allowed",
+                hint=f"shorten the queue's name, or option topic_prefix, by {more}",
+            )
+        return topic
 
     def log_of(self, exchange: str) -> str:
         """Return the topic of an exchange's log, which is there."""
@@ -366,4 +382,11 @@ def _escaped(name: str) -> str:
 
 
 def _is_key(key: Any) -> bool:
-    return isinstance(key, str) and 0 < len(key) <= 128 and " " not in key
+    """Whether a message can be found by a task's id, which its caller may have chosen."""
+    if not isinstance(key, str) or len(key) > _KEY_CHARACTERS_MAX:
+        return False
+    try:
+        check_word("key", key)
+    except UsageError:
+        return False
+    return True

@@ -286,6 +286,37 @@ def test_names_of_queues_may_hold_anything(connection: Any, broker: Broker) -> N
         assert "kombu-mail%40host%2Ede%2F%C3%A4" in mq.admin.topics
 
 
+def test_a_queue_whose_messages_no_worker_could_take_is_refused_where_it_is_named(
+    connection: Any, broker: Broker
+) -> None:
+    channel = connection.channel()
+    for name, more in (("q" * 54, 1), ("ä" * 10, 7)):
+        for use in (
+            lambda name=name: channel.queue_declare(name),
+            lambda name=name: connection.SimpleQueue(name),
+            lambda name=name: channel.basic_publish(channel.prepare_message("x"), exchange="", routing_key=name),
+        ):
+            with pytest.raises(shmq.InvalidName, match="59 are allowed") as refused:
+                use()
+            assert refused.value.hint == f"shorten the queue's name, or option topic_prefix, by {more}"
+    queue = connection.SimpleQueue("q" * 53)
+    queue.put("x")
+    message = queue.get(timeout=10)
+    message.ack()
+    assert message.payload == "x"
+    with shmq.connect(broker.url) as mq:
+        assert not [topic for topic in mq.admin.topics if len(topic) > 59]
+
+
+@pytest.mark.parametrize("task_id", ["a b", "a\nb", "\x00", "a\ud800", "", "x" * 129, "\x85", 7])
+def test_an_id_that_is_no_key_keeps_no_task_from_its_worker(connection: Any, work: str, task_id: Any) -> None:
+    queue = connection.SimpleQueue(work)
+    queue.put("x", headers={"id": task_id})
+    message = queue.get(timeout=10)
+    message.ack()
+    assert (message.payload, message.headers["id"]) == ("x", task_id)
+
+
 def test_what_no_broker_hears_says_what_to_type(tmp_path: Path) -> None:
     with Connection(f"shmq://{tmp_path}/none") as made, pytest.raises(shmq.ShmqError, match="shmq serve"):
         made.ensure_connection(max_retries=0, reraise_as_library_errors=False)
