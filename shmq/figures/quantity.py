@@ -10,13 +10,20 @@ Text made here goes into tables only; JSON carries the raw integers.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from shmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime, tzinfo
 
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SIZE_PATTERN = r"(?i)^\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?\s*$"
 _DURATION_PATTERN = r"(?i)^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$"
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SIZE_MAX = (1 << 63) - 1
+_DURATION_SECONDS_MAX = 1e9  # 31 years; a sleep takes ten times as much at most
+_SHOWN_CHARACTERS = 40
 
 
 def size_text(size_bytes: float) -> str:
@@ -64,17 +71,31 @@ def age_text(seconds: float) -> str:
 
 
 def clock_text(time_ms: int) -> str:
-    """Return the local time of day with milliseconds."""
+    """Return the local time of day with milliseconds; "–" for a number that is no time of any year."""
+    moment = _moment(time_ms, None)
+    return "–" if moment is None else moment.strftime("%H:%M:%S.") + f"{time_ms % 1000:03d}"
+
+
+def iso_text(time_ms: int) -> str | None:
+    """Return the time as JSON carries it: RFC 3339 in UTC with milliseconds, None for a number that is no time.
+
+    The time of birth is the sender's own word: any client may say any 64 bits.
+    """
+    from datetime import UTC
+
+    moment = _moment(time_ms, UTC)
+    # Not strftime: it leaves the zeros out of the year 33.
+    return None if moment is None else f"{moment.replace(tzinfo=None).isoformat()}.{time_ms % 1000:03d}Z"
+
+
+def _moment(time_ms: int, zone: tzinfo | None) -> datetime | None:
+    """Return the whole second of a time, None where no calendar of Python's has it."""
     from datetime import datetime
 
-    return datetime.fromtimestamp(time_ms / 1000).strftime("%H:%M:%S.") + f"{time_ms % 1000:03d}"
-
-
-def iso_text(time_ms: int) -> str:
-    """Return the time as JSON carries it: RFC 3339 in UTC with milliseconds."""
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+    try:
+        return datetime.fromtimestamp(time_ms // 1000, zone)
+    except (ValueError, OverflowError, OSError):  # years behind 9999, and what the C library refuses
+        return None
 
 
 def parse_size(text: str) -> int:
@@ -82,8 +103,10 @@ def parse_size(text: str) -> int:
     match = re.match(_SIZE_PATTERN, text)
     if match is None:
         raise UsageError(f"{text!r} is not a size", hint="write a number and a unit: 64m, 1G, 512k")
-    exponent = " kmgtp".index(match[2].lower() or " ")
-    return int(float(match[1]) * 1024**exponent)
+    size_bytes = float(match[1]) * 1024.0 ** " kmgtp".index(match[2].lower() or " ")
+    if size_bytes > _SIZE_MAX:
+        raise UsageError(f"{_shown(text)} is more than anything can hold", hint="units are k, M, G, T and P")
+    return int(size_bytes)
 
 
 def parse_duration(text: str) -> float:
@@ -91,4 +114,11 @@ def parse_duration(text: str) -> float:
     match = re.match(_DURATION_PATTERN, text)
     if match is None:
         raise UsageError(f"{text!r} is not a length of time", hint="write a number and a unit: 250ms, 30s, 5m, 2h, 7d")
-    return float(match[1]) * _DURATION_SECONDS[(match[2] or "s").lower()]
+    seconds = float(match[1]) * _DURATION_SECONDS[(match[2] or "s").lower()]
+    if seconds > _DURATION_SECONDS_MAX:
+        raise UsageError(f"{_shown(text)} is longer than can be waited for", hint="units are ms, s, m, h, d and w")
+    return seconds
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}…"

@@ -82,6 +82,20 @@ def test_what_is_no_quantity_is_refused_with_an_example(text: str) -> None:
         assert refused.value.hint
 
 
+@every_row("text", ["9" * 400, "99999999999999999999w", "1" + "0" * 400 + "ms"])
+def test_a_length_of_time_that_nothing_could_wait_for_is_refused_in_few_words(text: str) -> None:
+    with pytest.raises(UsageError, match="longer than can be waited for") as refused:
+        quantity.parse_duration(text)
+    assert refused.value.hint and len(str(refused.value)) < 120
+
+
+@every_row("text", ["9" * 400, "9999999999P", "8192P"])
+def test_a_size_that_nothing_could_have_is_refused_in_few_words(text: str) -> None:
+    with pytest.raises(UsageError, match="more than anything can hold") as refused:
+        quantity.parse_size(text)
+    assert refused.value.hint and len(str(refused.value)) < 120
+
+
 def test_times_are_local_for_people_and_utc_in_json() -> None:
     time_ms = 1_763_625_667_113
     local = datetime.fromtimestamp(time_ms / 1000)
@@ -89,8 +103,14 @@ def test_times_are_local_for_people_and_utc_in_json() -> None:
     assert quantity.iso_text(time_ms) == "2025-11-20T08:01:07.113Z"
 
 
-@pytest.mark.parametrize("time_ms", [0, 999, 1_000, 1_763_625_667_999])
+@every_row("time_ms", [1 << 63, -(1 << 63), (1 << 64) - 1, 10**17, -(10**17)])
+def test_a_number_that_is_no_time_of_any_year_has_no_text(time_ms: int) -> None:
+    assert quantity.iso_text(time_ms) is None
+    assert quantity.clock_text(time_ms) == "–"
+
+
+@pytest.mark.parametrize("time_ms", [-1, 0, 999, 1_000, 1_763_625_667_999, -61_000_000_000_000, 253_402_300_799_999])
 def test_a_json_time_reads_back_as_the_same_millisecond(time_ms: int) -> None:
     text = quantity.iso_text(time_ms)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)
+    assert text is not None and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)
     assert round(datetime.fromisoformat(text).timestamp() * 1000) == time_ms

@@ -77,9 +77,14 @@ def done(path: str, what: str, count: int = 0, other: int = 0) -> Response:
     return RedirectResponse(f"{path}{mark}{urlencode({'done': what, **numbers})}", 303)
 
 
-def or_dash(shown: Callable[[Any], str]) -> Callable[[Any], str]:
+def or_dash(shown: Callable[[Any], str | None]) -> Callable[[Any], str]:
     """Return the same for what may not be known."""
-    return lambda value: UNKNOWN if value is None else shown(value)
+
+    def or_unknown(value: Any) -> str:
+        text = None if value is None else shown(value)
+        return UNKNOWN if text is None else text
+
+    return or_unknown
 
 
 def time_text(time_ms: int) -> str:

@@ -19,6 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -121,7 +122,7 @@ class History(Source):
 
     def keep_last(self, count: int) -> None:
         """Take everything but the last `count` messages, which `take` gives from now on."""
-        kept: deque[Message] = deque(maxlen=count)
+        kept: deque[Message] = deque(maxlen=min(count, sys.maxsize))
         while batch := self.take(BATCH):
             kept.extend(batch)
         self._kept = kept
