@@ -8,7 +8,8 @@ Invariants:
         room in the log and no transaction behind;
     (2) a use that comes while a call goes on takes over what it makes; one that comes while that is closed opens anew
         behind it. So does another object that is made for the same purpose (`what`);
-    (3) closing is carried out, also when the task that waits for it is cancelled.
+    (3) closing is carried out, also when the task that waits for it is cancelled; a second close, and an opening for
+        the same purpose, wait for it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Opening(Generic[SyncT]):
 
     def __init__(self, call: Call[SyncT], close: Callable[[SyncT], object], what: object = None) -> None:
         self.what = what
+        self.closing: asyncio.Future[Any] | None = None  # of what it made
         self.ended: Future[SyncT | None] = Future()
         self.ended.set_running_or_notify_cancel()  # the wait may be cancelled, the call is not
         self._call = call
@@ -81,10 +83,22 @@ class Opening(Generic[SyncT]):
             await asyncio.wrap_future(self.ended)
 
     async def left(self) -> None:
-        """Wait for the end of a call that nothing waits for."""
+        """Wait for the end of a call that nothing waits for, and for what it made to be closed, if it just is."""
         while not self._is_wanted and not self.ended.done():
             with contextlib.suppress(Exception):
                 await asyncio.wrap_future(self.ended)
+        if self.closing is not None and not self.closing.done():
+            with contextlib.suppress(Exception):
+                await asyncio.shield(self.closing)
+
+    async def close(self, close: Callable[..., object], made: SyncT, *given: object) -> None:
+        """Close what the call made, or wait until it is closed where that is going on."""
+        if self.closing is None or self.closing.done():
+            self.closing = submit(self._closed_by, close, made, *given)
+        await asyncio.shield(self.closing)
+
+    def _closed_by(self, close: Callable[..., object], made: SyncT, *given: object) -> None:
+        close(made, *given)  # a method, so that the thread keeps us for an opening that looks for others
 
     def _leave(self) -> None:
         """A task that waited was cancelled."""
@@ -122,6 +136,7 @@ class Opened(Generic[SyncT]):
         self._prepare = prepare
         self._made: SyncT | None = None
         self._opening: Opening[SyncT] | None = None
+        self._opened_by: Opening[SyncT] | None = None  # kept, so that others find out that it is being closed
         self._closed = False
 
     async def _open(self) -> SyncT:
@@ -152,7 +167,7 @@ class Opened(Generic[SyncT]):
         if self._closed:  # in this moment
             await carried_out(opening._close, made)
             return
-        self._made = made
+        self._made, self._opened_by = made, opening
         self._opened(made)
 
     def _opened(self, made: SyncT) -> None:
@@ -181,8 +196,9 @@ class Face(Opened[SyncT]):
         self._closed = True
         if (opening := self._opening) is not None:
             await opening.refuse()
-        if self._made is not None:
-            await carried_out(close, self._made, *given)
+        if self._made is None or self._opened_by is None:
+            return
+        await self._opened_by.close(close, self._made, *given)
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()

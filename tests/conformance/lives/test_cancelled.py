@@ -346,6 +346,30 @@ def test_closing_a_reader_is_carried_out_though_its_task_is_cancelled(url: str, 
     asyncio.run(main())
 
 
+@every_row("kind", ["subscription", "simple"])
+@every_row("closes_again", [True, False])
+def test_a_reader_that_is_just_being_closed_keeps_no_later_one_from_opening(
+    url: str, named: Named, kind: str, closes_again: bool
+) -> None:
+    topic, group = named(f"orders-{kind}-{closes_again}"), named(f"billing-{kind}-{closes_again}")
+    _, open_reader = READERS[kind]
+
+    async def tried() -> None:
+        async with connected(url) as mq:
+            await mq.send(topic, b"x")
+            reader = await open_reader(mq, topic, group)
+            with Held(Consumer, "close") as held:
+                await held.cancel(reader.close())
+                asyncio.get_running_loop().call_later(0.05, held.release.set)
+                if closes_again:
+                    await reader.close()
+                    assert all(each._closed for each in sync_of(mq)._membership.consumers)
+                async with open_reader(mq, topic, group) as later:
+                    assert await bodies(later) == [b"x"]
+
+    asyncio.run(tried())
+
+
 @every_row("kind", ["connection", "producer"])
 def test_closing_a_connection_or_producer_is_carried_out_though_its_task_is_cancelled(url: str, kind: str) -> None:
     async def main() -> None:
