@@ -172,6 +172,25 @@ def test_a_send_that_cannot_go_at_once_goes_through_a_thread(shmq_shared_broker:
     run(main())
 
 
+def test_an_iterator_is_sent_whole_at_the_first_try_and_at_the_second(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("iterators")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            await mq.admin.create_topic(topic, queues=1)
+            for _ in range(2):
+                await mq.send_batch(topic, iter([b"a", b"b"]), keys=iter(["k", "l"]))
+            async with mq.reserve(topic, 4) as slot:  # keeps the log from other senders
+                sending = asyncio.create_task(mq.send(topic, b"x", keys=iter(["k", "l"])))
+                await asyncio.sleep(0)
+                slot.view[:] = b"slot"
+            await sending
+            found = {bytes(each.body): each.keys for each in await mq.browse(topic)}
+        assert found == {b"a": ["k"], b"b": ["l"], b"slot": [], b"x": ["k", "l"]}
+
+    run(main())
+
+
 def test_synchronous_flush_is_awaited(shmq_broker_factory: Callable[..., Broker]) -> None:
     broker = shmq_broker_factory(flush="sync")
 

@@ -11,7 +11,7 @@ be stored in several parts is not tried.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from shmq.aio.message import Slot
@@ -58,6 +58,8 @@ class Sending:
             timeout = arguments.pop("timeout", None)
             if timeout is not None:
                 refuse_wrong({"timeout": timeout})
+            if isinstance(arguments.get("keys"), Iterator):
+                arguments["keys"] = list(arguments["keys"])  # a second try needs them, too
             try:
                 stored = getattr(fast, name)(topic, body, **arguments)
             except (BrokerBusy, SegmentFull):
@@ -140,9 +142,9 @@ def _wait_durable(session: Session, position: int, timeout: float) -> None:
 
 
 def _is_one_part(bodies: Sequence[Any]) -> bool:
-    if len(bodies) > min(BATCH_MAX, 256):
-        return False
     try:
+        if len(bodies) > min(BATCH_MAX, 256):
+            return False
         return sum(len(body) for body in bodies) <= BATCH_BYTES_INLINE_MAX
     except TypeError:
         return False
