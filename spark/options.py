@@ -77,7 +77,7 @@ _BATCH_BYTES: Final = 2 << 20  # still in the cache of a processor when it is se
 
 def is_remote(store: str | None) -> bool:
     """Say whether option `store` leads over TCP."""
-    return store is not None and store.startswith(REMOTE_SCHEME)
+    return store is not None and store.lower().startswith(REMOTE_SCHEME)
 
 
 def full_url(text: str | None) -> str | None:

@@ -109,7 +109,7 @@ class RemotePlace:
 
 def is_remote(url: str) -> bool:
     """Say whether a URL names a broker that is reached over TCP."""
-    return url.startswith(f"{SCHEME}:")
+    return url.partition(":")[0].lower() == SCHEME and ":" in url
 
 
 def remote_place(url: str) -> RemotePlace:

@@ -80,6 +80,8 @@ class Wish(NamedTuple):
     def wants(self, message: Message) -> bool:
         """Whether a message that was read belongs to the answer."""
         tags, where = self.wanted.tags, self.wanted.filter
+        if self.queue_id not in (None, message.queue_id) or message.offset < (self.offset or 0):
+            return False
         return (not tags or message.tag in tags) and (where is None or where.matches(message))
 
 

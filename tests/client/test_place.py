@@ -94,7 +94,8 @@ def test_a_refused_url_does_not_show_its_query() -> None:
 
 
 def test_the_scheme_chooses_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_remote("rocketmq://h") and not is_remote("shmq://default")
+    assert is_remote("rocketmq://h") and is_remote("RocketMQ://h") and not is_remote("shmq://default")
+    assert isinstance(locate("RocketMQ://h"), RemotePlace) and isinstance(locate("SHMQ://h"), Place)
     assert isinstance(locate("shmq://default"), Place)
     assert isinstance(locate("rocketmq://h"), RemotePlace)
     monkeypatch.setenv("SHMQ_URL", "rocketmq://from-env:1")

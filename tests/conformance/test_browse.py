@@ -77,6 +77,19 @@ def test_browse_by_key_keeps_to_the_time_and_to_the_tags(
     assert mq.browse(topic, key="k", since="2100-01-01T00:00:00Z") == []
 
 
+def test_browse_by_key_keeps_to_the_queue_and_to_the_offset(
+    mq: shmq.Connection, topic: str, named: Named, eventually: Eventually
+) -> None:
+    key = named("key")
+    for number in range(8):
+        mq.send(topic, b"%d" % number, key=key, queue_id=number % 2)
+    assert eventually(lambda: len(mq.browse(topic, key=key)) == 8)
+    assert bodies(mq.browse(topic, key=key, queue_id=1)) == [b"1", b"3", b"5", b"7"]
+    assert bodies(mq.browse(topic, key=key, queue_id=1, offset=2)) == [b"5", b"7"]
+    found = mq.browse(topic, key=key, queue_id=0, limit=4)
+    assert (bodies(found), found.is_cut) == ([b"0", b"2", b"4", b"6"], False)
+
+
 def test_browse_by_the_id_of_the_receipt_finds_the_message(
     mq: shmq.Connection, topic: str, eventually: Eventually
 ) -> None:

@@ -24,7 +24,7 @@ from shmq.client import options
 from shmq.client.consumers.consumer import ConsumerContext
 from shmq.client.kinds import whole_in
 from shmq.client.observers.observer import polled
-from shmq.client.position import Position, PositionLike, parse_position, parse_time
+from shmq.client.position import Kind, Position, PositionLike, parse_moment, parse_position
 from shmq.client.spec import Wanted, check_poll
 from shmq.client.wire import QueueSlot
 from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
@@ -97,7 +97,7 @@ class PullConsumer:
         Args:
             position: "begin", "end", an offset, "-2h" or a time.
             offset: a queue offset; must be stored, or be the next one.
-            time: ISO 8601 text, datetime or date; the first message stored at or after it.
+            time: ISO 8601 text, "-2h", datetime or date; the first message stored at or after it.
 
         Raises:
             OffsetOutOfRange: `offset` is not stored any more, or not yet.
@@ -110,7 +110,7 @@ class PullConsumer:
         reader = self._live_reader()
         slot = self._slot_of(queue)
         queues = self._context.live().queues
-        wanted = parse_time(time) if time is not None else parse_position(given[0])
+        wanted = Position(Kind.TIME_MS, parse_moment(time)) if time is not None else parse_position(given[0])
         target = queues.place_in(self.topic, slot, wanted)
         if offset is not None and target != wanted.value:
             raise self._out_of_range(queue, wanted.value, *queues.bounds(self.topic, slot))

@@ -382,7 +382,13 @@ class WaitingRequests:
         if self._poll is None:
             time.sleep(seconds)
             return
-        for correlation_id, reply in self._poll(seconds):
+        try:
+            replies = self._poll(seconds)
+        except UsageError:
+            if not self._closed:
+                raise
+            return  # closed meanwhile, by a signal handler of this thread or another one: `wait` says so
+        for correlation_id, reply in replies:
             self.arrived(correlation_id, reply)
 
     def _stop_reading(self) -> None:

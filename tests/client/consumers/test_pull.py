@@ -70,7 +70,10 @@ def test_seeking_by_time_finds_the_first_message_stored_then(mq: shmq.Connection
         for time_given in (moment, moment.isoformat()):
             assert consumer.seek(0, time=time_given) == after.offset
             assert [message.offset for message in consumer.poll(10, wait=60)] == [after.offset]
-        assert consumer.seek(0, time="2000-01-01T00:00:00Z") == 0
+        assert consumer.seek(0, time="2000-01-01T00:00:00Z") == consumer.seek(0, time="-1w") == 0
+        with pytest.raises(shmq.UsageError, match="is not a time") as refused:
+            consumer.seek(0, time="end")
+        assert '"-2h"' in refused.value.hint
         assert consumer.seek(0, time="2200-01-01T00:00:00Z") == after.offset + 1
 
 

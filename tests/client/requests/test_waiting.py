@@ -65,6 +65,19 @@ def test_the_reading_thread_hands_the_others_their_replies_and_the_reading_on(re
     assert replies.readers_most == 1 and replies.requests.is_empty
 
 
+def test_a_wait_whose_reader_is_closed_under_it_says_that_the_connection_was_closed() -> None:
+    def poll(_seconds: float) -> list[tuple[str, Any]]:
+        requests.close()
+        raise UsageError("the reader is closed")
+
+    requests = WaitingRequests(poll)
+    waiting = Waiting("a", "prices", 20.0, None)
+    requests.add(waiting)
+    with pytest.raises(UsageError, match="the connection was closed before the reply came") as closed:
+        requests.wait(waiting)
+    assert closed.value.hint
+
+
 def test_a_wait_ends_at_its_deadline_with_nothing(replies: Replies) -> None:
     waiting = replies.ask("a", timeout=0.01)
     assert replies.requests.wait(waiting) is None
