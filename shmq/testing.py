@@ -116,7 +116,7 @@ class Broker:
     @property
     def url(self) -> str:
         """The URL for `shmq.connect()`, here or in another process."""
-        return f"shmq://{self.place.runtime_dir}"
+        return self.place.url
 
     @property
     def store(self) -> Path:

@@ -34,6 +34,7 @@ SYSTEM_RUNTIME = Path("/run/shmq")
 
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 _ALPHABET = _LETTERS | frozenset("_.-")
+_MARKS = "%?#"  # of a URL; the percent sign first, as it stands for the others
 _SERVER = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}"
 
 
@@ -47,11 +48,14 @@ class Place(NamedTuple):
     @property
     def url(self) -> str:
         """The URL that leads here, whatever the environment says."""
+        path = str(self.runtime_dir)
+        for character in _MARKS:
+            path = path.replace(character, f"%{ord(character):02X}")
         if self.allocation == DEFAULT_ALLOCATION:
-            return f"shmq://{self.runtime_dir}"
+            return f"shmq://{path}"
         from urllib.parse import quote
 
-        return f"shmq://{self.runtime_dir}?allocation={quote(self.allocation)}"
+        return f"shmq://{path}?allocation={quote(self.allocation)}"
 
     @property
     def secret_url(self) -> str:
@@ -105,13 +109,17 @@ def check_broker_name(name: str) -> str:
     Raises:
         InvalidName: wrong alphabet, empty, or too long.
     """
-    if not 0 < len(name) <= BROKER_NAME_BYTES_MAX or name[0] not in _LETTERS or not _ALPHABET.issuperset(name):
+    if not _is_broker_name(name):
         raise InvalidName(
             f"broker name {name!r} is not 1 to {BROKER_NAME_BYTES_MAX} characters of A-Z a-z 0-9 _ . - "
             "beginning with a letter or digit",
             hint="shmq serve --name my-broker",
         )
     return name
+
+
+def _is_broker_name(name: str) -> bool:
+    return 0 < len(name) <= BROKER_NAME_BYTES_MAX and name[0] in _LETTERS and _ALPHABET.issuperset(name)
 
 
 def _runtime_root() -> Path:
@@ -135,10 +143,16 @@ def checked(place: Place) -> Place:
     """Return a place whose socket can be made and found.
 
     Raises:
-        UsageError: its path is too long for a socket, or no text.
+        UsageError: its path is too long for a socket, or no text, or no URL leads there.
     """
     hint = "name another directory: SHMQ_RUNTIME_DIR, or shmq serve --runtime-dir"
     _check_path("socket", place.socket_path, SOCKET_PATH_BYTES_MAX, hint)
+    if not _is_broker_name(place.runtime_dir.name):
+        raise UsageError(
+            f"no URL leads to the runtime directory {str(place.runtime_dir)!a}: its last part has to be a broker's "
+            f"name, 1 to {BROKER_NAME_BYTES_MAX} of A-Z a-z 0-9 _ . -",
+            hint=hint,
+        )
     return place
 
 

@@ -57,6 +57,20 @@ def test_a_socket_path_the_kernel_would_refuse_is_refused_early(monkeypatch: pyt
         place_of("shmq://orders")
 
 
+@pytest.mark.parametrize("name", ["a b", "..", ".x", "-x", "ä", "a\tb", "x" * 65])
+def test_a_directory_that_no_url_could_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="no URL leads to") as refused:
+        checked(Place("orders", Path("/srv") / name))
+    assert "--runtime-dir" in refused.value.hint
+
+
+@pytest.mark.parametrize("path", ["/srv/a b/x", "/srv/a%41/x", "/srv/50%/x", "/srv/a?b#c/x", "/srv/\u00fc/x"])
+def test_the_url_of_a_directory_leads_there(path: str) -> None:
+    place = checked(Place("x", Path(path)))
+    assert place_of(place.url) == place
+    assert place_of(place._replace(allocation="circle").url) == place._replace(allocation="circle")
+
+
 @pytest.mark.parametrize("path", ["/s" * 512, "/st\udcff", "/s\0t"], ids=["long", "bytes", "zero"])
 def test_a_path_that_the_segments_cannot_name_is_refused(path: str) -> None:
     with pytest.raises(UsageError, match="store path"):

@@ -203,7 +203,7 @@ def _broker(call: Call, private: dict[str, Any], *, running: bool) -> Iterator[s
         return
     with open_memory(call.url) as memory:
         before = set(memory.topic_names())
-        url = f"shmq://{memory.place.runtime_dir}"
+        url = memory.place.url
     try:
         yield url
     finally:

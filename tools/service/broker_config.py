@@ -8,7 +8,7 @@
 
 Rules: (1) a name that is no option is refused, with the nearest one; (2) an option on the command line wins over the
 file; (3) a path that is not absolute begins at the folder of the file, so that a service finds it from anywhere,
-or with ~ at a home.
+or with ~ at a home; an empty one is none.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def read_broker_config(context: click.Context, _parameter: click.Parameter, valu
         ) from None
     context.meta[_FILE] = str(path)
     context.default_map = {
-        (row := _named(name, path)).parameter: _value(row, entry, path) for name, entry in given.items()
+        row.parameter: _value(row, entry, path)
+        for row, entry in [(_named(name, path), entry) for name, entry in given.items()]
+        if not (row.is_path and entry == "")
     }
 
 

@@ -66,7 +66,7 @@ def _settings(file: str | None) -> tuple[dict[str, Any], dict[str, str]]:
         UsageError: the file names what is no option, or gives it a value it cannot have.
     """
     words = ["--config", file] if file is not None else []
-    context = serve.make_context("shmq serve", words, parent=click.get_current_context())
+    context = serve.make_context("serve", words, parent=click.get_current_context().find_root())
     place = place_named(context.params["name"], context.params["runtime_dir"])
     return asdict(Options(**settings_of(place, **context.params))), origins_of(context)
 

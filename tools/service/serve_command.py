@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -179,7 +180,7 @@ def _announce(call: Call, place: Place, announcement: dict[str, Any]) -> int:
         return call.terminal.fail(_error_of(announcement), status=int(announcement["exit"]))
     document = {
         "broker": place.broker_name,
-        "url": f"shmq://{place.runtime_dir}",
+        "url": place.url,
         "pid": announcement["pid"],
         "socket": announcement["socket"],
         "store": announcement["store"],
@@ -209,8 +210,8 @@ def _address(place: Place) -> str:
     """Return the option that leads to this broker from here, if one is needed."""
     if place == place_of(None):
         return ""
-    named = place_of(f"shmq://{place.broker_name}")
-    return f" -u shmq://{place.broker_name}" if place == named else f" -u shmq://{place.runtime_dir}"
+    named_url = f"shmq://{place.broker_name}"
+    return f" -u {named_url}" if place == place_of(named_url) else f" -u {shlex.quote(place.url)}"
 
 
 def _error_of(announcement: dict[str, Any]) -> errors.ShmqError:

@@ -20,6 +20,15 @@ from shmq.tools.command import Duration, Size
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
+class _NamedPath(click.Path):
+    """A path that was given: an empty one is a variable that is not set, and would be the current directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty: leave the option out, or name one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def options_from(rows: Mapping[str, Row]) -> Callable[[FunctionT], FunctionT]:
     """Return a decorator that gives a command an option for each row, in their order."""
 
@@ -46,7 +55,7 @@ def _type_of(row: Row) -> Any:
     if row.choices:
         return click.Choice(row.choices)
     if row.is_path:
-        return click.Path(dir_okay=row.value == "DIRECTORY", file_okay=row.value == "FILE")
+        return _NamedPath(dir_okay=row.value == "DIRECTORY", file_okay=row.value == "FILE")
     if row.value in ("SIZE", "TIME"):
         return Size() if row.value == "SIZE" else Duration()
     return click.IntRange(*row.within) if row.within else None

@@ -63,6 +63,26 @@ def test_what_no_broker_takes_is_refused_before_it_starts(shell: Shell, tmp_path
     assert said in error["error"] + error["hint"], error
 
 
+def test_a_refusal_names_a_command_that_there_is(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("bridges = 0\n")
+    refused = shell.run("config", "check", str(file))
+    assert refused.status == 64 and "see shmq serve --help" in refused.err
+
+
+def test_an_empty_path_in_a_file_is_none_and_not_the_folder_of_the_file(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('store = ""\nacl = ""\n')
+    shown = shell.ok("config", "show", str(file)).decode()
+    assert str(tmp_path) not in shown and '# acl = ""' in shown
+
+
+@pytest.mark.parametrize("option", ["--store", "--runtime-dir", "--acl", "--tls-cert"])
+def test_an_empty_path_on_the_command_line_is_refused(shell: Shell, option: str) -> None:
+    error = shell.fails(64, "serve", option, "")
+    assert f"'{option}': the path is empty" in error["error"]
+
+
 def test_a_file_that_is_fine_is_said_to_be(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text("retention-hours = 5\nbridges = 2\n")
