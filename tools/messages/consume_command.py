@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +33,7 @@ from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.expected_topic import create_option, expect_topic
 from shmq.tools.messages.source import BATCH, Following, History, Membership, Merged, Source, last_count, starts_of
 from shmq.tools.messages.text import (
+    UNREADABLE,
     Render,
     environment_of,
     format_renderer,
@@ -93,9 +94,13 @@ class Delivery:
                     self.count += 1
             return
         with interrupt_deferred():
-            self._call.terminal.write(b"".join(map(self._render, messages)))
+            rendered: list[tuple[Message, bytes]] = []
+            for message in messages:
+                with self._giving_back(message, source):
+                    rendered.append((message, self._render(message)))
+            self._call.terminal.write(b"".join(text for _, text in rendered))
             self.count += len(messages)
-            source.settle(messages)
+            source.settle([message for message, _ in rendered])
 
     def finish(self) -> None:
         """Complete the output; also after an interruption, so that what is there can be read."""
@@ -107,14 +112,25 @@ class Delivery:
         return self.count > 0
 
     def _execute(self, command: str, message: Message, source: Source) -> None:
-        result = subprocess.run(command, shell=True, input=message.body, env=environment_of(message), check=False)
-        if result.returncode == 0:
-            source.settle([message])
-            return
+        with self._giving_back(message, source):
+            result = subprocess.run(command, shell=True, input=message.body, env=environment_of(message), check=False)
+            if result.returncode == 0:
+                source.settle([message])
+            else:
+                self._give_back(message, source, f"the command ended with {result.returncode}")
+
+    @contextmanager
+    def _giving_back(self, message: Message, source: Source) -> Iterator[None]:
+        """Give a message back whose body cannot be read, and go on: it must not be the end of every run."""
+        try:
+            yield
+        except UNREADABLE as error:
+            self._give_back(message, source, str(error))
+
+    def _give_back(self, message: Message, source: Source, why: str) -> None:
         self.failed += 1
         again = f"; it comes again after attempt {message.attempt}" if source.give_back(message) else ""
-        where = f"q{message.queue_id}@{message.offset}"
-        self._call.terminal.say(f"{where}: the command ended with {result.returncode}{again}")
+        self._call.terminal.say(f"q{message.queue_id}@{message.offset}: {why}{again}")
 
 
 def _renderer(call: Call, wish: Wish) -> Render:
@@ -139,7 +155,7 @@ class _CsvRenderer:
 
     def __call__(self, message: Message) -> bytes:
         document, head = message_document(message), not self._names
-        self._names = self._names or [*dict.fromkeys([*document, "body_base64"])]
+        self._names = self._names or [*dict.fromkeys([*document, "body_base64", "body_error"])]
         return csv_text(self._names, [document], head=head).encode()
 
 

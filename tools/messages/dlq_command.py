@@ -18,7 +18,7 @@ from shmq.message import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
 from shmq.tools.broker.view import group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
-from shmq.tools.messages.text import and_more, message_document
+from shmq.tools.messages.text import and_more, body_of, message_document
 from shmq.tools.terminal.output import Field, printable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _FIELDS: tuple[Field[DeadLetter], ...] = (
     Field("tries", lambda letter: str(letter.message.reconsume_times), right=True),
     Field("key", lambda letter: printable((letter.message.key or "–").encode())),
     Field("reason", lambda letter: printable((letter.reason or "–").encode())),
-    Field("body", lambda letter: printable(letter.body[:_BODY_SHOWN])),
+    Field("body", lambda letter: printable(body_of(letter.message)[0][:_BODY_SHOWN])),
 )
 _GROUP_FIELDS: tuple[Field[dict[str, Any]], ...] = (
     Field("group", lambda row: row["group"]),

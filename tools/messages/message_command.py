@@ -25,7 +25,7 @@ from shmq.protocol.system_topics.trace import Trace, decode_traces
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.messages.lookup import find_message, names_a_topic, no_message
-from shmq.tools.messages.text import and_more, message_document, render_pretty
+from shmq.tools.messages.text import and_more, body_of, message_document, render_pretty
 from shmq.tools.terminal.output import Field
 from shmq.words import sent_again
 
@@ -58,7 +58,7 @@ def show(call: Call, words: tuple[str, ...]) -> None:
     with call.connect() as mq:
         found = find_message(mq, *_topic_of(words))
         document = full_document(found)
-        body = found.body
+        body = body_of(found)[0]
     if call.terminal.structured:
         call.terminal.document(document, rows=[document])
         return

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import shmq
 
 READ_AHEAD = 256
+_DIGITS_MAX = 19  # with more, a number is beyond every count
 BATCH = 256
 
 
@@ -122,7 +123,7 @@ class History(Source):
 
     def keep_last(self, count: int) -> None:
         """Take everything but the last `count` messages, which `take` gives from now on."""
-        kept: deque[Message] = deque(maxlen=min(count, sys.maxsize))
+        kept: deque[Message] = deque(maxlen=count)
         while batch := self.take(BATCH):
             kept.extend(batch)
         self._kept = kept
@@ -157,7 +158,10 @@ def starts_of(view: BrokerView, topic: TopicInfo, where: str) -> dict[int, int]:
 def last_count(where: str) -> int | None:
     """Return the number of `-100`, a count of messages before the end; None for every other place."""
     word = where.strip()
-    return int(word[1:]) if word.startswith("-") and word[1:].isascii() and word[1:].isdigit() else None
+    if not (word.startswith("-") and word[1:].isascii() and word[1:].isdigit()):
+        return None
+    digits = word[1:].lstrip("0") or "0"
+    return int(digits) if len(digits) < _DIGITS_MAX else sys.maxsize
 
 
 class Following(Source):

@@ -9,6 +9,7 @@
 
 Invariants:
 1. The body form is exactly the stored bytes and one newline: what `produce` took as a line comes back as that line.
+   A body that its sender called compressed, and that does not inflate, has none; all other forms show it as it lies.
 2. The pretty form on a terminal holds no control character of a body: a message cannot steer the reader's terminal.
 """
 
@@ -19,7 +20,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shmq.errors import UsageError
+from shmq.errors import CorruptionError, MessageTooLarge, UsageError
 from shmq.figures.quantity import clock_text, iso_text
 from shmq.message import RESERVED_PROPERTIES
 from shmq.tools.terminal.output import json_line, printable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from shmq.shm.core import Message
 
 Render = Callable[["Message"], bytes]
+UNREADABLE = (CorruptionError, MessageTooLarge)
+"""Raised for a body that was not packed as its sender says; the message is whole, and stays as it is."""
 
 
 def and_more(*, is_cut: bool) -> str:
@@ -41,8 +44,20 @@ def own_properties(message: Message) -> dict[str, str]:
     return {name: value for name, value in message.properties.items() if name not in RESERVED_PROPERTIES}
 
 
+def body_of(message: Message) -> tuple[bytes, str]:
+    """Return a body and "", or its bytes as they lie and why it cannot be inflated."""
+    try:
+        return message.body, ""
+    except UNREADABLE as error:
+        return bytes(message.view), str(error)
+
+
 def render_body(message: Message) -> bytes:
-    """Return the body and a newline."""
+    """Return the body and a newline.
+
+    Raises:
+        CorruptionError, MessageTooLarge: it does not inflate.
+    """
     return message.body + b"\n"
 
 
@@ -55,14 +70,15 @@ def render_pretty(message: Message, *, escape: bool) -> bytes:
     parts += [f"{name}={value}" for name, value in own_properties(message).items()]
     if message.attempt > 1:
         parts.append(f"attempt={message.attempt}")
-    head = "  ".join(parts) + "  "
+    head, (body, _) = "  ".join(parts) + "  ", body_of(message)
     if escape:
-        return (printable(head.encode()) + printable(message.body) + "\n").encode()
-    return head.encode() + message.body + b"\n"
+        return (printable(head.encode()) + printable(body) + "\n").encode()
+    return head.encode() + body + b"\n"
 
 
 def message_document(message: Message) -> dict[str, Any]:
     """Return the message as JSON carries it; a body that is no UTF-8 text is in `body_base64` instead of `body`."""
+    body, fault = body_of(message)
     document: dict[str, Any] = {
         "topic": message.topic,
         "queue": message.queue_id,
@@ -76,15 +92,18 @@ def message_document(message: Message) -> dict[str, Any]:
         "born": iso_text(message.born_ms),
         "stored": iso_text(message.store_ms),
         "attempt": message.attempt,
-        "size_bytes": len(message.body),
+        "size_bytes": len(body),
     }
     try:
-        document["body"] = message.body.decode()
+        document["body"] = None if fault else body.decode()
     except UnicodeDecodeError:
+        document["body"] = None
+    if document["body"] is None:
         import base64
 
-        document["body"] = None
-        document["body_base64"] = base64.b64encode(message.body).decode()
+        document["body_base64"] = base64.b64encode(body).decode()
+    if fault:
+        document["body_error"] = fault
     return document
 
 

@@ -433,6 +433,56 @@ def test_exec_gets_any_word_that_another_client_has_stored(
     assert shell.run("consume", topic, "-e", "--exec", script).status == 0
 
 
+@pytest.mark.parametrize(
+    "sys_flag", [1, 1 | 1 << 8, 1 | 2 << 8, 1 | 7 << 8], ids=["zlib", "LZ4", "Zstandard", "unknown"]
+)
+def test_a_body_that_is_not_packed_as_its_sender_says_is_the_end_of_no_run(
+    shmq_shared_broker: SharedBroker, shell: Shell, topic: str, group: str, sys_flag: int
+) -> None:
+    shell.ok("topic", "create", topic, "--queues", "1")
+    with shmq_shared_broker.connect() as mq:
+        mq.send(topic, b"before")
+        store_foreign(mq, topic, "", b"plain", sys_flag=sys_flag)
+        mq.send(topic, b"after")
+    for words in (("-g", group), ("-g", f"{group}-exec", "--exec", "cat; echo"), ()):
+        result = shell.run("consume", topic, "-e", *words)
+        assert (result.status, result.out) == (1, b"before\nafter\n")
+        assert "q0@1: " in result.err
+        assert ("it comes again after attempt 1" in result.err) == bool(words)
+    for name in (group, f"{group}-exec"):
+        assert lag(shell, name) == 0
+        assert shell.run("consume", topic, "-g", name, "-e").out == b""
+    document = shell.json("consume", "consume", topic, "-e")
+    assert [(each["body"], each.get("body_base64")) for each in document["messages"]] == [
+        ("before", None),
+        (None, "cGxhaW4="),
+        ("after", None),
+    ]
+    assert "body_error" in document["messages"][1]
+    assert b"plain" in shell.ok("consume", topic, "-e", "-v")
+    assert shell.ok("message", "show", topic, document["messages"][1]["message_id"]).endswith(b"plain\n")
+    assert len(shell.json("message-find", "message", "find", topic)["messages"]) == 3
+
+
+@pytest.mark.parametrize("born_ms", [-1, -(1 << 63), (1 << 63) - 1, 253_402_300_800_000])
+def test_a_time_of_birth_that_is_no_time_is_null(
+    shmq_shared_broker: SharedBroker, shell: Shell, topic: str, born_ms: int
+) -> None:
+    shell.ok("topic", "create", topic, "--queues", "1")
+    with shmq_shared_broker.connect() as mq:
+        store_foreign(mq, topic, "", born_ms=born_ms)
+    (message,) = shell.json("consume", "consume", topic, "-e")["messages"]
+    assert (message["body"], message["born"]) == ("x", None)
+
+
+@pytest.mark.parametrize("command", ["tail", "consume"])
+def test_more_messages_than_a_machine_can_count_are_all_of_them(shell: Shell, topic: str, command: str) -> None:
+    shell.ok("produce", topic, stdin=b"a\nb\n")
+    many = "9" * 23
+    words = ("-n", many, "--timeout", "500ms") if command == "tail" else ("-e", "-o", f"-{many}")
+    assert sorted(shell.run(command, topic, *words).out.split()) == [b"a", b"b"]
+
+
 def test_an_exec_that_does_not_read_its_input_is_fine(shell: Shell, topic: str, tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.write_bytes(b"x" * 3_000_000)

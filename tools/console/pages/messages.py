@@ -29,6 +29,7 @@ from shmq.tools.console.rendering import Renderer
 from shmq.tools.messages.lookup import find_message
 from shmq.tools.messages.message_command import full_document
 from shmq.tools.messages.source import History
+from shmq.tools.messages.text import body_of
 
 if TYPE_CHECKING:
     import shmq
@@ -124,7 +125,7 @@ class MessagePages:
         view = request.query_params.get("view", "")
         with self._connect() as mq:
             found = find_message(mq, request.path_params["topic"], request.path_params["message_id"])
-            document, body, row = full_document(found), bytes(found.body), row_of(found)
+            document, (body, _), row = full_document(found), body_of(found), row_of(found)
             properties = dict(found.properties)
         forms = forms_of(body)
         shown = view if view in forms else next(iter(forms))
@@ -147,7 +148,7 @@ class MessagePages:
         """Answer the very bytes of a body, as a file: a browser is not to show them."""
         with self._connect() as mq:
             found = find_message(mq, request.path_params["topic"], request.path_params["message_id"])
-            body, row = bytes(found.body), row_of(found)
+            (body, _), row = body_of(found), row_of(found)
         headers = {"content-disposition": f'attachment; filename="message-{row.queue}-{row.offset}.bin"'}
         return Response(body, media_type="application/octet-stream", headers=headers)
 
@@ -203,7 +204,7 @@ def _offsets(text: str) -> dict[int, int]:
 
 def row_of(message: Message) -> Row:
     """Return a message as a line."""
-    begin = bytes(message.body[:BODY_SHOWN_BYTES])
+    body, _ = body_of(message)
     return Row(
         topic=message.topic,
         queue=message.queue_id,
@@ -213,8 +214,8 @@ def row_of(message: Message) -> Row:
         tag=message.tag or "",
         keys=tuple(message.keys),
         attempt=message.attempt,
-        body_bytes=len(message.body),
-        body=one_line(begin) + ("…" if len(message.body) > BODY_SHOWN_BYTES else ""),
+        body_bytes=len(body),
+        body=one_line(body[:BODY_SHOWN_BYTES]) + ("…" if len(body) > BODY_SHOWN_BYTES else ""),
     )
 
 
