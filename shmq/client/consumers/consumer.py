@@ -371,7 +371,8 @@ class Consumer:
                 return
             if not any(slot.queue_id == message.queue_id for slot in share.held.values()):
                 return
-            if message.topic == self.topic:
+            # Over TCP what lies in a retry topic shows the topic it was sent to, also where that topic is read by name.
+            if message.topic == self.topic or message.queue_id < RETRY_QUEUE_BASE:
                 reader.requeue(message)
                 reader.wake()
                 return

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.wire import Handed, ReaderOwner, WaitingReader
 from shmq.errors import UsageError
-from shmq.shm.core import Assignment, Message, message_reopen, records_read
+from shmq.shm.core import RETRY_QUEUE_BASE, Assignment, Message, message_reopen, records_read
 
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.wire import TcpWire
@@ -378,7 +378,7 @@ class TcpReader(WaitingReader):
         settler = self._settlers.get(queue.number)
         base = queue.number - queue.queue.queueId
         messages = records_read(body, owner=settler, codec=self.codec, queue_base=base)
-        if not self.tags or queue.queue.topic.startswith("%RETRY%"):
+        if not self.tags or queue.number >= RETRY_QUEUE_BASE:
             return messages
         return [message for message in messages if message.tag in self.tags]
 

@@ -26,8 +26,8 @@ from shmq.client.remote.reader import ProcessQueue
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT
 from shmq.errors import ConsumeError, ShmqError
-from shmq.message import RETRY_PREFIX
 from shmq.protocol.dialect import MessageQueue
+from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:
     from shmq.client.remote.pulls import GroupReader
@@ -131,7 +131,7 @@ class TcpShare(ReaderShare):
             return known if known is not None else await questions.place_in(queue, spec.start, timeout)
         assert spec.group is not None
         offset = await questions.committed(spec.group, queue, timeout)
-        begin = BEGIN if queue.topic.startswith(RETRY_PREFIX) else spec.start
+        begin = BEGIN if number >= RETRY_QUEUE_BASE else spec.start
         if offset == 0 and begin != BEGIN:
             # A young queue answers 0 whether the group committed that or nothing.
             offset = (await questions.committed_exactly(spec.group, [queue], timeout)).get(queue, -1)

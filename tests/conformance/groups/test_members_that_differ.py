@@ -187,8 +187,19 @@ def test_the_retry_topic_of_another_group_is_a_topic_like_others(
         eventually(lambda: orders.lag() == 0)
 
     broker.advance(2)
+    eventually(lambda: mq.admin.topics[f"%RETRY%{group}"].messages == 1)
+    with mq.subscribe(f"%RETRY%{group}", group=f"{group}-late", start="end") as late:
+        assert late.receive(1, 0.5) == []
     with mq.subscribe(f"%RETRY%{group}", group=f"{group}-watch") as watch:
         found = take(watch, eventually)
         assert found.body == b"x" and found.queue_id == 0
+        for after in (0, 1):
+            attempt = found.attempt
+            found.nack(after)
+            if after:
+                eventually(lambda: watch.lag() == 0)
+                broker.advance(2)
+            found = take(watch, eventually)
+            assert (found.body, found.attempt) == (b"x", attempt + 1)
         found.ack()
         eventually(lambda: watch.lag() == 0)
