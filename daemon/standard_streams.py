@@ -5,7 +5,8 @@ with all its connections, the keeper with the disk, the supervisor with its sign
 
     pipe, terminal      opened once more, without waiting; what does not fit is dropped with EAGAIN
     file, /dev/null     left as it is: it takes what comes
-    socket, and what may not be opened again (another user's)   left; `event_log.py` asks before each line
+    socket              as a service manager's journal is; asked, at each write of Python's, not to wait
+    what may not be opened again (another user's)   left; `event_log.py` asks before each line, as it does of a socket
 
 Rules: (1) O_NONBLOCK belongs to an open file, which the user's shell and other programs share, so it is set on one of
 our own only; our children inherit that one;
@@ -17,10 +18,23 @@ import contextlib
 import io
 import os
 import signal
+import socket
 import stat
 import sys
+from typing import Any
 
 _NAMES = {1: "stdout", 2: "stderr"}
+
+
+class _Socket(io.FileIO):
+    """A socket that is written to without waiting; it cannot be opened again, as a pipe can."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            with socket.socket(fileno=os.dup(self.fileno())) as own:
+                return own.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return len(data)  # dropped
 
 
 def never_wait() -> None:
@@ -29,7 +43,8 @@ def never_wait() -> None:
     for descriptor, name in _NAMES.items():
         with contextlib.suppress(OSError):  # closed: there is nothing to wait for
             open_again(descriptor)
-            raw = io.FileIO(descriptor, "w", closefd=False)
+            is_socket = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+            raw = (_Socket if is_socket else io.FileIO)(descriptor, "w", closefd=False)
             stream = io.TextIOWrapper(raw, "utf-8", errors="backslashreplace", write_through=True)
             setattr(sys, name, stream)
 

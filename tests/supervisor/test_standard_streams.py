@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 
@@ -51,6 +53,31 @@ def test_whatever_is_said_and_the_end_does_not_wait(kind: str) -> None:
         )
         assert done.returncode == 1
         assert os.get_blocking(writing), "the open file belongs to others, too"
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["stream", "datagram"])
+def test_what_python_says_to_a_full_socket_does_not_wait(kind: socket.SocketKind) -> None:
+    program = """
+import sys
+from shmq.daemon.standard_streams import never_wait
+never_wait()
+print("x" * 1000); print("x" * 1000, file=sys.stderr)
+"""
+    reading, writing = socket.socketpair(socket.AF_UNIX, kind)
+    with reading, writing:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                writing.send(b"x" * 512, socket.MSG_DONTWAIT)
+        done = subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=writing, timeout=120, check=False)
+    assert done.returncode == 0
+
+
+def test_what_python_says_to_a_socket_arrives() -> None:
+    program = "from shmq.daemon.standard_streams import never_wait; never_wait(); print('ready')"
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=writing, timeout=120, check=True)
+        assert reading.recv(100) == b"ready\n"
 
 
 def test_what_is_read_arrives_whole_and_once() -> None:
