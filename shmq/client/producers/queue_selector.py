@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from shmq.client.keywords import queue_in_order
+from shmq.client.kinds import check_text
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class SelectingSender:
         if not queue_ids:
             return  # the send says what is wrong with the topic
         if isinstance(self._selector, str):
+            check_text("key", key)
             arguments["queue_id"] = queue_ids[queue_in_order(str(key), len(queue_ids))]
             return
         chosen = self._selector(queue_ids, Candidate(topic, body, arguments.get("tag"), key))

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,12 @@ def test_messages_of_one_key_share_a_queue_and_those_without_take_turns(mq: shmq
         assert all(len(queues) == 1 for queues in by_key.values())
         assert len(set.union(*by_key.values())) > 1
         assert {producer.send(topic, b"x").queue_id for _ in range(QUEUES)} == set(range(QUEUES))
+
+
+@pytest.mark.parametrize("key", ["a\0b", "\ud800", "", 7])
+def test_a_key_that_is_none_is_refused_by_its_name(mq: shmq.Connection, topic: str, key: Any) -> None:
+    with mq.producer(queue_selector="key") as producer, pytest.raises(shmq.UsageError, match=r"^key "):
+        producer.send(topic, b"x", key=key)
 
 
 def test_the_same_key_has_the_same_queue_over_both_transports(broker: Broker, topic: str) -> None:
