@@ -478,14 +478,14 @@ static void check_groups(struct arena *arena, const struct shape *shape, bool ac
         verdict_add(verdict, 10, "groups and offsets cannot be put after the death");
         return;
     }
-    if (shape->scene == SCENE_GROUP_DELETED && (again & store->group_mask) == 0 &&
-        (again == 0 || shmq_offset_find(store, 0, SHAPE_OFFSET_QUEUE) == 0)) {
-        verdict_add(verdict, 8, "a group whose entry another has still has its offsets");
-    }
     /* What a deleted group had read is not what the next one has. */
     if (shmq_offset_put(store, again, 1, &slot) == SHMQ_OK && atomic_load(&store->offsets[slot].committed) != 0 &&
         (shape->scene == SCENE_GROUP_DELETED || (deletes && acked))) {
         verdict_add(verdict, 8, "a new group starts where a deleted one was");
+    }
+    if (shape->scene == SCENE_GROUP_DELETED &&
+        (again == 0 || shmq_offset_find(store, 0, SHAPE_OFFSET_QUEUE) != SHMQ_NONE)) {
+        verdict_add(verdict, 8, "a group whose slot another has has it still");
     }
 }
 

@@ -39,7 +39,7 @@ from tests.tools.store.conftest import end_in_order
 FILE_BYTES = 256 << 10
 KILLS = ("", "", "keeper before", "keeper", "keeper later", "bridge")
 _BEATS_MOST = 4  # of a living keeper, from a quarter of a second after the change on: two looks, and one for the start
-_BEATS_OF_OTHERS = 400  # of files that are looked at in turns, or are being built: some seconds of a busy keeper
+_BEATS_OF_OTHERS = 400  # each flush is a beat: with synchronous sends 41 passed before two looks at all files
 _LOG_FILES = 4  # that the load fills before the change
 _GROUP = "billing"
 _LINES_TOLD = 60
