@@ -66,6 +66,7 @@ class Round:
         self._spare = directory / "spare"  # what was there before a change of a stopped store
         self._changed_path = directory
         self._finds_something = False
+        self._is_resized = change.name in ("truncated", "grown")
         self._is_truncation = change.name in ("truncated", "replaced by an older copy")
 
     def __str__(self) -> str:
@@ -133,7 +134,8 @@ class Round:
         changed_at = time.monotonic()
         if self._kill in ("keeper", "bridge"):
             _kill(broker, self._kill)
-        self._wait_until_known(broker, before, changed_at, lambda: _is_rewritten(path, status))
+        is_undone = _has_size if self._is_resized else _is_rewritten
+        self._wait_until_known(broker, before, changed_at, lambda: is_undone(path, status))
         if self._kill == "keeper later":
             _kill(broker, "keeper")
             eventually(lambda: "keeper" in broker.processes)
@@ -145,7 +147,8 @@ class Round:
         """Wait for it, and for so many beats of a living keeper at most.
 
         Args:
-            is_over: whether the keeper has written the file anew for reasons of its own, with the rights that it had.
+            is_over: whether the keeper has written the file anew for reasons of its own, with the rights it had; the
+                checkpoint, which it writes as a whole in place, with the size that it had.
         """
         beats, last, beat, reason, generation = 0, 0, 0, 0, broker._instance().generation  # type: ignore[union-attr]
         most = _BEATS_MOST if self._change.is_of_log and not self._change.is_of_access else _BEATS_OF_OTHERS
@@ -158,7 +161,8 @@ class Round:
             if beat != last and time.monotonic() > changed_at + 0.25:
                 last, beats = beat, beats + 1
                 news = _news(broker.log[before:])
-                if self._change.is_of_access and not news and is_over():
+                is_undone = self._change.is_of_access or (self._change.target == "checkpoint" and self._is_resized)
+                if is_undone and not news and is_over():
                     return
                 was_alone = self._kill in ("keeper before", "keeper")
                 if news and (self._change.is_of_access or not self._change.is_of_log or was_alone):
@@ -324,6 +328,13 @@ def _opened(broker: Broker) -> Iterator[Store]:
 def _is_rewritten(path: Path, before: os.stat_result) -> bool:
     try:
         return path.lstat().st_ino != before.st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _has_size(path: Path, before: os.stat_result) -> bool:
+    try:
+        return path.lstat().st_size == before.st_size
     except FileNotFoundError:
         return False
 
