@@ -35,8 +35,6 @@ LOST: Final = "shmq_group_lost_messages"
 READY_AGE: Final = "rocketmq_consumer_queueing_latency_milliseconds"
 
 _IS_LOCAL: Final = 1 << 63
-_ENTRY: Final = 0xFFFF_FFFF
-"""The bits of a slot that number its entry in the table; the others are its queue's."""
 
 _Place = tuple[int, int]  # log position, record bytes
 
@@ -68,7 +66,9 @@ class GroupProgress:
     def read(self, samples: Samples) -> None:
         """Add the samples of every topic and group that has an offset."""
         entries = list(group_offsets(self._store, self._groups, self._queue_of, dict))
-        takens = memoryview(StoreFigures(self._store).offsets_taken()).cast("Q")
+        figures = StoreFigures(self._store)
+        slots = memoryview(figures.offset_counts()).cast("Q")[1::2]
+        takens = dict(zip(slots, memoryview(figures.offsets_taken()).cast("Q"), strict=False))
         found: dict[str, list[int]] = {}  # lag, in flight
         for entry in entries:
             queue, committed = entry.queue, entry.committed
@@ -80,7 +80,7 @@ class GroupProgress:
             sums = found.setdefault(labels, [0, 0])
             if committed >= queue.offset_max:
                 continue  # nothing waits; most queues of most groups
-            taken = takens[entry.slot & _ENTRY]
+            taken = takens.get(entry.slot, 0)
             handed = taken & ~_IS_LOCAL if taken & _IS_LOCAL or entry.group in self._attended else 0
             backlog = Backlog(committed, queue.offset_min, queue.offset_max, handed=handed)
             sums[0] += backlog.lag

@@ -225,8 +225,11 @@ class ConfigFiles:
             if fault_of(path):
                 continue  # another program's content is not known to be good
             try:
+                _parsed(path, _TABLE_OF[name])
                 if (content := read_plain(path)) != read_plain(backup):
                     write_atomically(backup, content, mode=access.read_mode, gid=access.gid)
+            except ValueError:
+                continue  # it was read from its backup at the start, and has not changed since
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -21,7 +21,7 @@ from shmq.tools.broker.contexts import load_contexts
 from tests.tables.rows import every_row
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("shmq", "bindings", "daemon", "tools", "spark")
+PRODUCT = ("shmq", "benchmarks/measurement", "bindings", "daemon", "tools", "spark")
 # Directories, what is made anew, what the kernel shows, and descriptors that are open already.
 NO_NAMES_OF_FILES = (
     "O_DIRECTORY",
@@ -36,13 +36,13 @@ NO_NAMES_OF_FILES = (
 )
 DESCRIPTORS = ("reading", "number", "descriptor")
 ON_PURPOSE = {
+    "benchmarks/measurement/saved_bench.py": "`shmq bench --against FILE`",
     "bindings/config.py": "the header that lies beside it",
     "bindings/sources.py": "sources, where the core is compiled",
     "shmq/figures/limits.py": "files of a cgroup",
     "shmq/testing.py": "in a directory that it has just made",
     "tools/completion_command.py": "a file of the user's shell, which may be a link",
     "tools/doctor/host.py": "what the kernel and root have put into /proc, /sys and /etc",
-    "tools/measurement/saved_bench.py": "`shmq bench --against FILE`",
     "tools/messages/produce_command.py": "`shmq produce TOPIC --file FILE`",
     "tools/release/__main__.py": "a checkout",
     "tools/release/archives.py": "a checkout",
