@@ -30,7 +30,7 @@ from shmq import addresses
 from shmq.addresses import Address
 from shmq.errors import UsageError
 from shmq.protocol.acl import key_pair_of
-from shmq.shm.place import Place, place_of
+from shmq.shm.place import Place, place_of, shown_url
 
 SCHEME = "rocketmq"
 NAME_SERVER_PORT = 9876
@@ -121,7 +121,7 @@ def remote_place(url: str) -> RemotePlace:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise UsageError(f"{_without_query(url)!a} does not name a RocketMQ cluster: {error}", hint=_HINT) from None
+        raise UsageError(f"{shown_url(url)!a} does not name a RocketMQ cluster: {error}", hint=_HINT) from None
     if (
         parts.scheme != SCHEME
         or parts.path not in ("", "/")
@@ -129,12 +129,13 @@ def remote_place(url: str) -> RemotePlace:
         or not parts.netloc
         or "@" in parts.netloc
     ):
-        raise UsageError(f"{_without_query(url)!r} does not name a RocketMQ cluster", hint=_HINT)
+        hint = f"{_HINT}; accounts as ?access_key=K&secret_key=S" if "@" in url else _HINT
+        raise UsageError(f"{shown_url(url)!r} does not name a RocketMQ cluster", hint=hint)
     servers = tuple(
         parse_address(unquote(text), default_port=NAME_SERVER_PORT) for text in re.split("[,;]", parts.netloc) if text
     )
     if not servers:
-        raise UsageError(f"{_without_query(url)!r} names no name server", hint=_HINT)
+        raise UsageError(f"{shown_url(url)!r} names no name server", hint=_HINT)
     return RemotePlace(tuple(dict.fromkeys(servers)), _options(dict(parse_qsl(parts.query, keep_blank_values=True))))
 
 
@@ -163,11 +164,6 @@ def _options(given: dict[str, str]) -> RemoteOptions:
     if bool(options.tls_key) and not options.tls_cert:
         raise UsageError("tls_key needs tls_cert", hint="?tls=true&tls_cert=client.pem&tls_key=client.key")
     return options
-
-
-def _without_query(url: str) -> str:
-    """The part of a URL that may be shown."""
-    return url.partition("?")[0]
 
 
 def locate(url: str | None) -> Place | RemotePlace:

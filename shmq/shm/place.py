@@ -218,7 +218,7 @@ def place_of(url: str | None = None) -> Place:
     text = url or os.environ.get("SHMQ_URL") or f"shmq://{DEFAULT_BROKER_NAME}"
     scheme, _, rest = text.partition("://")
     if scheme.lower() != "shmq" or "#" in rest:
-        raise UsageError(f"{text!r} does not name a local broker", hint=_meant(text))
+        raise UsageError(f"{shown_url(text)!r} does not name a local broker", hint=_meant(text))
     address, _, query = rest.partition("?")
     allocation = _allocation(text, query)
     host, slash, path = address.partition("/")
@@ -228,7 +228,14 @@ def place_of(url: str | None = None) -> Place:
     if not host and path.startswith("/") and path != "/":
         directory = Path(os.path.normpath(path))
         return checked(Place(check_broker_name(directory.name), directory, allocation))
-    raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
+    raise UsageError(
+        f"{shown_url(text)!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory"
+    )
+
+
+def shown_url(url: str) -> str:
+    """Return the part of a URL that may be shown: neither options nor a name and a password before the host."""
+    return re.sub(r"(^|//).*@", r"\1…@", url.partition("?")[0], flags=re.DOTALL)
 
 
 def _meant(text: str) -> str:
@@ -261,7 +268,9 @@ def _allocation(text: str, query: str) -> str:
     options = parse_qs(query, keep_blank_values=True)
     values = options.pop("allocation", [])
     if options or len(values) != 1:
-        raise UsageError(f"{text!r} has an option that no local broker has", hint="shmq://NAME?allocation=circle")
+        raise UsageError(
+            f"{shown_url(text)!r} has an option that no local broker has", hint="shmq://NAME?allocation=circle"
+        )
     return values[0]
 
 
