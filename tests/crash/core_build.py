@@ -144,14 +144,25 @@ def _objects(sources: Iterable[Path], flags: tuple[str, ...], edits: Iterable[Ed
     headers = {path: text for path, text in edited.items() if path.suffix == ".h"}
     overlay = _overlay(headers)
     is_public = any(path.parent == BINDINGS for path in headers)  # shmq.h reaches every file, through other headers
+    names = _including({path.name for path in headers})
     changed = {
         path
         for path, text in texts.items()
-        if is_public or path in edited or any(f'/{h.name}"' in text for h in headers)
+        if is_public or path in edited or any(f'/{name}"' in text for name in names)
     }
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         quiet = {path: (*overlay, *flags, "-w") if path in changed else flags for path in texts}
         return list(pool.map(lambda path: _object(path, texts[path], quiet[path]), texts))
+
+
+def _including(names: set[str]) -> set[str]:
+    """Names of headers, and of all headers that include them."""
+    texts = {path.name: path.read_text() for path in BINDINGS.rglob("*.h")} if names else {}
+    while more := {
+        each for each, text in texts.items() if each not in names and any(f'/{name}"' in text for name in names)
+    }:
+        names = names | more
+    return names
 
 
 def _linked(name: str, objects: list[Path], options: list[str]) -> Path:

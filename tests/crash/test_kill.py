@@ -285,7 +285,7 @@ MUTANTS: dict[str, Mutant] = {
         "topic-put",
     ),
     "the topic hash is not rebuilt": Mutant(
-        (Edit("table.c", "        shmq_table_repair(store);\n        pthread", "        pthread"),),
+        (Edit("table.c", "        shmq_names_repair(store);\n", ""),),
         "topic-put",
     ),
     "a replicated record has no intent": Mutant(

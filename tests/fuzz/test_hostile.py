@@ -64,14 +64,7 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
                 "        false) {",
             ),
         ),
-        (
-            "write",
-            Edit(
-                "queue.c",
-                "    return count < store->sizes.queue_max ? count : store->sizes.queue_max;",
-                "    return count;",
-            ),
-        ),
+        ("write", Edit("internal.h", "    return found < most ? found : most;", "    return found;")),
         (
             "write",
             Edit("repair.c", "= shmq_queue_entry(store, queue);", "= &store->queues[queue];"),

@@ -88,8 +88,8 @@ static void look_at_tables(const struct shmq_store *store, struct soak_page *pag
         }
     }
     for (uint32_t one = 0; one < offsets; one++) {
-        uint64_t place = atomic_load(&store->offsets[one].place); /* group << 32 | queue */
-        if (place >> 32 >= groups || (uint32_t)place >= ARENA_QUEUES) {
+        uint64_t place = atomic_load(&store->offsets[one].place); /* a group's number << 32 | a queue's */
+        if ((place >> 32 & store->group_mask) >= groups || (uint32_t)place >= ARENA_QUEUES) {
             soak_violation(page, "offset %u is of group %u, queue %u", one, (uint32_t)(place >> 32), (uint32_t)place);
         }
         for (uint32_t other = 0; other < one; other++) {
