@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from shmq.aio.admin import Admin
@@ -50,6 +50,7 @@ ListenerT = TypeVar("ListenerT", bound=Callable[[Message], Awaitable[Any]])
 ReplierT = TypeVar("ReplierT", bound="Callable[[Message], Awaitable[Body | None]]")
 CheckerT = TypeVar("CheckerT", bound="Callable[[Message], TxState | Awaitable[TxState]]")
 ValueT = TypeVar("ValueT")
+Checkers = Iterable[tuple[str, Callable[..., Any]]]
 
 
 @edge
@@ -82,28 +83,16 @@ class Connection(SendingFace[SyncConnection], Placed):
         spans: SpansWanted = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(self._connecting)
-        self.place = place
-        self._timeout = timeout
         named = None if name is None else check_connection_name(name)
         self._made_with: dict[str, Any] = {"trace": trace, "spans": spans, "name": named}
+        self._checkers: list[tuple[str, Callable[..., Any]]] = []
+        make = functools.partial(SyncConnection, place, timeout=timeout, **self._made_with)
+        super().__init__(functools.partial(_connecting, make, self._checkers))  # without us: a cycle stays open
+        self.place = place
+        self._timeout = timeout
         self._listeners = Listeners()
         self._openings: weakref.WeakSet[Opening[Any]] = weakref.WeakSet()
         self._asked: set[str] = set()
-        self._checkers: list[tuple[str, Callable[..., Any]]] = []
-
-    async def _connecting(self) -> Opening[SyncConnection]:
-        return Opening(functools.partial(self._connect, asyncio.get_running_loop()), SyncConnection.close)
-
-    def _connect(self, loop: asyncio.AbstractEventLoop) -> SyncConnection:
-        made = SyncConnection(self.place, timeout=self._timeout, **self._made_with)
-        try:
-            for group, function in self._checkers:
-                made.transaction_checker(group)(checker_for(loop, function))
-        except BaseException:
-            made.close()
-            raise
-        return made
 
     async def _open(self) -> SyncConnection:
         if self._closed:
@@ -287,6 +276,22 @@ class Connection(SendingFace[SyncConnection], Placed):
             return opening
 
         return prepare
+
+
+async def _connecting(make: Callable[[], SyncConnection], checkers: Checkers) -> Opening[SyncConnection]:
+    return Opening(functools.partial(_connect, make, checkers, asyncio.get_running_loop()), SyncConnection.close)
+
+
+def _connect(make: Callable[[], SyncConnection], checkers: Checkers, loop: asyncio.AbstractEventLoop) -> SyncConnection:
+    """Make a connection and decorate its checkers, on a thread."""
+    made = make()
+    try:
+        for group, function in checkers:
+            made.transaction_checker(group)(checker_for(loop, function))
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def _reconnect(url: str, made_with: dict[str, Any]) -> Connection:
