@@ -24,6 +24,12 @@ CLAIM_OPEN = 1  # enum shmq_claim_state
 _LAYOUT_ACCESS = Access(-1)  # only paths are asked for
 
 
+def keeper_silence_seconds(store: Store) -> float | None:
+    """How long ago the store keeper made its last round; None before its first one."""
+    beat_ns = store.keeper_beat_ns
+    return max(0, time.monotonic_ns() - beat_ns) / 1e9 if beat_ns else None
+
+
 def collect_log(store: Store, store_path: str) -> Log:
     """Return the state of the log; raises ShmqError when the segments are gone."""
     figures = StoreFigures(store)

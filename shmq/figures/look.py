@@ -15,7 +15,7 @@ from typing import TypeVar
 from shmq.errors import ForeignNamespace, PermissionDenied, ShmqError
 from shmq.figures.clients import collect_clients
 from shmq.figures.limits import DEFAULT_MARKS, collect_disk, collect_memory
-from shmq.figures.log_state import collect_log
+from shmq.figures.log_state import collect_log, keeper_silence_seconds
 from shmq.figures.processes import collect_processes
 from shmq.figures.segments import collect_segments
 from shmq.figures.snapshot import (
@@ -93,7 +93,6 @@ class Look:
         instance, place = self.instance, self.place
         addresses = read_addresses(place.addresses_path)
         reason = None if store is None else store.read_only
-        beat_ns = 0 if store is None else store.keeper_beat_ns
         return Broker(
             name=place.broker_name if instance is None else instance.broker_name,
             url=place.url,
@@ -110,7 +109,7 @@ class Look:
             retired=None if store is None else store.retired,
             read_only=reason,
             read_only_text=READ_ONLY_REASONS.get(reason, f"reason {reason}") if reason else "",
-            keeper_beat_age=max(0, time.monotonic_ns() - beat_ns) / 1e9 if beat_ns else None,
+            keeper_beat_age=None if store is None else keeper_silence_seconds(store),
             tcp=addresses.get("broker", ""),
             nameserver=addresses.get("nameserver", ""),
             quarantined=count_quarantined(Path(instance.store_path)) if instance else 0,

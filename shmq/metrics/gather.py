@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from shmq.errors import SegmentError, ShmqError
+from shmq.figures.log_state import keeper_silence_seconds
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from shmq.metrics.catalogue import FAMILIES
 from shmq.metrics.exposition import Samples, label_text
@@ -139,8 +140,8 @@ class Gatherer:
             ("max", head["frame_max"]),
         ):
             samples.put("shmq_frames", frames, label_text((("state", state),)))
-        age = max(0, time.monotonic_ns() - store.keeper_beat_ns) / 1e9
-        samples.put("shmq_keeper_beat_age_seconds", age)
+        if (silence := keeper_silence_seconds(store)) is not None:
+            samples.put("shmq_keeper_beat_age_seconds", silence)
         oldest_ms = -1
         if log_end > store.log_begin:
             with contextlib.suppress(ShmqError):

@@ -9,7 +9,6 @@ stands for it here says of which of the entry's queues.
 
 import errno
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -18,6 +17,7 @@ from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import SegmentFull, ShmqError, StoreError
 from shmq.figures.health import attached_findings
+from shmq.figures.log_state import keeper_silence_seconds
 from shmq.figures.verdict import Verdict
 from shmq.shm.access import Access
 from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_died
@@ -278,7 +278,7 @@ class StoreTables:
                 ) from error
 
     def keeper_silence_seconds(self) -> float:
-        return max(0, time.monotonic_ns() - self._store.keeper_beat_ns) / 1e9
+        return keeper_silence_seconds(self._store) or 0.0
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._tables.client_put(pid, start, role)

@@ -14,7 +14,7 @@ from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.errors import SegmentError, SegmentFull, ShmqError, TopicNotFound
 from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
 from shmq.shm.access import Access
-from shmq.shm.core import Store, StoreFigures, process_start
+from shmq.shm.core import KeeperStore, Store, StoreFigures, process_start
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
@@ -281,3 +281,10 @@ def test_a_full_table_of_groups_says_how_many_there_are_and_what_to_type(tables:
     tables.group_delete("group-0")
     tables.group_put("another")
     assert "another" in tables.groups()
+
+
+def test_a_keeper_is_not_silent_before_its_first_round(tables: StoreTables, segments: tuple[Instance, Store]) -> None:
+    assert tables.keeper_silence_seconds() == 0.0
+    KeeperStore(segments[1]).keeper_beat()
+    first = tables.keeper_silence_seconds()
+    assert 0.0 < first <= tables.keeper_silence_seconds()
