@@ -2,6 +2,7 @@
 
 import configparser
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,9 @@ RIDDLE = re.compile(
     r"(?:(?:not|never|also|only|once|again)[ _])?told(?![a-z])"
 )
 """Words that hide which component acts: a reader, the bridge, another process, the operator. Names count, too."""
+SUBJECTS_SINCE = "bf630111"
+SUBJECT = re.compile(r"[a-z][\w/., -]*: \S|Revert ")
+SUBJECT_MAX = 72
 WITH_WORDS = ("bindings", "daemon", "shmq", "tools", "spark", "pyspark_shmq", "tests", "benchmarks", "examples")
 
 
@@ -81,6 +85,19 @@ def test_mutants_replace_what_is_there_and_name_tests_that_are() -> None:
     """They run in the suite `faults`; that a change has left one behind is seen at once."""
     missing = {name: [*mutant.missing_texts(), *mutant.missing_tests()] for name, mutant in MUTANTS.items()}
     assert {name: found for name, found in missing.items() if found} == {}
+
+
+def test_the_subject_of_a_commit_says_where_and_what_in_one_line() -> None:
+    """Of the commits behind SUBJECTS_SINCE, where git knows them: an archive of the sources has none."""
+    log = subprocess.run(
+        ["git", "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_SINCE}..HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    subjects = [line.partition(" ") for line in log.stdout.splitlines()]
+    assert [line for line in subjects if len(line[2]) > SUBJECT_MAX or not SUBJECT.match(line[2])] == []
 
 
 def riddles(text: str) -> Iterator[tuple[int, str]]:
