@@ -26,6 +26,7 @@ from shmq.errors import ShmqError
 from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.shm.descriptors import open_standard
+from shmq.shm.signal_event import ignore_unused_signals
 
 _CHILDREN = ("keeper", "bridge", "exporter", "replication")
 
@@ -125,4 +126,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     never_wait()
+    ignore_unused_signals()
     sys.exit(main())

@@ -3,7 +3,7 @@
     alive pipe    the supervisor holds the writing end and never writes; end of file means that it is dead
     ready pipe    one line of JSON from the child: {"ready": …} or {"error": …, "hint": …, "exit": …}
     SIGTERM       stop in order; blocked from before the child begins until it can
-    SIGINT, SIGHUP   ignored: a Ctrl-C in the terminal, and its end, are the supervisor's to deal with
+    SIGINT, SIGHUP, SIGQUIT   ignored: the keys of the terminal, and its end, are the supervisor's to deal with
 
 Rules: (1) an orphan leaves within a second and cleans nothing up, because clients and the next supervisor go on with
 what is there; (2) a child that does not come back from its work is ended by its own thread.
@@ -55,7 +55,7 @@ class Tether:
         """Take over the signals and begin to watch the supervisor; call it in the main thread."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        for number in (signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         if self._alive >= 0:
             threading.Thread(target=self._watch_supervisor, name="tether", daemon=True).start()

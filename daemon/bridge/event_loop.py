@@ -37,7 +37,7 @@ def _tell(log: EventLog, context: dict[str, Any]) -> None:
 
 
 def stop_event(asked_before: threading.Event | None = None) -> asyncio.Event:
-    """Return what SIGTERM, SIGINT and SIGHUP set from now on; called inside the loop.
+    """Return what the signals that end a process set from now on; called inside the loop.
 
     Args:
         asked_before: set by the signals' handler until now; a stop that came in time for that one counts here too.

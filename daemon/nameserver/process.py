@@ -1,6 +1,6 @@
 """A name server in a process of its own.
 
-    listen -> ready, said once -> serve -> SIGTERM, SIGINT -> connections cut -> end
+    listen -> ready, said once -> serve -> SIGTERM, Ctrl-C … -> connections cut -> end
 
 A failure is one line that says what and why, and a status that says what kind it was.
 """
@@ -33,7 +33,7 @@ _DESCRIPTORS_WANTED = 65536
 
 
 def run_nameserver(options: NameServerOptions, *, as_json: bool) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit status."""
+    """Serve until a signal ends it; return the exit status."""
     log = EventLog("nameserver", options.log_format)
     log.own_everything()
     os.umask(UMASK)

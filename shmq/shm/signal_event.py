@@ -19,11 +19,25 @@ import threading
 
 from shmq.shm.descriptors import above_standard
 
+_UNLESS_IGNORED = (signal.SIGHUP, signal.SIGQUIT)
+_UNUSED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO)
+
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Return what ends a process in order: SIGTERM, Ctrl-C, and the end of its terminal unless `nohup` ignores that."""
+    r"""Return what ends a process in order: SIGTERM, Ctrl-C, and where they are not ignored, as under `nohup` or in a
+    background job of a script, the end of its terminal and Ctrl-\."""
     ends = (signal.SIGTERM, signal.SIGINT)
-    return ends if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*ends, signal.SIGHUP)
+    return ends + tuple(end for end in _UNLESS_IGNORED if signal.getsignal(end) is not signal.SIG_IGN)
+
+
+def ignore_unused_signals() -> None:
+    """Let the signals that a daemon of ours has no use for do nothing, here and in what it starts.
+
+    They come from rules that were written for others ("send SIGUSR1 after the logs were rotated"); the kernel's default
+    would kill a process of the broker for them.
+    """
+    for number in _UNUSED:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class SignalEvent(threading.Event):

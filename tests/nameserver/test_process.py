@@ -14,14 +14,17 @@ from tests.nameserver.live_nameserver import name_server
 from tests.tools.json_schema import check
 from tests.tools.shell import TIMEOUT, Shell
 
+UNUSED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO)
 ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:4"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_it_says_where_it_is_and_ends_on_a_signal(number: signal.Signals) -> None:
     with name_server() as server:
         check("nameserver", server.announcement)
         assert server.announcement["pid"] == server.process.pid
+        for unused in UNUSED:
+            server.process.send_signal(unused)
         with server.peer() as peer:
             assert peer.ask(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body == b'{"topicList":[]}'
         assert server.end(number)[0] == 0

@@ -124,11 +124,30 @@ def test_what_was_committed_is_saved_by_a_stop_that_finds_the_keeper_dead(eventu
             assert consumer.committed()[0] == 1
 
 
-def test_an_interrupt_of_the_terminal_is_a_clean_stop(serve: Serve, left: Left) -> None:
-    served = serve()
-    served.process.send_signal(signal.SIGINT)
-    assert served.wait() == 0
-    assert left() == []
+def test_the_keys_of_the_terminal_are_a_clean_stop(serve: Serve, attach: Attach, left: Left) -> None:
+    for number, key in enumerate((signal.SIGINT, signal.SIGQUIT)):
+        served = serve()
+        client = attach(served)
+        client.send(b"x")
+        assert client.sent == number + 1
+        client.leave()
+        served.process.send_signal(key)
+        assert served.wait() == 0
+        assert left() == []
+
+
+def test_signals_without_a_meaning_end_no_process_of_a_broker(serve: Serve, attach: Attach) -> None:
+    unused = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO)
+    addresses = dict.fromkeys(("listen", "nameserver_listen", "metrics"), "127.0.0.1:0")
+    served = serve(tcp=True, bridges=2, **addresses)
+    marks = served.instance.processes
+    assert len(marks) == 5
+    for mark in marks.values():
+        for number in unused:
+            os.kill(mark.pid, number)
+    attach(served).send(b"x")
+    assert served.stop() == 0
+    assert "child.ended" not in served.text()
 
 
 def test_the_end_of_the_terminal_is_a_clean_stop_however_often_it_is_signalled(serve: Serve, left: Left) -> None:

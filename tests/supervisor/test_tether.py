@@ -10,12 +10,14 @@ from shmq.daemon.tether import Tether
 from shmq.shm.signal_event import SignalEvent
 from tests.interruption import interrupted_everywhere
 
+TERMINAL = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
 
 @pytest.fixture
 def tether() -> Iterator[Tether]:
     """One that watches; the handlers of this process come back."""
     tether = Tether()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, *TERMINAL)}
     tether.watch()
     yield tether
     for number, usual in before.items():
@@ -41,6 +43,6 @@ def test_what_has_to_be_done_at_a_stop_is_done_by_a_stop_that_came_before(tether
 
 
 def test_the_terminal_of_a_broker_ends_its_supervisor_only(tether: Tether) -> None:
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in TERMINAL:
         os.kill(os.getpid(), number)
     assert not tether.stopping.is_set()

@@ -36,7 +36,7 @@ def interrupt_deferred() -> Iterator[None]:
 
 @contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that processes and directories are removed."""
+    """Let SIGTERM, SIGHUP and SIGQUIT end the block as Ctrl-C does, so that processes and directories are removed."""
     numbers = [number for number in ending_signals() if number != signal.SIGINT]
     before = [(number, signal.signal(number, signal.default_int_handler)) for number in numbers]
     try:

@@ -27,7 +27,7 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_it_ends_a_block_as_ctrl_c_does(number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_DFL)
     try:
