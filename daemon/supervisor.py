@@ -6,10 +6,12 @@ Log files and segments belong to the keeper; the supervisor only removes segment
                            announcement
     a child ends in order  again at once: a switch, new segments
     a child dies           again at once, then after 0.1, 0.2 … 5 s; ten good seconds forgive
+    instance.json is gone  it is written again within a second
     keeper: new segments   instance.json, bridge started again: clients attach to the new ones
-    SIGTERM, SIGINT        an elected broker hands over · bridge · keeper (retires the segments, saves) · segments,
-                           socket, instance.json removed
+    SIGTERM, SIGINT,       an elected broker hands over · bridge · keeper (retires the segments, saves) · segments,
+    SIGQUIT                socket, instance.json removed
     SIGHUP                 the same, once, as terminal and shell both send it; ignored where nohup said so
+    SIGUSR1, SIGALRM …     ignored, here and in the children: they come by mistake
     a second signal        children are killed; the next start recovers
     SIGKILL of itself      children leave within a second; segments and clients stay; the next supervisor goes on
 
@@ -34,16 +36,16 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
+from shmq.daemon.instance_record import LOOK_SECONDS, InstanceRecord
 from shmq.daemon.rehearsal import rehearse
 from shmq.daemon.service_manager import ServiceManager
 from shmq.daemon.switched import stand_back
-from shmq.errors import ShmqError, StoreError
+from shmq.errors import ShmqError
 from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
-from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses
 from shmq.shm.core import KeeperStore
-from shmq.shm.instance import Instance, write_instance
+from shmq.shm.instance import Instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.presence import attach_presence
 from shmq.shm.replacing import remove_file, remove_unfinished
@@ -55,7 +57,6 @@ _SUCCESSOR_SECONDS = 25.0  # after a keeper that hung: systemd and compose wait 
 _BACKOFF_SECONDS = 0.1
 _BACKOFF_SECONDS_MAX = 5.0
 _FORGIVEN_SECONDS = 10.0
-_RECORD_AGAIN_SECONDS = 1.0
 _LOCK_SECONDS = 2.0
 # A child that has served ends so when its role was switched or the segments were given up: that is no death.
 _IN_ORDER = (ExitCode.DONE, ExitCode.TEMPORARY)
@@ -105,6 +106,7 @@ class Supervisor:
         self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start
         self._instance: Instance | None = None
+        self._instance_record = InstanceRecord(options.place, log)
         self._keeper_report: dict[str, Any] = {}
         self._began = time.monotonic()
         self._served = False
@@ -145,8 +147,10 @@ class Supervisor:
             del self._due[role]
             self._spawn(role)
         wake_ups = list(self._due.values())
-        if self._served and self._instance is not None and self._manager.feed_seconds:
-            wake_ups.append(self._feeder.turn(now, self._instance, self._servers))
+        if self._served and self._instance is not None:
+            wake_ups.append(self._instance_record.look(now, self._instance))
+            if self._manager.feed_seconds:
+                wake_ups.append(self._feeder.turn(now, self._instance, self._servers))
         pause = max(0.0, min(wake_ups) - now) if wake_ups else None
         self._log.tick()
         for key, _ in self._selector.select(pause):
@@ -183,7 +187,7 @@ class Supervisor:
     def _spawn(self, role: str) -> None:
         assert self._guard is not None
         if not self._write_instance():  # a keeper that does not find the segments makes others
-            self._due[role] = time.monotonic() + _RECORD_AGAIN_SECONDS
+            self._due[role] = time.monotonic() + LOOK_SECONDS
             return
         child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptors=self._guard.descriptors)
         child.generation = self._instance.generation if self._instance is not None else 0
@@ -310,18 +314,11 @@ class Supervisor:
         self._write_instance()
 
     def _write_instance(self) -> bool:
-        """Write instance.json, whatever has become of it; False where that cannot be."""
-        if self._instance is None:
-            return True
-        access = access_rights()
-        try:
-            write_instance(self._place.instance_path, self._instance, mode=access.read_mode, gid=access.gid)
-        except StoreError as error:
-            self._log("instance.not_written", reason=str(error), hint=error.hint)
-            if not self._served:
-                self._failure = _failure_of(error)
-            return False
-        return True
+        """Write instance.json; False where that cannot be, which ends a start."""
+        error = self._instance_record.write(self._instance) if self._instance is not None else None
+        if error is not None and not self._served:
+            self._failure = _failure_of(error)
+        return error is None
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def _stop(self) -> bool:

@@ -196,7 +196,7 @@ def read_instance(path: Path) -> Instance | None:
     except FileNotFoundError:
         return None
     except NoPlainFile as error:
-        hint = f"mv {path} {path}.aside; the broker writes it again when it is started"
+        hint = f"mv {path} {path}.aside; a broker that runs writes it again within a second"
         raise SegmentError(f"{path}: {error.strerror}", hint=hint) from error
     return Instance.from_json(content)
 

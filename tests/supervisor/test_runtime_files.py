@@ -1,5 +1,6 @@
 """Other programs take the names of a broker's files in its runtime directory: no part of it waits, or ends for it."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -29,6 +30,15 @@ KINDS: dict[str, Callable[[Path], object]] = {
 }
 
 
+def put_in_its_place(path: Path, kind: str) -> None:
+    """Replace a file that a broker may write again at any moment."""
+    while True:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            KINDS[kind](path)
+            return
+
+
 def test_children_are_started_again_and_the_broker_stops_in_order_whatever_has_the_names(
     serve: Serve, broker_name: str
 ) -> None:
@@ -46,8 +56,7 @@ def test_children_are_started_again_and_the_broker_stops_in_order_whatever_has_t
         eventually(lambda: all((served.runtime / name).is_file() for name in FILES))
         marks = served.instance.processes
         for name in FILES:
-            (served.runtime / name).unlink()
-            KINDS[kind](served.runtime / name)
+            put_in_its_place(served.runtime / name, kind)
         answer = shell.run("health")
         assert f"it is {kind} and no plain file" in answer.out.decode() + answer.err, answer
         for role in ("keeper", "bridge", "exporter", "replication"):
@@ -81,6 +90,23 @@ def test_a_runtime_directory_that_is_removed_ends_no_broker(serve: Serve, attach
     served.runtime.rename(served.runtime.with_name("moved again"))
     client.leave()
     assert served.stop() == 0, served.text()
+
+
+def test_instance_json_that_is_removed_comes_again_for_new_programs_while_no_process_is_started(
+    serve: Serve, attach: Attach
+) -> None:
+    served = serve(log_format="json")
+    path = served.runtime / "instance.json"
+    before = path.read_text()
+    for round_number in (1, 2):
+        path.unlink()
+        eventually(lambda: path.exists() and path.read_text() == before)
+        client = attach(served)
+        client.send(b"x")
+        assert client.sent == round_number
+        client.leave()
+    assert served.stop() == 0
+    assert served.text().count('"instance.written_again"') == 2
 
 
 def test_a_start_is_refused_where_the_segments_cannot_be_written_down(serve: Serve, tmp_path: Path) -> None:
