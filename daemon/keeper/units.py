@@ -70,6 +70,7 @@ class UnitWriter:
         self._names_version = -1
         self._failed = False  # in the round before
         self._failing = False  # in this one
+        self._is_lost = False  # what a failed sync covered could not be written again the last time
         self._log_begin = store.log_begin
         self._losses = Losses(store, keeper_store, log)
         self._behind: list[int] = []  # queues whose minimum may point at a file that is gone
@@ -156,8 +157,11 @@ class UnitWriter:
             for lost in self._files.lost:
                 self._rewrite(lost)
         except (OSError, CoreError) as error:
-            self._complain("units.not_rewritten", reason=str(error))
+            if not self._is_lost:
+                self._log("units.not_rewritten", reason=str(error))
+            self._is_lost = True
             return False
+        self._is_lost = False
         return True
 
     def rebuild_units(self, queue: Queue, first: int, count: int) -> int:
