@@ -28,7 +28,7 @@ from shmq.errors import UsageError
 from shmq.message import RESERVED_PROPERTIES, is_control
 
 REASON_CHARACTERS_MAX: Final = 500
-_TRIMMED: Final = "".join(map(chr, range(0x21)))
+_TRIMMED: Final = "".join(map(chr, range(0x21)))  # what Java's trim takes away; U+3000 is a letter
 _SEPARATORS: Final = {
     "tag": ("|", "'|', which separates tags in a subscription", "a message has one tag"),
     "key": (" ", "a blank, which separates keys", 'several are keys=["order-42", "customer-7"]'),
@@ -70,14 +70,9 @@ def check_word(name: str, text: str) -> None:
         raise UsageError(f"tag {text!r:.80} {what} in a subscription", hint="another tag")
 
 
-def trimmed(tag: str) -> str:
-    """Return a tag of a subscription without what Java's `trim` takes away around it, which U+3000 is not."""
-    return tag.strip(_TRIMMED)
-
-
 def tags_in(expression: str) -> list[str]:
-    """Return the parts of `fruit || veg`, as RocketMQ separates them; empty ones stay."""
-    return [trimmed(part) for part in expression.split("||")]
+    """Return the parts of a client's `fruit || veg`, as RocketMQ separates and trims them; empty ones stay."""
+    return [part.strip(_TRIMMED) for part in expression.split("||")]
 
 
 def keys_in(text: str) -> list[str]:

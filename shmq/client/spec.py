@@ -23,9 +23,10 @@ from shmq.filter.sql import SQL92, sql_filter, with_tags
 from shmq.message import check_consumer_group, check_popping, check_topic, retry_topic
 from shmq.protocol.body import ConsumerData, SubscriptionData
 from shmq.shm.core import Filter, tag_hash
-from shmq.words import check_word, tags_in, trimmed
+from shmq.words import check_word
 
 TAG = "TAG"
+_AROUND = " \t\r\n"  # Java's trim takes every control character; with one, a tag is refused here, not read as another
 
 
 class Wanted(NamedTuple):
@@ -90,12 +91,14 @@ def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
     if tags is None:
         return ()
     if isinstance(tags, str):
-        parts = tags_in(tags)
+        parts = [part.strip(_AROUND) for part in tags.split("||")]
+        if parts == [""]:
+            return ()
     elif not isinstance(tags, Iterable) or not all(isinstance(tag, str) for tag in tags):
         raise UsageError(f"tags are str, not {tags!r:.80}", hint='tags="fruit || veg" or ["fruit", "veg"]')
     else:
-        parts = [trimmed(tag) for tag in tags]
-    if "*" in parts or parts == [""]:
+        parts = [tag.strip(_AROUND) for tag in tags]
+    if "*" in parts:
         return ()
     if not parts or not all(parts) or any("|" in part for part in parts):
         raise UsageError(

@@ -17,7 +17,7 @@ import pytest
 import shmq
 from shmq.client.client_id import name_of, new_client_id, pid_of, program_name
 from shmq.client.spec import parse_tags
-from shmq.message import CONNECTION_NAME_BYTES_MAX
+from shmq.message import CONNECTION_NAME_BYTES_MAX, is_control
 from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker, SharedBroker
 from tests.tables.rows import every_row
@@ -237,16 +237,30 @@ def test_sending_into_a_generation_that_was_given_up_is_an_error_to_try_again(ev
         ("fruit || veg", ("fruit", "veg")),
         ("fruit||veg||fruit", ("fruit", "veg")),
         (["fruit", "veg"], ("fruit", "veg")),
+        (["*"], ()),
+        (["fruit", "*"], ()),
+        (" ", ()),
+        ("fruit ||\n\tveg\r\n", ("fruit", "veg")),
+        (["fruit\n"], ("fruit",)),
     ],
 )
 def test_tags_are_one_expression_or_a_list(given: Any, parsed: tuple[str, ...]) -> None:
     assert parse_tags(given) == parsed
 
 
-@pytest.mark.parametrize("given", ["fruit ||", "a | b", ["a", ""], []])
+@every_row("given", ["fruit ||", "a | b", ["a", ""], [], [""], [" "], ["\t"], "||", ["||"]])
 def test_tags_that_select_nothing_are_refused(given: Any) -> None:
     with pytest.raises(shmq.UsageError):
         parse_tags(given)
+
+
+def test_a_control_character_makes_no_other_tag_of_a_tag_and_not_all_of_them() -> None:
+    for control in filter(is_control, map(chr, range(0x100))):
+        around = () if control in "\t\r\n" else (control, f"a{control}", f"{control}a", f"{control}*")
+        for text in (f"a{control}b", *around):
+            for given in (text, [text], f"b || {text}", f" {text} "):
+                with pytest.raises(shmq.UsageError):
+                    parse_tags(given)
 
 
 def test_an_idle_consumer_uses_no_processor(shmq_shared_broker: SharedBroker) -> None:

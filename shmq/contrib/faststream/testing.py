@@ -114,10 +114,8 @@ def _delivery_of(cmd: ShmqPublishCommand, data: bytes, properties: dict[str, str
 
 def _is_tagged(subscriber: ShmqSubscriber, tag: str | None) -> bool:
     tags = subscriber.config.listening.get("tags")
-    if tags is None or tags == "*":
-        return True
-    wanted = tags_in(tags) if isinstance(tags, str) else list(tags)
-    return tag in wanted
+    wanted = tags_in(tags or "") if tags is None or isinstance(tags, str) else list(tags)
+    return wanted == [""] or "*" in wanted or tag in wanted
 
 
 def _subscribers(brokers: tuple[ShmqBroker, ...]) -> list[ShmqSubscriber]:
