@@ -184,6 +184,11 @@ static PyObject *append_text(const struct shmq_store *store, enum shmq_status st
     case SHMQ_NOT_MASTER:
         return not_master_text(log);
     case SHMQ_TOO_LARGE:
+        if (record_bytes == 0) { /* one of its lengths has no place in a record, so it has no length */
+            return PyUnicode_FromFormat("the message does not fit into a record: at most %u bytes of body and %u of "
+                                        "properties, tag, keys, what RocketMQ adds and a checksum included",
+                                        SHMQ_BODY_BYTES_MAX, SHMQ_PROPERTIES_BYTES_MAX);
+        }
         return PyUnicode_FromFormat(
             "a record of %u bytes does not fit: at most %u bytes of body, %u of properties, and "
             "less than one log file of %llu",

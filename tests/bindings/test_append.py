@@ -141,7 +141,7 @@ def test_any_queue_the_topic_has_may_be_named_whatever_its_permission() -> None:
         ({"flag": -(1 << 31) - 1}, _core.BAD_ARGUMENT, "flag"),
         ({"born_ms": 1 << 63}, _core.BAD_ARGUMENT, "born_ms"),
         ({"tag_code": 1 << 64}, _core.BAD_ARGUMENT, "tag_code"),
-        ({"properties": bytes(32_748)}, _core.TOO_LARGE, "32767"),
+        ({"properties": bytes(32_748)}, _core.TOO_LARGE, "4194304 bytes of body and 32767 of properties"),
         ({"body": bytes((4 << 20) + 1)}, _core.TOO_LARGE, "4194304"),
         ({"body": bytes(2 << 20)}, _core.TOO_LARGE, str(FILE_BYTES)),
     ],

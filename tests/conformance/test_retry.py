@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.message import PROPERTIES_BYTES_MAX
 from shmq.testing import Broker
 from tests.conformance.conftest import Named, url_of
 from tests.conformance.foreign import store_foreign
@@ -98,6 +99,37 @@ def test_what_is_given_back_waits_as_rocketmq_keeps_it(
         assert (again.topic, again.body, again.attempt, again.reconsume_times) == (orders, b"x", 2, 1)
         assert again.message_id == first.message_id or "UNIQ_KEY" not in first.properties
         again.ack()
+
+
+def test_full_properties_keep_no_message_from_its_retry(
+    broker: Broker, orders: str, billing: str, mq: shmq.Connection, eventually: Eventually
+) -> None:
+    sizes = []
+    for room in (0, 1, 40, 90, 140, 200, 400):
+        value = "v" * (PROPERTIES_BYTES_MAX - 120 - room)
+        while True:  # the longest that is taken
+            try:
+                mq.send(orders, b"%d" % room, tag="red", key="k", properties={"region": "eu", "long": value})
+                break
+            except shmq.MessageTooLarge:
+                value = value[:-1]
+        sizes.append(len(value))
+    assert len(set(sizes)) > 3
+    with mq.subscribe(orders, group=billing) as subscription:
+        for after, delay in ((None, 10), (1.7, 2), (1800, 1800)):
+            found = [take(subscription, eventually) for _ in sizes]
+            for message in found:
+                message.nack(after)
+            eventually(lambda: subscription.lag() == 0)
+            broker.advance(delay)
+        again = [take(subscription, eventually) for _ in sizes]
+        assert {message.body for message in again} == {message.body for message in found}
+        for message in again:
+            assert (message.topic, message.attempt, message.tag, message.key) == (orders, 4, "red", "k")
+            assert message.properties["region"] == "eu"
+            assert message.properties.get("long", "v")[0] == "v"
+            message.nack()
+        eventually(lambda: subscription.lag() == 0)
 
 
 def test_a_message_has_sixteen_retries_with_growing_delays_and_is_then_dead_once(

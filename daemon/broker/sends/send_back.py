@@ -8,8 +8,9 @@ A consumer that could not process a message (our `nack`) sends it back, and the 
     the maximum, or more                    any             %DLQ%group, queue 0, DELAY 0
     any                                     below 0         %DLQ%group, queue 0, DELAY 0
 
-The copy keeps body, flag, sysFlag, birth and properties; it has one try more, remembers its first topic (RETRY_TOPIC)
-and its first id (ORIGIN_MESSAGE_ID), and does not wait for the disk (WAIT=false). As in RocketMQ 4.9.
+The copy keeps body, flag, sysFlag, birth and properties, without the longest where there is no room for what is added;
+it has one try more, remembers its first topic (RETRY_TOPIC) and its first id (ORIGIN_MESSAGE_ID), and does not wait for
+the disk (WAIT=false). As in RocketMQ 4.9.
 The answer does wait, where the message's first topic counts what is on disk only.
 What is stored is counted as SNDBCK_PUT_NUMS[first topic@group].
 
@@ -21,12 +22,13 @@ group: then the retry goes to %RETRY%group+topic, which those read that read the
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import NewRecord, Storage
-from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.records.property_text import fitting, property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, is_queued, record_at
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.sends.retry_moves import Changed
@@ -217,7 +219,8 @@ class SendBack(Part):
         queues = self._levels.count if route.topic == SCHEDULE_TOPIC else 1
         topic = self._topic(route.topic, queues, 0)
         try:
-            stored = self._log.append(topic, route.queue_id, route.record)
+            record = replace(route.record, properties=fitting(route.record.properties))
+            stored = self._log.append(topic, route.queue_id, record)
         except ShmqError as error:
             raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
         return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms)), stored.end

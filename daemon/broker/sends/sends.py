@@ -20,7 +20,7 @@ from shmq.addresses import Address
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import NewRecord, Storage, Stored
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes, offset_message_id
-from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.records.property_text import fitting, property_of, with_properties
 from shmq.daemon.broker.sends.dead_letters import DeadLetters
 from shmq.daemon.broker.sends.flush_waits import FlushWaits
 from shmq.daemon.broker.sends.header import ANSWER_EXT, SendHeader, sent_ext
@@ -268,6 +268,8 @@ class Sends(Part):
             handle = recall_handle(route, topic.name, self._settings.broker_name)
             topic = waiting_topic(route, self._tables, self._levels) or topic
             queue_id, record = route.queue_id, route.record
+        if target.topic.name.startswith(RETRY_PREFIX):  # the sender's properties keep no message from its retry
+            record = replace(record, properties=fitting(record.properties))
         stored = self._dead_letters.store(topic, record) if is_dead else self._log.append(topic, queue_id, record)
         return _Sent(topic.queues[queue_id], asked, [stored], handle)
 

@@ -12,7 +12,7 @@ from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Reply
 from shmq.errors import SegmentFull
-from shmq.message import parse_properties
+from shmq.message import PROPERTIES_BYTES_MAX, parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.timing import TIMER_TOPIC
@@ -178,6 +178,24 @@ def test_the_first_topic_and_the_first_id_are_kept_over_many_tries(consumer: Con
     (copy,) = consumer.stored("SCHEDULE_TOPIC_XXXX", 2)
     properties = parse_properties(copy.properties.decode())
     assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("first", "ABC")
+
+
+@pytest.mark.parametrize("level", [0, 3, 18, -1])
+@pytest.mark.parametrize("delay_ms", ["", "1700"])
+@pytest.mark.parametrize("room", [0, 40, 80, 300])
+def test_properties_that_leave_no_room_lose_the_longest_and_no_message_its_retry(
+    consumer: Consumer, room: int, delay_ms: str, level: int
+) -> None:
+    least = b"TAGS\x01t\x02region\x01eu\x02long\x01"
+    text = least + b"v" * (PROPERTIES_BYTES_MAX - 21 - room - len(least) - 1) + b"\x02"
+    ext = {"delayMs": delay_ms} if delay_ms else {}
+    assert consumer.send_back(consumer.receive(text), level, **ext).code == 0
+    waiting = [(TIMER_TOPIC, 0), ("%DLQ%g", 0), *(("SCHEDULE_TOPIC_XXXX", queue_id) for queue_id in range(18))]
+    (copy,) = (record for topic, queue_id in waiting for record in consumer.stored(topic, queue_id))
+    assert len(copy.properties) <= PROPERTIES_BYTES_MAX - 21
+    properties = parse_properties(copy.properties.decode())
+    assert (properties["RETRY_TOPIC"], properties["TAGS"], properties["region"]) == ("orders", "t", "eu")
+    assert ("long" in properties) == (room == 300)
 
 
 def test_the_long_header_of_java_is_taken(consumer: Consumer) -> None:

@@ -12,7 +12,7 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Reply
 from shmq.errors import BrokerBusy, MessageTooLarge, ReadOnlyStore, SegmentFull, ShmqError
-from shmq.message import encode_properties, parse_properties
+from shmq.message import PROPERTIES_BYTES_MAX, encode_properties, parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.request_reply import REPLY_QUEUES
@@ -244,6 +244,17 @@ def test_a_delayed_message_waits_in_the_schedule_topic(producer: Producer) -> No
         "REAL_QID": "1",
     }
     assert producer.stored("orders", 1) == []
+
+
+@pytest.mark.parametrize("tried", ["1", "17"])
+def test_properties_that_leave_no_room_keep_no_message_from_the_retry_topic(producer: Producer, tried: str) -> None:
+    producer.tables.topic_put("%RETRY%g", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    text = "DELAY\x012\x02KEYS\x01k\x02long\x01"
+    text += "v" * (PROPERTIES_BYTES_MAX - len(text) - 1) + "\x02"
+    assert producer.send({"b": "%RETRY%g", "e": "0", "j": tried, "i": text}).code == Response.SUCCESS
+    (copy,) = producer.stored("SCHEDULE_TOPIC_XXXX", 1) if tried == "1" else producer.stored("%DLQ%g", 0)
+    assert len(copy.properties) <= PROPERTIES_BYTES_MAX - 21
+    assert parse_properties(copy.properties.decode())["KEYS"] == "k"
 
 
 @pytest.mark.parametrize(
