@@ -149,12 +149,17 @@ def unit_sizes(units: bytes, bounds: Sequence[int], /) -> list[int]:
     """How many records of these units have at most so many bytes, one number a bound and one above; their bytes."""
 
 def records_read(
-    data: bytes, *, owner: Any = None, codec: Callable[[bytes], Any] | None = None, queue_base: int = 0
+    data: bytes,
+    *,
+    owner: Any = None,
+    codec: Callable[[bytes], Any] | None = None,
+    queue_base: int = 0,
+    are_retries: bool = False,
 ) -> list[Message]:
     """Messages of a pull reply's body, which they keep alive; CoreError CORRUPT when a record is not whole.
 
     `owner` is asked to settle: `_ack(message)`, `_nack(message, after)`, `_extend(message, seconds)`. `queue_base` is
-    added to every queue id. A message out of a retry topic shows the topic it was sent to.
+    added to every queue id. `are_retries`: these come again to their group, so they show the topic they were sent to.
     """
 
 def columns_names() -> tuple[str, ...]:

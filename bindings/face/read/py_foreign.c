@@ -25,11 +25,13 @@ static PyObject *foreign_message(struct core_state *state, PyObject *data, const
 
 static PyObject *core_records_read(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"data", "owner", "codec", "queue_base", NULL};
+    static char *names[] = {"data", "owner", "codec", "queue_base", "are_retries", NULL};
     struct core_state *state = PyModule_GetState(module);
     PyObject *data, *owner = Py_None, *codec = Py_None;
     unsigned int queue_base = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "S|$OOI:records_read", names, &data, &owner, &codec, &queue_base)) {
+    int are_retries = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "S|$OOIp:records_read", names, &data, &owner, &codec, &queue_base,
+                                     &are_retries)) {
         return NULL;
     }
     const uint8_t *at = (const uint8_t *)PyBytes_AS_STRING(data), *end = at + PyBytes_GET_SIZE(data);
@@ -43,7 +45,9 @@ static PyObject *core_records_read(PyObject *module, PyObject *args, PyObject *k
             Py_CLEAR(messages);
             break;
         }
-        shmq_view_show_origin(&view);
+        if (are_retries) {
+            shmq_view_show_origin(&view);
+        }
         view.queue_id += queue_base;
         PyObject *message = foreign_message(state, data, at, &view, owner, codec);
         if (!message || PyList_Append(messages, message) < 0) {

@@ -371,8 +371,7 @@ class Consumer:
                 return
             if not any(slot.queue_id == message.queue_id for slot in share.held.values()):
                 return
-            # Over TCP what lies in a retry topic shows the topic it was sent to, also where that topic is read by name.
-            if message.topic == self.topic or message.queue_id < RETRY_QUEUE_BASE:
+            if message.topic == self.topic:
                 reader.requeue(message)
                 reader.wake()
                 return

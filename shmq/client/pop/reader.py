@@ -33,6 +33,7 @@ from shmq.client.pop.request import Batch, batch_of, pop_of, pop_request
 from shmq.client.pop.settlement import Lease, Settlement, warn
 from shmq.client.wire import WaitingReader
 from shmq.errors import LeaseExpired, ShmqError
+from shmq.message import RETRY_PREFIX
 from shmq.protocol.pop import POP_COUNT_MAX, RECEIPT_PROPERTY, Receipt, parse_receipt
 from shmq.shm.core import CoreError, Message, records_read
 
@@ -212,7 +213,10 @@ class PopReader(WaitingReader):
                     continue
                 found.append((message, Lease(pop_of(pops, message.queue_id), message.offset, until)))
         if batch.body:
-            for message in records_read(batch.body, owner=self, codec=self.spec.codec, queue_base=base):
+            again = not self.spec.topic.startswith(RETRY_PREFIX)  # what lies in a retry topic is this group's then
+            for message in records_read(
+                batch.body, owner=self, codec=self.spec.codec, queue_base=base, are_retries=again
+            ):
                 pop = _pop_named_in(message) or pop_of(pops, message.queue_id - base)
                 found.append((message, Lease(pop, message.offset, until)))
         return found

@@ -27,6 +27,7 @@ from shmq.client.remote.share import LOCK_RENEWAL, TcpShare
 from shmq.client.wire_tcp.name_service import REFRESH
 from shmq.errors import ProtocolError, Reject, Retry, ShmqError
 from shmq.functions import finished
+from shmq.message import retry_topic, retry_topic_of
 from shmq.protocol.codes import PROTOCOL_VERSION, Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, dumps, loads
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from shmq.client.remote.pulls import GroupReader
     from shmq.client.remote.questions import QueueQuestions
     from shmq.client.remote.reader import ProcessQueue
+    from shmq.client.spec import ConsumerSpec
     from shmq.client.wire_tcp.network import Channel
     from shmq.client.wire_tcp.wire import TcpWire
 
@@ -224,6 +226,8 @@ class Duties:
         readers, messages = self._readers_of(request), records_read(request.body)
         if not messages:
             raise ProtocolError("the request to consume a message directly holds none")
+        if any(_is_again(messages[0].topic, reader.spec) for reader in readers):
+            messages = records_read(request.body, are_retries=True)
         reader = next((reader for reader in readers if reader.spec.topic == messages[0].topic), None)
         function = reader.spec.function if reader is not None else None
         if function is None:
@@ -235,6 +239,11 @@ class Duties:
 
         threading.Thread(target=run, name="shmq-consume-directly", daemon=True).start()
         return None
+
+
+def _is_again(topic: str, spec: ConsumerSpec) -> bool:
+    """Whether messages of a topic come again to the group of a consumer."""
+    return spec.group is not None and topic in (retry_topic(spec.group), retry_topic_of(spec.group, spec.topic))
 
 
 def _outcome(function: Any, message: Message) -> dict[str, Any]:

@@ -376,9 +376,9 @@ class TcpReader(WaitingReader):
             CorruptionError: the broker sent no whole records.
         """
         settler = self._settlers.get(queue.number)
-        base = queue.number - queue.queue.queueId
-        messages = records_read(body, owner=settler, codec=self.codec, queue_base=base)
-        if not self.tags or queue.number >= RETRY_QUEUE_BASE:
+        base, are_retries = queue.number - queue.queue.queueId, queue.number >= RETRY_QUEUE_BASE
+        messages = records_read(body, owner=settler, codec=self.codec, queue_base=base, are_retries=are_retries)
+        if not self.tags or are_retries:
             return messages
         return [message for message in messages if message.tag in self.tags]
 

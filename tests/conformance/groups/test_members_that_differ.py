@@ -192,7 +192,7 @@ def test_the_retry_topic_of_another_group_is_a_topic_like_others(
         assert late.receive(1, 0.5) == []
     with mq.subscribe(f"%RETRY%{group}", group=f"{group}-watch") as watch:
         found = take(watch, eventually)
-        assert found.body == b"x" and found.queue_id == 0
+        assert (found.body, found.queue_id, found.topic) == (b"x", 0, f"%RETRY%{group}")
         for after in (0, 1):
             attempt = found.attempt
             found.nack(after)
@@ -200,6 +200,6 @@ def test_the_retry_topic_of_another_group_is_a_topic_like_others(
                 eventually(lambda: watch.lag() == 0)
                 broker.advance(2)
             found = take(watch, eventually)
-            assert (found.body, found.attempt) == (b"x", attempt + 1)
+            assert (found.body, found.attempt, found.topic) == (b"x", attempt + 1, f"%RETRY%{group}")
         found.ack()
         eventually(lambda: watch.lag() == 0)
