@@ -5,6 +5,7 @@ A dead holder is no case for it: the next taker of the lock repairs.
     holder (TID in the mutex word) and lock count unchanged for longer than the lease:
     gone                             take the lock once, so that the repair runs
     runs, or waits for the disk      said once; it will come back
+    hidden by /proc from our user    said once: whether it is stopped cannot be seen
     stopped, ours to kill            SIGKILL through a pidfd, proven to be the holder; then the repair
     stopped, not ours to kill        read-only with a reason, until the holder moves on
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shmq.daemon.event_log import EventLog
-from shmq.shm.core import CoreError, KeeperStore, Store
+from shmq.shm.core import CoreError, KeeperStore, Store, process_died
 from shmq.shm.liveness import STOPPED_STATES, ProcessMark, is_frozen, mark_of, signal_proven, status_of
 
 STOPPED_HOLDER = 3  # SHMQ_READ_ONLY_STOPPED_HOLDER
@@ -61,6 +62,9 @@ class Watchdog:
 
     def _act(self, tid: int, lock_count: int) -> None:
         status = status_of(tid)
+        if not status and not process_died(tid, 0):
+            self._tell("lock.held_long", tid=tid, state="hidden")
+            return
         mark = mark_of(int(status.get("Tgid", 0)))
         if mark is None:
             self._repair("lock.holder_gone", tid)

@@ -24,6 +24,7 @@ from shlex import quote
 
 from shmq.errors import StoreError, StoreLocked
 from shmq.plain_file import NoPlainFile, open_plain
+from shmq.shm.core import process_died
 from shmq.store.layout import StoreLayout
 
 _POLL_SECONDS = 0.02
@@ -158,7 +159,7 @@ def flock_owner(descriptor: int) -> int:
         fields = line.split()
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(status.st_ino):
             pid = int(fields[4])
-            if pid > 0 and os.path.exists(f"/proc/{pid}"):
+            if not process_died(pid, 0):
                 return pid
     return 0
 

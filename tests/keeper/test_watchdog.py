@@ -100,6 +100,19 @@ def test_a_stopped_holder_that_may_not_be_ended_makes_the_store_read_only_until_
     running.send("orders", b"goes on", timeout=DEADLINE_SECONDS)
 
 
+def test_a_holder_that_proc_hides_from_the_keeper_is_not_taken_for_a_dead_one(
+    appender: tuple[Any, subprocess.Popen[str]], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, process = appender
+    monkeypatch.setattr(watchdog, "status_of", lambda tid: {})
+    stop_while_it_holds_the_lock(running, process)
+    [event] = eventually(lambda: running.events.named("lock.held_long"))
+    assert event == {"tid": process.pid, "state": "hidden"}
+    eventually(lambda: StoreFigures(running.store).stats()["lock_tid"] == process.pid)
+    assert process.poll() is None and not running.events.named("lock.not_taken")
+    os.kill(process.pid, signal.SIGCONT)
+
+
 @pytest.mark.parametrize("appender", [FOR_EVER_MS], indirect=True)  # the keeper is not to be the one who kills it
 def test_a_holder_that_was_killed_while_stopped_is_repaired(appender: tuple[Any, subprocess.Popen[str]]) -> None:
     running, process = appender

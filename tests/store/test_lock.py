@@ -16,7 +16,7 @@ import pytest
 from shmq.errors import StoreError, StoreLocked
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
-from shmq.store.lock import StoreLock
+from shmq.store.lock import StoreLock, flock_owner
 from tests.store.file_changes import NO_FILES
 from tests.tables.rows import every_row
 
@@ -194,3 +194,14 @@ def test_both_kinds_of_lock_are_held(layout: StoreLayout) -> None:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
     lock.release()
+
+
+def test_an_owner_that_proc_hides_from_this_user_is_named_all_the_same(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "exists", lambda path: not str(path).startswith("/proc/"))
+    descriptor = os.open(layout.root / "other", os.O_RDWR | os.O_CREAT)
+    assert flock_owner(descriptor) == 0
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert flock_owner(descriptor) == os.getpid()
+    os.close(descriptor)

@@ -6,6 +6,7 @@ pid and start time after the pidfd was opened, so it cannot hit another process 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -59,8 +60,10 @@ def stop_process(mark: ProcessMark, timeout: float) -> float | None:
     started = time.monotonic()
     try:
         descriptor = os.pidfd_open(mark.pid)
-    except ProcessLookupError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENOENT):
+            return None  # there is no process of that number: a thread of another one may have it
+        raise
     try:
         if not is_alive(mark):
             return None

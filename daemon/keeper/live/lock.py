@@ -21,6 +21,7 @@ from collections.abc import Callable
 from shmq.daemon.keeper.live.held_files import FileNews, access_fault, access_of, put_aside
 from shmq.figures.changed_files import ACCESS, LOST, RESTORED
 from shmq.plain_file import NoPlainFile, open_plain
+from shmq.shm.core import process_died
 from shmq.store.layout import StoreLayout
 from shmq.store.lock import lock_owner
 
@@ -106,7 +107,7 @@ class LiveLock:
                 lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _stop(self, owner: int) -> None:
-        if owner > 0 and not os.path.exists(f"/proc/{owner}"):
+        if owner > 0 and process_died(owner, 0):
             return  # the supervisor has ended since, and we are about to
         self._stop_sends()
         named = f"pid {owner}" if owner > 0 else "a process of another PID namespace"

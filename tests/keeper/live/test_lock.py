@@ -104,7 +104,12 @@ def test_a_lock_that_this_broker_holds_by_inheritance_is_no_other_brokers(layout
     os.close(inherited)
 
 
-def test_another_broker_that_holds_a_new_file_of_that_name_stops_sends(layout: StoreLayout) -> None:
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_another_broker_that_holds_a_new_file_of_that_name_stops_sends(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch, is_hidden: bool
+) -> None:
+    if is_hidden:  # by /proc from our user
+        monkeypatch.setattr(os.path, "exists", lambda path: not str(path).startswith("/proc/"))
     events, stopped = Events(), list[bool]()
     lock = LiveLock(layout, FileNews(LooseCounters(), events), stop_sends=lambda: stopped.append(True))  # type: ignore[arg-type]
     lock.round()

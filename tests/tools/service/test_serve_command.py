@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -213,6 +214,15 @@ def test_a_process_that_got_the_pid_later_is_never_signalled() -> None:
     stranger = mark_of(os.getpid())
     assert stranger is not None
     assert stop_process(ProcessMark(stranger.pid, stranger.start + 1), 1.0) is None
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    assert thread.native_id is not None
+    try:
+        assert stop_process(ProcessMark(thread.native_id, 1), 1.0) is None, "a thread has the number now"
+    finally:
+        end.set()
+        thread.join()
 
 
 def test_a_daemon_that_says_nothing_is_not_waited_for_forever() -> None:
