@@ -21,7 +21,6 @@ import importlib.util
 import itertools
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -38,6 +37,7 @@ from shmq.client.timetable import check_move
 from shmq.errors import BrokerNotRunning, UsageError
 from shmq.shm.descriptors import above_standard
 from shmq.shm.pickling import stays_here
+from shmq.waits import is_ready
 
 if TYPE_CHECKING:
     from shmq.client.administration.admin import DeadLetter
@@ -338,9 +338,7 @@ class Broker:
     def _wait_ready(self, ready: int) -> None:
         text = b""
         deadline = time.monotonic() + self._timeout
-        poll = select.poll()
-        poll.register(ready, select.POLLIN)
-        while not text.endswith(b"\n") and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        while not text.endswith(b"\n") and is_ready(ready, deadline - time.monotonic()):
             part = os.read(ready, 4096)
             if not part:
                 self._process_ends()

@@ -40,6 +40,7 @@ from shmq.errors import UsageError
 from shmq.functions import check_runnable
 from shmq.message import check_connection_name, check_group
 from shmq.shm.place import Place
+from shmq.waits import check_patches
 
 if TYPE_CHECKING:
     from shmq.client.keywords import Body
@@ -83,6 +84,7 @@ class Connection(SendingFace[SyncConnection], Placed):
         spans: SpansWanted = False,
         name: str | None = None,
     ) -> None:
+        check_patches("queue", "shmq.aio")
         named = None if name is None else check_connection_name(name)
         self._made_with: dict[str, Any] = {"trace": trace, "spans": spans, "name": named}
         self._checkers: list[tuple[str, Callable[..., Any]]] = []

@@ -22,6 +22,7 @@ from shmq.client.place import is_remote
 from shmq.client.spec import check_poll
 from shmq.errors import UsageError
 from shmq.shm.core import Message as SyncMessage
+from shmq.waits import slice_seconds
 
 ConsumerT = TypeVar("ConsumerT", bound=SyncConsumer)
 SyncT = TypeVar("SyncT")
@@ -155,11 +156,11 @@ class PullConsumer(Face[SyncPullConsumer]):
         max, wait = check_poll(max, wait)
         deadline = time.monotonic() + wait
         if is_remote(consumer._context.url):
-            messages = await self._wait(consumer, max, min(wait, WAIT_MAX))
+            messages = await self._wait(consumer, max, min(wait, slice_seconds(WAIT_MAX)))
         else:
             messages = consumer.poll(max, 0.0)
         while not messages and (remaining := deadline - time.monotonic()) > 0:
-            messages = await self._wait(consumer, max, min(remaining, WAIT_MAX))
+            messages = await self._wait(consumer, max, min(remaining, slice_seconds(WAIT_MAX)))
         return [Message(message) for message in messages]
 
     async def _wait(self, consumer: SyncPullConsumer, count_max: int, seconds: float) -> list[SyncMessage]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from shmq.aio.offload import Waiter
 from shmq.client.spec import check_poll
+from shmq.waits import slice_seconds
 
 if TYPE_CHECKING:
     from shmq.client.consumers.consumer import Consumer
@@ -31,6 +32,7 @@ class Receiving:
         self.consumer = consumer
         self._buffer: deque[Message] = deque()
         self._waiter = Waiter()
+        self._wait_max = slice_seconds(WAIT_MAX)
         self._pending: Future[list[Message]] | None = None
 
     async def fetch(self, count_max: int, wait: float | None) -> list[Message]:
@@ -44,7 +46,7 @@ class Receiving:
                 self._buffer.extend(self.consumer._poll(count_max, 0.0))
             if self._buffer:
                 return [self._buffer.popleft() for _ in range(min(count_max, len(self._buffer)))]
-            remaining = WAIT_MAX if deadline is None else min(WAIT_MAX, deadline - time.monotonic())
+            remaining = self._wait_max if deadline is None else min(self._wait_max, deadline - time.monotonic())
             if remaining <= 0:
                 return []
             await self._wait(count_max, remaining)

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
 
 from shmq.shm.descriptors import above_standard
+from shmq.waits import is_ready
 
 _UNLESS_IGNORED = (signal.SIGHUP, signal.SIGQUIT)
 _UNUSED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO)
@@ -69,6 +69,4 @@ class SignalEvent(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, for `timeout` seconds at most; return whether it is set."""
-        poll = select.poll()  # one that is polling already refuses a second call
-        poll.register(self._descriptor, select.POLLIN)
-        return bool(poll.poll(None if timeout is None else max(0.0, timeout) * 1000))
+        return is_ready(self._descriptor, timeout)

@@ -30,6 +30,7 @@ from shmq.client.timetable import Timetable, loosely
 from shmq.errors import ConnectError, UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
 from shmq.shm.pickling import stays_here
+from shmq.waits import give_turn, slice_seconds
 
 if TYPE_CHECKING:
     from shmq.client.observers.observer import Observer
@@ -69,6 +70,7 @@ class Consumer:
         self._start_over()
 
     def _start_over(self) -> None:
+        self._slice_seconds = slice_seconds(options.ITERATION_SLICE)
         self._lock = threading.RLock()
         self._renewed = threading.Condition(self._lock)
         self._owner: ReaderOwner | None = None
@@ -173,9 +175,10 @@ class Consumer:
         deadline = time.monotonic() + wait
         while True:
             remaining = max(0.0, deadline - time.monotonic())
-            messages = self._poll_once(count_max, min(remaining, options.ITERATION_SLICE))
+            messages = self._poll_once(count_max, min(remaining, self._slice_seconds))
             if messages or not remaining or self._stopped:
                 return messages
+            give_turn(self._slice_seconds)
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `_poll`, but `_wake()` ends the wait."""
@@ -243,6 +246,7 @@ class Consumer:
         self._share = session.members.share(reader, self._spec, loosely(self._queue_left))
 
     def _is_stopped(self) -> bool:
+        give_turn(self._slice_seconds)  # the reader asks between two slices of an iteration
         return self._stopped
 
     def _progress(self) -> dict[str, int]:

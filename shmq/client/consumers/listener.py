@@ -24,11 +24,11 @@ from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.lanes import Lanes
 from shmq.client.kinds import whole_in
 from shmq.client.observers.observer import Call
-from shmq.client.place import is_remote
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.errors import DamagedMessage, OffsetOutOfRange, UsageError
 from shmq.functions import ENDING, check_function, finished
+from shmq.waits import give_turn, slice_seconds
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -117,12 +117,7 @@ class Listener:
         self._on_failure: Callable[[Listener], None] = _nothing
 
     def start(self, on_failure: Callable[[Listener], None]) -> None:
-        """Join the group and begin to call the function; `on_failure` is called when the listener had to give up.
-
-        Raises:
-            UsageError: its threads would be greenlets.
-        """
-        _refuse_greenlets(self._context.url)
+        """Join the group and begin to call the function; `on_failure` is called when the listener had to give up."""
         self._on_failure = on_failure
         self._stopping = False
         self._consumer = PushConsumer(self._context, self.spec, self._forget_queue)
@@ -192,7 +187,7 @@ class Listener:
     def _dispatch(self) -> None:
         consumer = self._consumer
         assert consumer is not None
-        limit = self._thread_count * options.LISTENER_BACKLOG
+        limit, slice_given = self._thread_count * options.LISTENER_BACKLOG, consumer._slice_seconds
         while not self._stopping:
             with self._changed:
                 while (room := limit - self._lanes.waiting_count) <= 0 and not self._stopping:
@@ -201,7 +196,9 @@ class Listener:
                 self._waits_for_room = False
             if self._stopping:
                 return
-            messages = consumer._poll_once(room, options.ITERATION_SLICE)
+            messages = consumer._poll_once(room, slice_given)
+            if not messages:
+                give_turn(slice_given)
             with self._changed:
                 if sum(self._lanes.offer(message) for message in messages):
                     self._changed.notify_all()
@@ -322,7 +319,8 @@ class Listeners:
         # In slices: a signal that comes just before the thread falls asleep does not wake it.
         while True:
             with contextlib.suppress(queue.Empty):
-                return self._ends.get(timeout=options.SIGNAL_SLICE)
+                return self._ends.get(timeout=slice_seconds(options.SIGNAL_SLICE))
+            give_turn(slice_seconds(options.SIGNAL_SLICE))
 
     def _failed(self, listener: Listener) -> None:
         if not self._is_run:
@@ -331,26 +329,6 @@ class Listeners:
 
     def _end(self) -> None:
         self._ends.put(None)
-
-
-def _refuse_greenlets(url: str) -> None:
-    """Let no listener of this host start where threads are greenlets: it waits for messages inside the core, where no
-    other greenlet gets its turn, so `start()` would never return. Over TCP it waits in Python."""
-    import sys
-
-    if is_remote(url):
-        return
-    for library, module, asked in (
-        ("gevent", "gevent.monkey", "is_module_patched"),
-        ("eventlet", "eventlet.patcher", "is_monkey_patched"),
-    ):
-        is_patched = getattr(sys.modules.get(module), asked, None)
-        if is_patched is not None and (is_patched("thread") or is_patched("threading")):
-            raise UsageError(
-                f"{library} has made greenlets of this program's threads, and a listener on this host waits in C, "
-                "where no other greenlet gets its turn",
-                hint='connect with "rocketmq://127.0.0.1:9876" instead, or leave threads out: patch_all(thread=False)',
-            )
 
 
 def log_end(spec: ConsumerSpec, failure: BaseException | None) -> None:

@@ -29,6 +29,7 @@ from shmq.client.spec import Wanted, check_poll
 from shmq.client.wire import QueueSlot
 from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
 from shmq.shm.pickling import stays_here
+from shmq.waits import give_turn, slice_seconds
 
 if TYPE_CHECKING:
     from shmq.client.session import Session
@@ -69,6 +70,7 @@ class PullConsumer:
         self._codec = codec
         self._verify = verify
         self._closed = False
+        self._slice_seconds = slice_seconds(options.ITERATION_SLICE)
         self._positions: dict[int, int] = {}
         self._lock = threading.RLock()  # a signal handler may close what its thread is using
         self._reader: QueueReader | None = None
@@ -129,9 +131,10 @@ class PullConsumer:
         deadline = time.monotonic() + wait
         while True:
             remaining = deadline - time.monotonic()
-            messages = self._poll_once(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
+            messages = self._poll_once(max, min(remaining, self._slice_seconds) if remaining > 0 else 0.0)
             if messages or remaining <= 0 or self._closed:
                 return messages
+            give_turn(self._slice_seconds)
 
     def positions(self) -> dict[int, int]:
         """Return {queue: offset of the next message}."""

@@ -34,6 +34,7 @@ from shmq.errors import CorruptionError, RequestTimeout, ShmqError, UsageError
 from shmq.message import check_properties, encode_properties
 from shmq.protocol import request_reply as wire
 from shmq.shm.core import Message, Producer, Reader, Store
+from shmq.waits import give_turn, slice_seconds
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -290,6 +291,7 @@ class WaitingRequests:
             poll: waits so many seconds at most and returns (correlation id, reply) of what came; None: it is pushed.
         """
         self._poll = poll
+        self._slice_seconds = slice_seconds(options.ITERATION_SLICE)
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._open: dict[str, Waiting] = {}
@@ -383,13 +385,15 @@ class WaitingRequests:
             time.sleep(seconds)
             return
         try:
-            replies = self._poll(seconds)
+            replies = self._poll(min(seconds, self._slice_seconds))
         except UsageError:
             if not self._closed:
                 raise
             return  # closed meanwhile, by a signal handler of this thread or another one: `wait` says so
         for correlation_id, reply in replies:
             self.arrived(correlation_id, reply)
+        if not replies:
+            give_turn(self._slice_seconds)
 
     def _stop_reading(self) -> None:
         self._reading.release()

@@ -42,6 +42,7 @@ from shmq.shm.liveness import own_mark, pid_namespace
 from shmq.shm.place import Place
 from shmq.timing import MAX_DELAY_SECONDS
 from shmq.version import __version__
+from shmq.waits import check_patches, greenlet_library
 
 _RECONNECT_PAUSE_MIN = 0.02
 _RECONNECT_PAUSE_MAX = 1.0
@@ -160,7 +161,10 @@ class ControlChannel:
             VersionMismatch, ForeignNamespace: this process may not map the broker's segments.
             ConnectError: the client id is in use.
             RequestTimeout: the broker accepted, but did not answer.
+            UsageError: threads are greenlets, and our own would let none of them run.
         """
+        if greenlet_library():
+            check_patches("select", "a connection")
         client = cls(place, client_id=client_id, role=role, timeout=timeout)
         deadline = time.monotonic() + timeout
         while True:

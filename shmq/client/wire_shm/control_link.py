@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import socket
 import threading
 import time
@@ -26,6 +25,7 @@ from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.descriptors import above_standard
 from shmq.shm.discovery import others_text
 from shmq.shm.place import Place
+from shmq.waits import is_ready
 
 _RECEIVE_BYTES = 64 << 10
 _CREDENTIALS = Struct("iII")  # struct ucred
@@ -84,7 +84,7 @@ class ControlLink:
                 try:
                     sent += self._socket.send(data[sent:], socket.MSG_NOSIGNAL)
                 except BlockingIOError:
-                    if not self._wait(select.POLLOUT, deadline):
+                    if not self._wait(deadline, writes=True):
                         if sent:
                             self.close()
                         raise self._timeout("the broker does not read its socket") from None
@@ -108,7 +108,7 @@ class ControlLink:
                 commands.append(command)
             if commands:
                 return commands
-            if not self._wait(select.POLLIN, deadline):
+            if not self._wait(deadline):
                 return []
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
@@ -120,15 +120,11 @@ class ControlLink:
                 raise self._lost("the broker closed it")
             self._decoder.feed(data)
 
-    def _wait(self, events: int, deadline: float | None) -> bool:
+    def _wait(self, deadline: float | None, *, writes: bool = False) -> bool:
         descriptor = self._socket.fileno()
         if descriptor < 0:
             raise self._lost("it is closed")
-        poll = select.poll()
-        poll.register(descriptor, events)
-        milliseconds = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
-        # Rounded up, or the last millisecond would be spent spinning.
-        return bool(poll.poll(None if milliseconds is None else int(milliseconds) + 1))
+        return is_ready(descriptor, None if deadline is None else deadline - time.monotonic(), writes=writes)
 
     def close(self) -> None:
         """End the connection; a thread that waits in `receive` sees it end."""

@@ -32,6 +32,7 @@ from shmq.protocol.allocation import strategy_of
 from shmq.protocol.body import SubscriptionData
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import RETRY_QUEUE_BASE, Message, Reader
+from shmq.waits import slice_seconds
 
 if TYPE_CHECKING:
     from shmq.client.wire import ReaderOwner
@@ -256,7 +257,7 @@ class ShmGroups:
             where=wanted.filter,
             codec=codec,
             spin_us=options.SPIN_US,
-            slice=options.ITERATION_SLICE,
+            slice=slice_seconds(options.ITERATION_SLICE),
             **owned,
         )
 

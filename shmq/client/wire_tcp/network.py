@@ -44,6 +44,7 @@ from shmq.protocol.acl import sign
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.descriptors import above_standard
+from shmq.waits import check_patches, greenlet_library
 
 FRAME_BYTES_MAX = 16 << 20
 """RocketMQ's own limit of a frame."""
@@ -193,6 +194,24 @@ ResultT = TypeVar("ResultT")
 _abandoned: list[object] = []  # loops of a parent: kept, since collecting one would touch what it shares with us
 
 
+def _refuse_second_loop() -> None:
+    """Make no connection whose event loop could not run beside one that does, where threads are greenlets.
+
+    Raises:
+        UsageError: this real thread runs one, that of another connection or the program's own.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if library := greenlet_library():
+        raise UsageError(
+            f"{library} has made greenlets of this program's threads, and asyncio runs one event loop in a real "
+            "thread: one runs already, that of another connection over TCP or the program's own",
+            hint="use one connection for all greenlets, or patch_all(thread=False, queue=False, select=False)",
+        )
+
+
 class Network:
     """Requests to addresses, from any thread."""
 
@@ -204,6 +223,8 @@ class Network:
         on_request: Callable[[Channel, Command], None],
         on_reconnect: Callable[[Address], None],
     ) -> None:
+        check_patches("select", "the event loop of a connection over TCP")
+        _refuse_second_loop()
         self._options = options
         self._tls = tls_context(options)
         self._connect_timeout = connect_timeout

@@ -4,10 +4,8 @@ import itertools
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ import pytest
 import shmq
 from shmq.client import options
 from shmq.testing import Broker, SharedBroker
-from tests.tables.rows import every_row
 
 Eventually = Callable[..., Any]
 Advance = Callable[[float], None]
@@ -350,20 +347,3 @@ def test_run_without_a_listener_says_what_is_missing(mq: shmq.Connection) -> Non
 def test_an_impossible_number_of_threads_is_refused(mq: shmq.Connection, topic: str, group: str) -> None:
     with pytest.raises(shmq.UsageError):
         mq.listener(topic, group=group, threads=0)(lambda message: None)
-
-
-@every_row("module, asked", [("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched")])
-def test_a_listener_on_this_host_is_refused_where_threads_are_greenlets(
-    mq: shmq.Connection, topic: str, group: str, module: str, asked: str
-) -> None:
-    mq.listener(topic, group=f"{group}-{asked}")(lambda message: None)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("thread", "threading"):
-            patch.setitem(sys.modules, module, SimpleNamespace(**{asked: lambda asked, name=name: asked == name}))
-            for begin in (mq.start, mq.run):
-                with pytest.raises(shmq.UsageError, match="greenlet") as caught:
-                    begin()
-                assert "rocketmq://" in str(caught.value.hint)
-        patch.setitem(sys.modules, module, SimpleNamespace(**{asked: lambda name: False}))
-        mq.start()
-    mq.stop()
