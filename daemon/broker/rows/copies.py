@@ -9,18 +9,19 @@ Rule: after the begin mark of the next chunk, or the done mark, rows of this one
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shmq.daemon.broker.log import Log, NewRecord
-from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.property_text import fits, fitting, property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Queues, Topic
-from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
+from shmq.daemon.broker.timers.route import Route, delayed_route, waiting_topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, DelayLevels
-from shmq.errors import UsageError
+from shmq.errors import MessageTooLarge, UsageError
+from shmq.message import PROPERTIES_BYTES_MAX
 from shmq.protocol.batch_body import BatchEntry, entries_of
 from shmq.protocol.system_topics.row_marks import BeginMark
 
@@ -79,6 +80,33 @@ class RowCopies:
             self._store(group, count, chunk)
         return [group.queue for group in groups]
 
+    def check(self, rows: bytes, topic: Topic, *, is_delayed: bool, now_ms: int) -> int:
+        """Look at each row of a chunk that is to be staged, and return how many there are.
+
+        What is committed has to be copied: one row that could not be would keep the rows of all writers waiting.
+
+        Raises:
+            ProtocolError: a length contradicts another.
+            MessageTooLarge: a row that no record could hold.
+            UsageError: a time that is too far ahead.
+        """
+        count = 0
+        for count, entry in enumerate(entries_of(rows), 1):
+            text = entry.properties
+            if is_delayed:
+                text = self._route(NewRecord(entry.body, text), topic, 0, now_ms).record.properties
+            if not fits(text):
+                raise MessageTooLarge(
+                    f"row {count} of a chunk has properties of {len(text)} bytes with those of the broker, "
+                    f"{PROPERTIES_BYTES_MAX} are allowed, a checksum included",
+                    hint="move large values into the body",
+                )
+        return count
+
+    def _route(self, record: NewRecord, topic: Topic, queue_id: int, now_ms: int) -> Route:
+        most = self._settings.timer_max_delay_ms
+        return delayed_route(record, topic.name, queue_id, self._levels, now_ms=now_ms, max_delay_ms=most)
+
     def _groups(self, chunk: StoredRecord) -> list[_Group]:
         name = property_of(chunk.properties, REAL_TOPIC) or ""
         queue_id = int(property_of(chunk.properties, REAL_QUEUE_ID) or 0)
@@ -87,26 +115,22 @@ class RowCopies:
         entries = list(entries_of(chunk.body))
         keys = [property_of(entry.properties, UNIQUE_KEY) or "" for entry in entries]
         if property_of(chunk.properties, DELAYED) is None:
-            return [_Group(topic, queue_id, keys, [], chunk.body)]
+            if all(fits(entry.properties) for entry in entries):
+                return [_Group(topic, queue_id, keys, [], chunk.body)]
+            records = [_fitting(_record_of(entry, chunk)) for entry in entries]  # a version before staged such rows
+            return [_Group(topic, queue_id, keys, records)]
         groups: dict[tuple[str, int], _Group] = {}
         for entry, key in zip(entries, keys, strict=True):
             to, to_queue, record = self._routed(_record_of(entry, chunk), topic, queue_id, chunk.store_ms)
             group = groups.setdefault((to.name, to_queue), _Group(to, to_queue, [], []))
             group.keys.append(key)
-            group.records.append(record)
+            group.records.append(_fitting(record))
         return list(groups.values())
 
     def _routed(self, record: NewRecord, topic: Topic, queue_id: int, now_ms: int) -> tuple[Topic, int, NewRecord]:
         """Where a delayed row waits; the same at each try, because time is that of its chunk."""
         try:
-            route = delayed_route(
-                record,
-                topic.name,
-                queue_id,
-                self._levels,
-                now_ms=now_ms,
-                max_delay_ms=self._settings.timer_max_delay_ms,
-            )
+            route = self._route(record, topic, queue_id, now_ms)
         except UsageError:  # it was possible when it was staged: since then the broker allows less
             return topic, queue_id, record
         return waiting_topic(route, self._tables, self._levels) or topic, route.queue_id, route.record
@@ -147,6 +171,10 @@ def portions(sizes: Sequence[int], first: int = 0) -> Iterator[tuple[int, int]]:
         portion_bytes += record_bytes
     if begin < len(sizes):
         yield begin, len(sizes)
+
+
+def _fitting(record: NewRecord) -> NewRecord:
+    return record if fits(record.properties) else replace(record, properties=fitting(record.properties))
 
 
 def _record_of(entry: BatchEntry, chunk: StoredRecord) -> NewRecord:

@@ -41,7 +41,6 @@ from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, MessageTooLarge, ProtocolError, ShmqError, TopicNotFound, TransactionError
 from shmq.message import PERM_WRITE, check_topic, is_system_topic, pop_names
-from shmq.protocol.batch_body import entries_of
 from shmq.protocol.codes import Request
 from shmq.protocol.staged_rows import (
     ATTEMPT_CHARACTERS_MAX,
@@ -133,8 +132,9 @@ class Rows(Part):
         if attempt is None and len(self.state.attempts) >= _ATTEMPTS_MAX:
             raise BrokerBusy(f"{_ATTEMPTS_MAX} attempts are open", hint="commit them, or drop them")
         topic, queue_id = self._target(text_of(ext, "topic"), number_of(ext, "queueId", most=INT32_MAX))
-        self._check_rows(call.command.body)
-        self._marks.stage(key, chunk, call, topic=topic.name, queue_id=queue_id, is_delayed=flag_of(ext, "delayed"))
+        is_delayed = flag_of(ext, "delayed")
+        self._check_rows(call.command.body, topic, is_delayed=is_delayed)
+        self._marks.stage(key, chunk, call, topic=topic.name, queue_id=queue_id, is_delayed=is_delayed)
         return Answer(ext={"state": STAGED})
 
     @serves(Request.COMMIT_ROWS)
@@ -213,11 +213,11 @@ class Rows(Part):
             raise TopicNotFound(f'topic "{name}" has no queue {queue_id} to write to', hint=f"shmq topic show {name}")
         return topic, queue_id
 
-    def _check_rows(self, body: bytes) -> None:
+    def _check_rows(self, body: bytes, topic: Topic, *, is_delayed: bool) -> None:
         most = self._settings.message_bytes_max
         if len(body) > most:
             raise MessageTooLarge(f"rows of {len(body)} bytes, {most} are allowed", hint="smaller rows")
-        if not sum(1 for _ in entries_of(body)):  # every length is looked at
+        if not self._copy.check(body, topic, is_delayed=is_delayed, now_ms=self._tables.clock_ms):
             raise ProtocolError("there is no row")
 
     def _check_parts(self, writer: str, batch: int, parts: list[StagedPart]) -> None:

@@ -23,7 +23,9 @@ from shmq.errors import (
     ShmqError,
     TopicNotFound,
     TransactionError,
+    UsageError,
 )
+from shmq.message import PROPERTIES_BYTES_MAX, parse_properties
 from shmq.protocol.batch_body import entries_of, pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
@@ -186,6 +188,48 @@ def test_a_delayed_row_goes_where_delayed_messages_wait(world: World) -> None:
     world.stage(0, ["later", "later too"], delayed="true")
     world.commit((0, "a", 1))
     assert (world.bodies("orders"), world.bodies(SCHEDULE_TOPIC, 2)) == ([], ["later", "later too"])
+
+
+def test_a_row_that_could_not_be_copied_is_refused_when_it_is_staged(world: World) -> None:
+    world.tables.topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18, perm=6, flags=0, kind=0)
+    far = world.tables.clock_ms + world.settings.timer_max_delay_ms + 60_000
+    key = len("UNIQ_KEY\x01r0\x02")
+
+    def value(more: int) -> bytes:
+        return b"own\x01" + b"v" * (PROPERTIES_BYTES_MAX - 21 - key - len("own\x01\x02") + more) + b"\x02"
+
+    refused = [
+        (value(1), "false", MessageTooLarge),
+        (value(20), "false", MessageTooLarge),
+        (value(0) + b"DELAY\x013\x02", "true", MessageTooLarge),
+        (value(-len("DELAY\x013\x02")) + b"DELAY\x013\x02", "true", MessageTooLarge),  # says where it belongs, too
+        (f"TIMER_DELIVER_MS\x01{far}\x02".encode(), "true", UsageError),
+        (b"DELAY\x01x\x02", "true", UsageError),
+    ]
+    for extra, delayed, error in refused:
+        world.extra = extra
+        with pytest.raises(error):
+            world.stage(0, ["r0"], delayed=delayed)
+    assert not world.part.state.attempts
+    world.extra = value(0)
+    world.stage(0, ["r0"])
+    assert world.commit((0, "a", 1)).ext["left"] == "0" and world.bodies("orders") == ["r0"]
+
+
+@pytest.mark.parametrize("extra", [b"", b"DELAY\x013\x02"])
+def test_a_committed_row_without_room_loses_the_longest_properties_and_keeps_none_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch, extra: bytes
+) -> None:
+    world.tables.topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18, perm=6, flags=0, kind=0)
+    monkeypatch.setattr(world.part._copy, "check", lambda *_, **__: 1)  # a version before staged it
+    world.extra = b"own\x01" + b"v" * (PROPERTIES_BYTES_MAX - 40) + b"\x02tag\x01t\x02" + extra
+    world.stage(0, ["r0"], delayed=str(bool(extra)).lower())
+    assert world.commit((0, "a", 1)).ext["left"] == "0"
+    topic, queue_id = (SCHEDULE_TOPIC, 2) if extra else ("orders", 0)
+    (copy,) = world.log.stored(world.tables.topic(topic), queue_id)
+    properties = parse_properties(copy.properties.decode())
+    assert len(copy.properties) <= PROPERTIES_BYTES_MAX - 21
+    assert (properties["UNIQ_KEY"], properties["tag"]) == ("r0", "t") and "own" not in properties
 
 
 def test_retention_that_was_faster_is_said_at_the_commit(world: World) -> None:
