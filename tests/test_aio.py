@@ -586,3 +586,10 @@ def test_a_transaction_is_committed_rolled_back_and_asked_about(shmq_shared_brok
             assert found == {b"left", b"by hand", b"lost"}
 
     run(main())
+
+
+def test_where_no_loop_of_asyncio_runs_the_reason_is_said() -> None:
+    for awaited in (shmq.aio.connect().send("orders", b"x"), shmq.aio.connect().__aenter__()):
+        with pytest.raises(shmq.UsageError, match="needs an event loop of asyncio") as caught:
+            awaited.send(None)  # as trio would
+        assert "trio.to_thread.run_sync" in str(caught.value.hint)

@@ -281,7 +281,14 @@ class Connection(SendingFace[SyncConnection], Placed):
 
 
 async def _connecting(make: Callable[[], SyncConnection], checkers: Checkers) -> Opening[SyncConnection]:
-    return Opening(functools.partial(_connect, make, checkers, asyncio.get_running_loop()), SyncConnection.close)
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "shmq.aio needs an event loop of asyncio, and none runs here",
+            hint="asyncio.run(main()), or anyio on asyncio; with trio shmq itself: trio.to_thread.run_sync(mq.send, …)",
+        ) from None
+    return Opening(functools.partial(_connect, make, checkers, loop), SyncConnection.close)
 
 
 def _connect(make: Callable[[], SyncConnection], checkers: Checkers, loop: asyncio.AbstractEventLoop) -> SyncConnection:

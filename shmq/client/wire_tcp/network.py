@@ -237,7 +237,8 @@ class Network:
         self._stopped = False
         self._tasks: set[asyncio.Task[Any]] = set()
         with above_standard:
-            self.loop = asyncio.new_event_loop()
+            # asyncio's own, whatever loops the program's policy makes: their transports may be of other classes.
+            self.loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._run, name="shmq-remote", daemon=True)
         try:
             started(self._thread)
@@ -246,7 +247,6 @@ class Network:
             raise
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
         self.loop.run_until_complete(self._finish())
         self.loop.close()

@@ -1,5 +1,6 @@
 """The I/O thread with real sockets: dead, silent, hostile and encrypted peers, and what is left after the end."""
 
+import asyncio
 import contextlib
 import gc
 import re
@@ -94,6 +95,26 @@ def test_answers_find_their_requests_over_one_connection(serve: Serve, network: 
     futures = [net.submit(net.request(address, Command(code=1, body=b"%d" % number), 10.0)) for number in range(100)]
     assert [future.result(60).body for future in futures] == [b"%d" % number for number in range(100)]
     assert net.connected() == [address]
+
+
+class OfTheProgram(asyncio.DefaultEventLoopPolicy):
+    """A policy as uvloop's is: its loops have transports of other classes. Here nothing of them can be used."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        raise AssertionError("a thread of the client asked for a loop of the program's")
+
+    set_event_loop = get_event_loop = new_event_loop  # type: ignore[assignment]
+
+
+def test_it_does_not_depend_on_the_event_loops_that_the_program_makes(
+    serve: Serve, network: Callable[..., Network]
+) -> None:
+    address = serve(echo)
+    asyncio.set_event_loop_policy(OfTheProgram())
+    try:
+        assert ask(network(), address).body == b"body"
+    finally:
+        asyncio.set_event_loop_policy(None)
 
 
 def test_a_silent_peer_costs_the_timeout_and_not_more(serve: Serve, network: Callable[..., Network]) -> None:
