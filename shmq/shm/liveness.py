@@ -21,6 +21,7 @@ from shmq.shm.core import process_died, process_start
 from shmq.shm.descriptors import above_standard
 
 STOPPED_STATES = frozenset("Tt")
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class ProcessMark(NamedTuple):
@@ -54,9 +55,19 @@ def is_seen_alive(mark: ProcessMark) -> bool:
 
 @above_standard
 def boot_id() -> str:
-    """Return the identity of this boot; segments of another boot cannot exist."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
+    """Return the identity of this boot; segments of another boot cannot exist.
+
+    Raises:
+        ForeignNamespace: /proc does not show it.
+    """
+    try:
+        with open(_BOOT_ID) as file:
+            return file.read().strip()
+    except OSError as error:
+        raise ForeignNamespace(
+            f"{_BOOT_ID} cannot be read ({error.strerror}): by it shared memory of this boot is told from older one",
+            hint="mount the whole of /proc (systemd: ProcSubset=all), or connect over TCP",
+        ) from error
 
 
 def pid_namespace() -> int:

@@ -67,3 +67,12 @@ def test_the_status_of_a_stopped_process_says_so(sleeper: subprocess.Popen[bytes
     os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
     assert status_of(sleeper.pid)["State"].startswith("T")
     assert status_of(2**22 + 1) == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts another /proc")
+def test_a_proc_that_shows_processes_alone_is_refused_with_the_cure() -> None:
+    program = "import shmq.shm.liveness as liveness; liveness.boot_id()"
+    mounted = f"mount -t proc -o subset=pid proc /proc && {sys.executable} -P -c '{program}'"  # as ProcSubset=pid does
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", mounted], capture_output=True, text=True, check=False)
+    assert "ForeignNamespace: /proc/sys/kernel/random/boot_id cannot be read (No such file or directory)" in done.stderr
+    assert "ProcSubset=all" in done.stderr

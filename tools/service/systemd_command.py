@@ -61,7 +61,7 @@ LimitMEMLOCK=infinity
 # core files would hold messages
 LimitCORE=0
 OOMScoreAdjust=-500
-# clients share /dev/shm, semaphores and pids with the broker: no PrivateIPC=, PrivateUsers=, ProtectProc=
+# clients share /dev/shm, semaphores and pids with the broker: no PrivateIPC=, PrivateUsers=, ProtectProc=, ProcSubset=
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=yes

@@ -21,7 +21,7 @@ from shmq.version import __version__
 
 NAME: Final = "shmq"
 NAME_SHOWN: Final = "kombu"
-"""What `shmq client list` and `top` call the connections."""
+"""What `shmq top` calls the connections."""
 
 
 class _Shared:
