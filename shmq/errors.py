@@ -45,7 +45,7 @@ response code a TCP client would see. A broken promise between two parts of shmq
 `assert`, and the process stops.
 
 Invariant: an error that was pickled or copied, as by a process pool, is the same error: its text, arguments, notes and
-attributes, whatever its `__init__` takes.
+attributes, whatever its `__init__` and `__new__` take, also one that an application derives.
 """
 
 from __future__ import annotations
@@ -59,17 +59,31 @@ if TYPE_CHECKING:
 
 _HINT_NOTE = "hint: "
 _SHOWN_BEFORE = 60  # characters of a long filter expression, before and behind the fault
+_MADE_BY_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not a type of the interpreter's own
 _OUTSIDE_DICT = (  # what OSError and SyntaxError keep beside `__dict__`
     *("errno", "strerror", "filename", "filename2"),
     *("msg", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line"),
 )
 
 
-def _blank(kind: type[ShmqError], arguments: tuple[object, ...]) -> ShmqError:
+def _blank(kind: type[BaseException], arguments: tuple[object, ...]) -> BaseException:
     """Return an error as it is before its attributes are put back; pickles name this function."""
-    error = kind.__new__(kind)
+    built_in: type[BaseException] = kind
+    while built_in.__flags__ & _MADE_BY_CLASS:  # an application's own __new__ may want more than there is
+        built_in = built_in.__base__  # type: ignore[assignment]
+    error = built_in.__new__(kind)
     error.args = arguments
     return error
+
+
+def _reduced(error: BaseException) -> tuple[Any, ...]:
+    """The `__reduce__` of our exceptions."""
+    kept = {name: value for name in _OUTSIDE_DICT if (value := getattr(error, name, None)) is not None}
+    own = object.__getstate__(error)
+    kept |= vars(error) | (own[1] if isinstance(own, tuple) else {})  # and what an application keeps in slots
+    if "__notes__" in kept:
+        kept["__notes__"] = list(kept["__notes__"])  # a copy's notes are its own
+    return _blank, (type(error), error.args), kept
 
 
 class ShmqError(Exception):
@@ -88,17 +102,13 @@ class ShmqError(Exception):
     retryable: bool = False
     maybe_stored: bool = False
     receipts: Sequence[Any] = ()
+    _hint: str = ""  # of one whose own __init__ does not call ours
+
+    __reduce__ = _reduced
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kept = {name: value for name in _OUTSIDE_DICT if (value := getattr(self, name, None)) is not None}
-        kept |= vars(self)
-        if "__notes__" in kept:
-            kept["__notes__"] = list(kept["__notes__"])  # a copy's notes are its own
-        return _blank, (type(self), self.args), kept
 
     @property
     def hint(self) -> str:
@@ -225,6 +235,9 @@ class MeasuredError(SendError):
     """
 
     retryable = True
+    used: int = 0
+    limit: int = 0
+    holder_pid: int = 0
 
     def __init__(self, message: str, *, hint: str = "", used: int = 0, limit: int = 0, holder_pid: int = 0) -> None:
         super().__init__(message, hint=hint)
@@ -329,7 +342,7 @@ class FilterSyntaxError(ShmqError, SyntaxError):
     def __str__(self) -> str:
         """The reason, the line and a caret under the fault."""
         if self.text is None or self.offset is None or self.end_offset is None:
-            return self.msg
+            return str(self.msg)
         cut = max(0, self.offset - _SHOWN_BEFORE)
         line = self.text[cut : cut + 2 * _SHOWN_BEFORE].expandtabs(1)
         width = max(1, min(self.end_offset - self.offset, len(line) - (self.offset - 1 - cut)))
@@ -399,6 +412,9 @@ class Retry(Exception):
         after: seconds; None takes the group's next delay.
     """
 
+    after: float | None = None
+    __reduce__ = _reduced
+
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         super().__init__(reason)
         self.after = after
@@ -406,3 +422,5 @@ class Retry(Exception):
 
 class Reject(Exception):
     """Raised by a listener: this message can never be handled; move it to the dead-letter topic."""
+
+    __reduce__ = _reduced

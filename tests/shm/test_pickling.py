@@ -6,12 +6,13 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 import pytest
 
@@ -167,14 +168,96 @@ class Renamed(shmq.UsageError):
         self.customer = customer
 
 
+class Slotted(shmq.ConnectError):
+    """One that keeps what it knows in slots."""
+
+    __slots__ = ("customer",)
+
+    def __init__(self, order: int, *, customer: str) -> None:
+        super().__init__(f"order {order}", hint="ask")
+        self.customer = customer
+
+
+class Made(shmq.TopicNotFound):
+    """One whose __new__ takes something, too."""
+
+    def __new__(cls, order: int, *, customer: str) -> Self:
+        made = super().__new__(cls)
+        made.customer = customer
+        return made
+
+    customer: str
+
+    def __init__(self, order: int, *, customer: str) -> None:
+        super().__init__(f"order {order}", hint="ask")
+
+
+class Later(shmq.Retry):
+    """One that a listener raises."""
+
+    hint = "ask"
+
+    def __init__(self, order: int, *, customer: str) -> None:
+        super().__init__(f"order {order}", after=2.5)
+        self.customer = customer
+
+
+class Never(shmq.Reject):
+    """Another one."""
+
+    hint = "ask"
+
+    def __init__(self, order: int, *, customer: str) -> None:
+        super().__init__(f"order {order}")
+        self.customer = customer
+
+
+OWN: Final = (Renamed, Slotted, Made, Later, Never)
+
+
 def test_an_error_that_an_application_derives_survives_too() -> None:
-    for way in WAYS.values():
-        again = way(Renamed(7, customer="Ada"))
-        assert (type(again), str(again), again.hint, again.customer) == (Renamed, "order 7", "ask", "Ada")
+    for kind in OWN:
+        error = kind(7, customer="Ada")
+        for way in (*WAYS.values(), _pickled(0)):  # the oldest protocol asks in another way
+            again = way(error)
+            assert (type(again), str(again), again.hint, again.customer) == (kind, "order 7", "ask", "Ada")
+            assert getattr(again, "after", None) == getattr(error, "after", None)
+
+
+class Bare(shmq.ShmqError):
+    """One whose __init__ does not call ours."""
+
+    def __init__(self, order: int) -> None:
+        self.order = order
+
+
+class BareMeasured(Bare, shmq.BrokerBusy): ...
+
+
+class BareFilter(Bare, shmq.FilterSyntaxError): ...
+
+
+class BareRetry(shmq.Retry):
+    def __init__(self, order: int) -> None:
+        self.order = order
+
+
+def test_one_that_leaves_our_init_out_is_shown_and_copied_all_the_same() -> None:
+    for kind in (Bare, BareMeasured, BareFilter):
+        error = kind(7)
+        assert error.hint == "" and kind.__name__ in "".join(traceback.format_exception(error))
+        for way in WAYS.values():
+            assert (str(way(error)), way(error).order, way(error).hint) == (str(error), 7, "")
+    busy: Any = BareMeasured(7)
+    assert (busy.used, busy.limit, busy.holder_pid, BareRetry(7).after) == (0, 0, 0, None)
 
 
 def _fail(number: int) -> NoReturn:
     raise _decorated(_made(_classes()[number]))
+
+
+def _fail_as(kind: type[BaseException]) -> NoReturn:
+    raise kind(7, customer="Ada")
 
 
 def test_a_process_pool_raises_the_error_that_its_worker_raised() -> None:
@@ -183,4 +266,6 @@ def test_a_process_pool_raises_the_error_that_its_worker_raised() -> None:
             error = pool.submit(_fail, number).exception()
             assert error is not None and type(error) is kind
             assert _facts(error) == _facts(_decorated(_made(kind)))
+        for own in OWN:
+            assert type(pool.submit(_fail_as, own).exception()) is own
         assert pool.submit(len, "it goes on").result() == 10
