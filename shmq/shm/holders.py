@@ -95,20 +95,15 @@ def proven_free(paths: Iterable[Path], *, uid: int, patience_seconds: float = 0.
     """
     files: list[File] = []
     until = time.monotonic() + patience_seconds
-    # The kernel's signal to a lease holder that an open waits; it would end the process.
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
-    try:
-        with ExitStack() as held:
-            for path in paths:
-                file = _patient_lease(path, uid, held, until)
-                if file is not None:
-                    files.append(file)
-            pids = sorted({mark.pid for marks in mapping_processes(files).values() for mark in marks})
-            if pids:
-                raise StillHeld(f"pid {', '.join(map(str, pids))} maps it")
-            yield
-    finally:
-        signal.signal(signal.SIGIO, before)
+    with ExitStack() as held:
+        for path in paths:
+            file = _patient_lease(path, uid, held, until)
+            if file is not None:
+                files.append(file)
+        pids = sorted({mark.pid for marks in mapping_processes(files).values() for mark in marks})
+        if pids:
+            raise StillHeld(f"pid {', '.join(map(str, pids))} maps it")
+        yield
 
 
 def _patient_lease(path: Path, uid: int, held: ExitStack, until: float) -> File | None:
@@ -137,6 +132,9 @@ def _lease(path: Path, uid: int, held: ExitStack) -> File | None:
         os.close(descriptor)
         raise StillHeld(f"{path} belongs to uid {status.st_uid}, not {uid}")
     try:
+        # The kernel tells a holder that an open waits. SIGIO would end the process, or need a handler, which threads
+        # may not set; this one is ignored unless a program wants it.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError as error:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""An event that a signal handler may set while the same thread waits for it.
+"""Handlers of signals for the length of a block, and an event that a handler may set while its thread waits for it.
 
 `threading.Event` takes a lock in `set`, `wait` and `clear`. A handler runs in the main thread, between two instructions
 of whatever that does: where they are inside `wait` or `clear`, `set` waits for a lock of its own thread, for ever.
@@ -15,6 +15,9 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
 
 from shmq.shm.descriptors import above_standard
 from shmq.waits import is_ready
@@ -38,6 +41,19 @@ def ignore_unused_signals() -> None:
     """
     for number in _UNUSED:
         signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def handling(handlers: Mapping[int, Callable[[int, FrameType | None], Any]]) -> Iterator[None]:
+    """Let these have their signals during the block; not in other threads than the main one, which may set none."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()} if is_main else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: it was set by a program in C, and Python has no word for it
+                signal.signal(number, handler)
 
 
 class SignalEvent(threading.Event):

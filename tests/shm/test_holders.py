@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,16 @@ def test_a_missing_file_is_proven_free(path: Path) -> None:
         pass
 
 
-def test_an_open_during_the_removal_waits_and_finds_a_file_without_a_name(path: Path) -> None:
+@pytest.mark.parametrize("is_main", [True, False], ids=["main thread", "another thread"])
+def test_an_open_during_the_removal_waits_and_finds_a_file_without_a_name(path: Path, is_main: bool) -> None:
+    if is_main:
+        _removes(path)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_removes, path).result()
+
+
+def _removes(path: Path) -> None:
     program = "import os, sys; print('open', flush=True); print(os.fstat(os.open(sys.argv[1], os.O_RDWR)).st_nlink)"
     with proven_free([path], uid=os.geteuid()):
         opener = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)

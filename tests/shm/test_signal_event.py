@@ -1,15 +1,16 @@
-"""shmq.shm.signal_event: an event for handlers of signals."""
+"""shmq.shm.signal_event: handlers of signals, and an event for them."""
 
 import errno
 import gc
 import os
 import resource
+import signal
 import sys
 import threading
 
 import pytest
 
-from shmq.shm.signal_event import SignalEvent
+from shmq.shm.signal_event import SignalEvent, handling
 from tests.interruption import interrupted_everywhere
 
 
@@ -83,3 +84,27 @@ def test_where_no_descriptor_is_left_the_error_is_all_that_is_said(monkeypatch: 
     del failed
     gc.collect()
     assert not also_said
+
+
+def test_a_block_has_its_handlers_and_the_program_its_own_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGUSR1)
+    with handling({signal.SIGUSR1: lambda number, _: came.append(number)}):
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert came == [signal.SIGUSR1] and signal.getsignal(signal.SIGUSR1) == before
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # as of a handler that a program in C has set
+    with handling({signal.SIGUSR1: lambda *_: None}):
+        monkeypatch.setattr(signal, "signal", None)
+
+
+def test_a_block_in_another_thread_leaves_the_handlers_alone() -> None:
+    seen: list[object] = []
+
+    def use() -> None:
+        with handling({signal.SIGUSR1: lambda *_: None}):
+            seen.append(signal.getsignal(signal.SIGUSR1))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGUSR1)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from shmq.shm.signal_event import ending_signals
+from shmq.shm.signal_event import ending_signals, handling
 
 
 @contextmanager
@@ -21,15 +21,10 @@ def interrupt_deferred() -> Iterator[None]:
             raise KeyboardInterrupt
         came = True
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # ignored, as in a background job, or another handler
+    # Else it is ignored, as in a background job, or has another handler.
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with handling({signal.SIGINT: note} if is_usual else {}):
         yield
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
     if came:
         raise KeyboardInterrupt
 
@@ -38,9 +33,5 @@ def interrupt_deferred() -> Iterator[None]:
 def ended_in_order() -> Iterator[None]:
     """Let SIGTERM, SIGHUP and SIGQUIT end the block as Ctrl-C does, so that processes and directories are removed."""
     numbers = [number for number in ending_signals() if number != signal.SIGINT]
-    before = [(number, signal.signal(number, signal.default_int_handler)) for number in numbers]
-    try:
+    with handling(dict.fromkeys(numbers, signal.default_int_handler)):
         yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)

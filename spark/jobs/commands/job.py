@@ -27,7 +27,7 @@ import click
 from shmq.errors import UsageError
 from shmq.figures.quantity import count_text
 from shmq.shm.descriptors import above_standard
-from shmq.shm.signal_event import SignalEvent
+from shmq.shm.signal_event import SignalEvent, handling
 from shmq.spark.jobs.driver.failure import explained
 from shmq.spark.jobs.driver.session import open_session, require
 from shmq.spark.jobs.driver.stages import Stages
@@ -71,16 +71,9 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 def ended_by_signal() -> Iterator[threading.Event]:
     """Give an event that Ctrl-C and SIGTERM set, so that a job ends between two batches and still reports."""
     event = SignalEvent()
-    before = {
-        number: signal.signal(number, lambda *_: event.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
+    numbers = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    with handling(dict.fromkeys(numbers, lambda *_: event.set())):
         yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def check_outputs(report: str | None, plot: str | None) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 import pytest
 
@@ -45,3 +46,16 @@ def test_the_end_of_the_terminal_is_no_end_where_it_is_ignored() -> None:
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_command_that_another_thread_runs_does_its_steps() -> None:
+    done: list[str] = []
+
+    def command() -> None:
+        with interrupt_deferred(), ended_in_order():
+            done.append("a step")
+
+    thread = threading.Thread(target=command)
+    thread.start()
+    thread.join()
+    assert done == ["a step"]
