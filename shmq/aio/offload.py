@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from shmq.client.background import begun, carry_out
+from shmq.client.background import begun, carry_out, started
 
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
@@ -113,11 +113,11 @@ class Waiter:
     def submit(self, call: Callable[[], ResultT]) -> Future[ResultT]:
         """Run the call after those before it; the future may be dropped, the result then waits in it."""
         future: Future[ResultT] = Future()
-        self._calls.put((future, functools.partial(contextvars.copy_context().run, call)))
         if self._thread is None:
-            self._thread = threading.Thread(target=_serve, args=(self._calls,), name="shmq-aio", daemon=True)
-            self._thread.start()
+            serves = threading.Thread(target=_serve, args=(self._calls,), name="shmq-aio", daemon=True)
+            self._thread = started(serves)
             weakref.finalize(self, self._calls.put, None).atexit = False  # it may be dropped without `stop()`
+        self._calls.put((future, functools.partial(contextvars.copy_context().run, call)))
         return future
 
     def stop(self) -> None:

@@ -6,6 +6,8 @@ Not an executor: that refuses work once the main thread has ended, while threads
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -30,6 +32,13 @@ def carry_out(future: Future[Any], call: Callable[[], Any]) -> None:
             future.set_result(result)
     except BaseException:  # out of a callback; the future itself reports an Exception only
         logging.getLogger("shmq").exception("a callback of a future failed")
+
+
+def elsewhere(call: Callable[..., object], *given: object) -> None:
+    """Call on another thread: a collection may come at any time, in any thread, and must not wait."""
+    # Not threading.Thread, whose start() waits for the new thread. Where none can be had, the process is about to end.
+    with contextlib.suppress(RuntimeError):
+        _thread.start_new_thread(call, given)
 
 
 def begun(call: Callable[[], ResultT], *, name: str) -> Future[ResultT]:

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.background import started
 from shmq.client.place import remote_place
 from shmq.client.wire import Question
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout
@@ -176,8 +177,11 @@ class Leader:
     def _drop(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            # The goodbye goes to a leader that may be dead; a thread of its own waits for it.
-            threading.Thread(target=session.close, name="shmq-leave", daemon=True).start()
+            # The goodbye goes to a leader that may be dead; a thread of its own waits for it, where one can be had.
+            try:
+                started(threading.Thread(target=session.close, name="shmq-leave", daemon=True))
+            except ConnectError:
+                session.close()
 
     def abandon(self) -> None:
         """In a forked child: let go of the sockets, and of nothing else."""

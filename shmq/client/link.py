@@ -17,7 +17,6 @@ Invariants:
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import contextlib
 import os
@@ -29,6 +28,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from shmq.client import options
+from shmq.client.background import elsewhere
 from shmq.client.client_id import new_client_id
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
@@ -357,8 +357,7 @@ def _dropped(held: list[Session], timetable: weakref.ref[Timetable], url: str) -
         warnings.warn(
             f"a connection to {url} was not closed; use `with shmq.connect() as mq:`", ResourceWarning, stacklevel=2
         )
-        # Not threading.Thread, whose start() waits for the new thread: nothing may wait inside a collection.
-        _thread.start_new_thread(_let_go, (held.pop(), timetable))
+        elsewhere(_let_go, held.pop(), timetable)
 
 
 def _let_go(session: Session, timetable: weakref.ref[Timetable]) -> None:

@@ -9,7 +9,8 @@ Invariants:
     (2) a job that raises is reported and forgotten, the thread goes on;
     (3) after `stop()` no job starts, and jobs that come later are dropped;
     (4) the thread is a daemon thread: it never keeps a process alive;
-    (5) a job that is a method does not keep its object: what is dropped is collected, and has nothing more to do.
+    (5) a job that is a method does not keep its object: what is dropped is collected, and has nothing more to do;
+    (6) where no thread can be started, `begin` says so, and jobs wait for the next call that can start it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any, TypeVar
 
+from shmq.client.background import started
 from shmq.client.kinds import real_in
-from shmq.errors import UsageError
+from shmq.errors import ConnectError, UsageError
 
 Job = Callable[[], None]
 _MOVE_MOST = 100 * 365.25 * 86_400
@@ -86,6 +88,16 @@ class Timetable:
         """Whether the caller is a job."""
         return threading.current_thread() is self._thread
 
+    def begin(self) -> None:
+        """Start the thread, for what cannot do without jobs.
+
+        Raises:
+            ConnectError: no thread can be started any more.
+        """
+        with self._changed:
+            if self._thread is None and not self._stopped:
+                self._thread = started(threading.Thread(target=self._run, name=self._name, daemon=True))
+
     def call_at(self, due: float, job: Job) -> None:
         """Run `job` when the clock has reached `due`; never blocks for the job."""
         with self._changed:
@@ -95,8 +107,12 @@ class Timetable:
             kept = weakref.WeakMethod(job) if isinstance(job, MethodType) else lambda: job
             heapq.heappush(self._jobs, (due, self._sequence, kept))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                try:
+                    self.begin()
+                except ConnectError as error:
+                    import logging
+
+                    logging.getLogger("shmq").warning("a background job waits: %s", error)
             elif self._jobs[0][1] == self._sequence:
                 self._changed.notify()
 

@@ -310,8 +310,8 @@ class PushConsumer(_Client):
             subscription = connection.subscribe(topic, group=self.group_id, tags=tags, model="broadcasting")
             self._broadcasts.append(subscription)
             worker = threading.Thread(target=_broadcast, args=(subscription, callback), name="shmq-compat", daemon=True)
-            self._workers.append(worker)
             worker.start()
+            self._workers.append(worker)
         if self._model is MessageModel.CLUSTERING and self._subscriptions:
             connection.start()
 

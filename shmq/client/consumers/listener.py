@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
+from shmq.client.background import started
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.lanes import Lanes
 from shmq.client.kinds import whole_in
@@ -117,18 +118,21 @@ class Listener:
         self._on_failure: Callable[[Listener], None] = _nothing
 
     def start(self, on_failure: Callable[[Listener], None]) -> None:
-        """Join the group and begin to call the function; `on_failure` is called when the listener had to give up."""
+        """Join the group and begin to call the function; `on_failure` is called when the listener had to give up.
+
+        Raises:
+            ConnectError: no thread can be started.
+        """
         self._on_failure = on_failure
         self._stopping = False
         self._consumer = PushConsumer(self._context, self.spec, self._forget_queue)
         self._join(self._consumer)
-        name = f"shmq-listener-{self.spec.topic}"
-        if self._thread_count == 1 and not self._ordered:
-            self._spawn(self._receive_and_run, name)
-            return
-        self._spawn(self._dispatch, name)
-        for number in range(self._thread_count):
-            self._spawn(self._work, f"{name}-{number}")
+        try:
+            self._spawn_all(f"shmq-listener-{self.spec.topic}")
+        except BaseException:
+            self.stop()
+            self.join(time.monotonic())
+            raise
 
     def stop(self) -> None:
         """Take no further message; returns at once."""
@@ -151,12 +155,24 @@ class Listener:
         self._lanes = Lanes(ordered=self._ordered)
         return ended
 
+    def _spawn_all(self, name: str) -> None:
+        if self._thread_count == 1 and not self._ordered:
+            self._spawn(self._receive_and_run, name)
+            return
+        self._spawn(self._dispatch, name)
+        for number in range(self._thread_count):
+            self._spawn(self._work, f"{name}-{number}")
+
     def _spawn(self, body: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
-        self._threads.append(thread)
         with self._changed:
             self._running_count += 1
-        thread.start()
+        try:
+            thread = threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
+            self._threads.append(started(thread))
+        except BaseException:
+            with self._changed:
+                self._running_count -= 1
+            raise
 
     def _guard(self, body: Callable[[], None]) -> None:
         try:

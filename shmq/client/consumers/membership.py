@@ -75,8 +75,10 @@ class Membership:
 
         Raises:
             UsageError: this connection reads the topic for this group already, or the group in the other model.
+            ConnectError: no thread can be started to share the queues.
         """
         session = self._live()
+        self._timetable.begin()
         with self._lock:
             for other in self._consumers:
                 if consumer.group and isinstance(other, Consumer) and other.group == consumer.group:

@@ -27,8 +27,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.background import started
 from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.client.kinds import refuse_wrong
+from shmq.errors import ConnectError
 from shmq.message import parse_properties
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.protocol.system_topics import trace as wire
@@ -80,11 +82,14 @@ class Tracer:
             if self._closed or len(self._waiting) >= QUEUE_MAX:
                 self.dropped += 1
                 return
-            self._waiting.append(trace)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="shmq-trace", daemon=True)
-                self._thread.start()
-            elif len(self._waiting) in (1, BATCH_MAX):
+                try:
+                    self._thread = started(threading.Thread(target=self._run, name="shmq-trace", daemon=True))
+                except ConnectError:  # what is traced has been done, and does not fail for it
+                    self.dropped += 1
+                    return
+            self._waiting.append(trace)
+            if len(self._waiting) in (1, BATCH_MAX):
                 self._changed.notify_all()
 
     def close(self, timeout: float) -> None:

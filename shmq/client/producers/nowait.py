@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from shmq.client.background import carry_out
+from shmq.client.background import carry_out, started
 from shmq.errors import FlowControl, UsageError
 
 Call = Callable[[], Any]
@@ -38,6 +38,7 @@ class NowaitQueue:
         Raises:
             FlowControl: the queue stayed full for `timeout` seconds.
             UsageError: the producer is closed.
+            ConnectError: no thread can be started to send.
         """
         future: Future[Any] = Future()
         with self._changed:
@@ -50,10 +51,9 @@ class NowaitQueue:
                     )
             if self._closed:
                 raise UsageError("the producer is closed", hint="send before leaving its `with` block")
-            self._waiting.append((future, call))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="shmq-send-nowait", daemon=True)
-                self._thread.start()
+                self._thread = started(threading.Thread(target=self._run, name="shmq-send-nowait", daemon=True))
+            self._waiting.append((future, call))
             self._changed.notify_all()
         return future
 

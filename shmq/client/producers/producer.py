@@ -14,7 +14,6 @@ Invariants:
 
 from __future__ import annotations
 
-import _thread
 import functools
 import itertools
 import threading
@@ -23,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from shmq.client import options
+from shmq.client.background import elsewhere
 from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, body_of
 from shmq.client.kinds import check_wait, refuse_wrong
 from shmq.client.producers.queue_selector import QueueSelector, selecting
@@ -350,7 +350,7 @@ class Producer(Sender):
             if self._nowait is None:
                 self._nowait = NowaitQueue(options.SEND_NOWAIT_MAX)
                 # What waits holds the producer, so its thread has nothing left to do when that is dropped.
-                weakref.finalize(self, _elsewhere, self._nowait.drain, 0.0).atexit = False
+                weakref.finalize(self, elsewhere, self._nowait.drain, 0.0).atexit = False
             return self._nowait
 
     def _attach(self, sends: Sends, queues: Queues) -> None:
@@ -380,11 +380,6 @@ def _bound(name: str, given: dict[str, Any]) -> Any:
 def _key(kind: type[Sender], name: str) -> str:
     """The name of the core's method in an instance: another one where a derived class has a method of its own."""
     return name if getattr(kind, name) is vars(Sender)[name] else f"_{name}"
-
-
-def _elsewhere(call: Callable[..., object], *given: object) -> None:
-    """Call on another thread: a collection may come at any time, in any thread, and must not wait."""
-    _thread.start_new_thread(call, given)
 
 
 def watched_sender(

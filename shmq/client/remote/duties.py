@@ -22,10 +22,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.background import started
 from shmq.client.remote.registration import HEARTBEAT_INTERVAL, Registration
 from shmq.client.remote.share import LOCK_RENEWAL, TcpShare
 from shmq.client.wire_tcp.name_service import REFRESH
-from shmq.errors import ProtocolError, Reject, Retry, ShmqError
+from shmq.errors import ConnectError, ProtocolError, Reject, Retry, ShmqError
 from shmq.functions import finished
 from shmq.message import retry_topic, retry_topic_of
 from shmq.protocol.codes import PROTOCOL_VERSION, Request
@@ -237,7 +238,10 @@ class Duties:
             reply = request.reply(body=dumps(_outcome(function, messages[0])))
             self._wire.network.soon(lambda: channel.answer(reply))
 
-        threading.Thread(target=run, name="shmq-consume-directly", daemon=True).start()
+        try:
+            started(threading.Thread(target=run, name="shmq-consume-directly", daemon=True))
+        except ConnectError as error:
+            return request.reply(body=dumps(_result("CR_LATER", str(error), 0)))
         return None
 
 

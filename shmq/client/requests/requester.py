@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmq.client import options
+from shmq.client.background import started
 from shmq.errors import CorruptionError, RequestTimeout, ShmqError, UsageError
 from shmq.message import check_properties, encode_properties
 from shmq.protocol import request_reply as wire
@@ -310,13 +311,13 @@ class WaitingRequests:
         with self._lock:
             if self._closed:
                 raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
-            self._open[waiting.correlation_id] = waiting
             if waiting.future is not None:
+                if self._thread is None:
+                    reads = threading.Thread(target=self._read_for_futures, name="shmq-replies", daemon=True)
+                    self._thread = started(reads)
                 self._futures += 1
                 self._wanted.set()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._read_for_futures, name="shmq-replies", daemon=True)
-                    self._thread.start()
+            self._open[waiting.correlation_id] = waiting
 
     def drop(self, waiting: Waiting) -> None:
         """Stop to wait."""

@@ -22,7 +22,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
-from shmq.errors import SendTimeout, ShmqError, TransactionError, UsageError
+from shmq.client.background import started
+from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
 from shmq.functions import check_function, finished
 from shmq.protocol.system_topics import transaction as wire
 from shmq.shm.pickling import stays_here
@@ -230,10 +231,14 @@ class Checkers:
         with self._lock:
             if check.message.message_id in self._asked or len(self._asked) >= _QUESTIONS_MAX:
                 return
-            self._asked.add(check.message.message_id)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="shmq-transaction-checker", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="shmq-transaction-checker", daemon=True)
+                try:
+                    self._thread = started(thread)
+                except ConnectError as error:
+                    _LOG.warning("the question about transaction %s waits: %s", check.message.message_id, error)
+                    return  # the broker asks again
+            self._asked.add(check.message.message_id)
         self._waiting.put(check)
 
     def stop(self) -> None:
