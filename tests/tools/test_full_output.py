@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 
@@ -28,11 +29,12 @@ COMMANDS = [
 ]
 
 
-def run(broker: SharedBroker, words: list[str], redirection: str) -> subprocess.CompletedProcess[str]:
+def run(broker: SharedBroker, words: list[str], redirection: str, *kept: int) -> subprocess.CompletedProcess[str]:
     command = f'exec "$0" -m shmq "$@" {redirection}'
     environment = {**os.environ, "SHMQ_URL": broker.url}
     return subprocess.run(
-        ["sh", "-c", command, sys.executable, *words],
+        ["bash", "-c", command, sys.executable, *words],
+        pass_fds=kept,
         capture_output=True,
         text=True,
         env=environment,
@@ -67,8 +69,13 @@ def test_a_full_stdout_is_reported_with_its_reason_and_a_status_of_its_own(
 def test_a_full_stderr_loses_what_is_said_and_changes_nothing_else(
     shmq_shared_broker: SharedBroker, words: list[str], status: int
 ) -> None:
-    usual, done = (run(shmq_shared_broker, words, redirection) for redirection in ("", "2>/dev/full"))
-    assert (done.returncode, done.stdout) == (status, usual.stdout)
+    usual, full = (run(shmq_shared_broker, words, redirection) for redirection in ("", "2>/dev/full"))
+    assert (full.returncode, full.stdout) == (status, usual.stdout)
+    reading, writing = os.pipe()
+    os.close(reading)
+    unread = run(shmq_shared_broker, words, f"2>&{writing}", writing)
+    os.close(writing)
+    assert (unread.returncode, unread.stdout) == (status, usual.stdout)
 
 
 def test_a_message_that_could_not_be_printed_comes_again(shmq_shared_broker: SharedBroker) -> None:
@@ -79,3 +86,26 @@ def test_a_message_that_could_not_be_printed_comes_again(shmq_shared_broker: Sha
     assert run(shmq_shared_broker, words, ">/dev/full").returncode == 73
     again = run(shmq_shared_broker, words, "2>/dev/full")
     assert (again.returncode, again.stdout) == (0, "for people\n")
+
+
+@every_row("words", [["produce", "orders", "-"], ["request", "orders"], ["query", "-"]], ids=" ".join)
+def test_a_stdin_that_cannot_be_read_is_an_error_of_its_callers(
+    shmq_shared_broker: SharedBroker, words: list[str]
+) -> None:
+    with select.epoll() as unreadable:
+        os.set_inheritable(unreadable.fileno(), True)
+        done = subprocess.run(
+            [sys.executable, "-m", "shmq", *words],
+            stdin=unreadable.fileno(),
+            capture_output=True,
+            text=True,
+            env={**os.environ, "SHMQ_URL": shmq_shared_broker.url},
+            timeout=300,
+            check=False,
+        )
+    assert done.returncode == 64 and "standard input cannot be read: Invalid argument" in done.stderr, done.stderr
+
+
+def test_a_query_that_is_no_text_is_refused(shmq_shared_broker: SharedBroker) -> None:
+    done = run(shmq_shared_broker, ["query", "-"], "< <(printf 'select \\377')")
+    assert done.returncode == 64 and "standard input is no UTF-8" in done.stderr, done.stderr

@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -23,6 +22,7 @@ from shmq.tools.messages.expected_topic import suggest_topic
 from shmq.tools.messages.sender import Attributes, Sender, Stored
 from shmq.tools.messages.text import unescape
 from shmq.tools.terminal.line_splitter import LineSplitter
+from shmq.tools.terminal.standard_input import stdin_part
 
 READ_BYTES = 256 << 10
 
@@ -101,8 +101,7 @@ def _send_stream(sender: Sender, call: Call, delimiter: bytes) -> None:
     splitter = LineSplitter(delimiter, line_bytes_max=BODY_BYTES_MAX)
     with _progress(call) as show:
         # What is there, not what a full buffer would hold: a slow stream is sent as it comes.
-        read = cast(BufferedReader, sys.stdin.buffer).read1
-        while piece := read(READ_BYTES):
+        while piece := stdin_part(READ_BYTES):
             sender.send(splitter.feed(piece))
             show(sender.stored.count)
         sender.send(splitter.finish())

@@ -9,7 +9,6 @@ Invariants:
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, date, datetime, time
@@ -24,6 +23,7 @@ from shmq.figures.quantity import plural
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.terminal.output import Column, json_line, printable
+from shmq.tools.terminal.standard_input import stdin_text
 
 if TYPE_CHECKING:
     from shmq.tools.messages.topic_tables import TopicTables
@@ -46,7 +46,7 @@ def query(call: Call, sql: str, since: str | None, until: str | None) -> None:
     shmq query 'select decode(body) from "%DLQ%billing" limit 10'
     shmq query "copy (from orders) to 'orders.parquet'"
     """
-    asked = sys.stdin.read() if sql == "-" else sql
+    asked = stdin_text() if sql == "-" else sql
     if not asked.strip():
         raise UsageError("there is no query", hint='shmq query "select count(*) from TOPIC"')
     call.refuse_remote(

@@ -9,7 +9,6 @@ stdout carries the reply and nothing else.
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.expected_topic import create_option, expect_topic
 from shmq.tools.messages.text import environment_of, message_document
 from shmq.tools.terminal.output import json_line
+from shmq.tools.terminal.standard_input import stdin_whole
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -41,7 +41,7 @@ def request(call: Call, /, topic: str, body: bytes | None, tag: str | None, key:
 
     Without BODY, or with -, standard input is the request. --timeout says how long to wait for the reply (3s).
     """
-    content = sys.stdin.buffer.read() if body is None or body == b"-" else body
+    content = stdin_whole() if body is None or body == b"-" else body
     timeout = options.CONNECT_TIMEOUT if call.timeout is None else call.timeout
     with call.connect() as connection:
         reply = connection.request(topic, content, tag=tag, key=key, timeout=timeout)

@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -173,7 +174,7 @@ class Terminal:
         status = int(exit_code_of(error)) if status is None else status
         hint = getattr(error, "hint", "") or ""
         if self._json:
-            self._talk(json_line(error_document(error, status)))
+            self._end_with(json_line(error_document(error, status)))
             return status
         text = str(error).removesuffix(f"; {hint}") if hint else str(error)  # Spark's users see the text only
         lines = [self._styled("error: ", "1;31", sys.stderr) + (text or type(error).__name__)]
@@ -181,7 +182,7 @@ class Terminal:
             lines.append(f"  do    {hint}")
         if self.style.verbose and isinstance(error, ShmqError):
             lines.append(f"  see   {error.doc_url}")
-        self._talk("\n".join(lines))
+        self._end_with("\n".join(lines))
         return status
 
     def on_terminal(self, stream: IO[str] | None = None) -> bool:
@@ -204,11 +205,17 @@ class Terminal:
     def _styled(self, text: str, code: str, stream: IO[str]) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colored(stream) else text
 
+    def _end_with(self, text: str) -> None:
+        """Say the last word, whose status counts also where no reader is left."""
+        with contextlib.suppress(ReaderGone):
+            self._talk(text)
+
     def _talk(self, text: str) -> None:
         try:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
         except BrokenPipeError:
+            forget(sys.stderr)
             raise ReaderGone from None
         except OSError:
             forget(sys.stderr)
