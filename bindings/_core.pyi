@@ -1038,6 +1038,7 @@ class Puller:
         needs_progress: bool,
         tags: tuple[int, ...] | None,
         where: Filter | None,
+        far_bytes: int,
     ) -> None:
         """Take a plan for the pulls of a key; it holds while the epoch and the version of the tables are these.
 

@@ -168,6 +168,7 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         instance=instance.to_object(),
         auto_create=options.auto_create and not options.is_slave,
         is_slave=options.is_slave,
+        slave_reads_bytes=options.slave_reads_bytes,
         default_queues=options.default_queues,
         wait_durable=bool(store.head["flush_sync"]),
         confirms=store.head["ack_rule"] == ACK_CONFIRMED,

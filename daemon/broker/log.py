@@ -158,6 +158,9 @@ class Log(Protocol):
     def end(self) -> int:
         """Log position where the next record goes, or a little before it."""
 
+    def position_of(self, queue: int, queue_offset: int) -> int:
+        """Return the log position of a queue's record; 0 where there is none."""
+
     @property
     def passed_over(self) -> int:
         """How many damaged records `read` has passed over."""

@@ -44,6 +44,7 @@ class BrokerSettings:
     flush_timeout_ms: int = 5000  # RocketMQ's syncFlushTimeout
     pull_count_max: int = 32  # RocketMQ's maxTransferCountOnMessageInMemory, and the one below
     pull_bytes_max: int = 256 << 10
+    slave_reads_bytes: int = 0  # RocketMQ's slaveReadEnable, and how far behind; 0: never
     suspend_ms_max: int = 120_000  # RocketMQ's clients ask for 15 or 20 s
     held_pulls_max: int = 20_000
     held_pulls_per_connection_max: int = 4096  # one client of a topic of 1024 queues holds as many

@@ -122,6 +122,15 @@ class Options:
         choices=("master", "sync-master", "slave"),
     )
     in_sync_min: int = option(1, "Disks that must have a message of a sync-master, its own too.", within=(1, 2))
+    # RocketMQ's slaveReadEnable; there the distance is 40 % of the host's memory.
+    slave_reads_bytes: int = option(
+        0,
+        "Readers so far behind are sent to a slave.",
+        name="slave-reads",
+        value="SIZE",
+        shown="no",
+        within=(0, 1 << 50),
+    )
     master: str = option("", "The broker a slave copies.", value="HOST:PORT")
     master_ha: str = option("", "Where that ships its log.", value="HOST:PORT", shown="its port + 1")  # as in RocketMQ
     ha_listen: str = option("", "Ship the log to slaves on other hosts.", value="HOST:PORT", shown="no")

@@ -231,6 +231,29 @@ def test_other_messages_are_chosen_after_another_subscription(side: Pulls) -> No
     assert answer == side.old(header(COUNT, declined=True))
 
 
+def test_a_pull_far_behind_is_left_to_the_broker_which_sends_it_to_a_slave(side: Pulls) -> None:
+    side.settings.slave_reads_bytes = side.store.log_end // 2
+    side.old(header(COUNT - 8))
+    side.old(header(COUNT - 8), learns=True)
+    served = 0
+    for offset in range(COUNT):
+        answer, short = side.old(header(offset, declined=True)), side.short(header(offset))
+        assert answer is not None and short in (None, answer), offset
+        assert (short is None) == (b'"suggestWhichBrokerId":"1"' in answer), offset
+        served += short is not None
+    assert 0 < served < COUNT
+
+
+def test_a_group_that_always_reads_a_slave_is_left_to_the_broker(side: Pulls) -> None:
+    side.settings.slave_reads_bytes = 1 << 30
+    config = {"groupName": "g", "brokerId": 1}
+    side.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, json.dumps(config).encode())
+    for _ in range(2):
+        answer = side.old(header(), learns=True)
+        assert answer is not None and b'"suggestWhichBrokerId":"1"' in answer
+    assert side.short(header()) is None
+
+
 @pytest.mark.parametrize("offset", [COUNT, COUNT + 1, 2**62, 10**18, 2**63, 10**30, -1])
 def test_what_is_not_there_is_left_to_the_broker(side: Pulls, offset: int) -> None:
     side.learn(flags=COMMIT | SUSPEND)

@@ -23,6 +23,7 @@ class MemoryLog:
     def __init__(self, tables: Any) -> None:
         self.tables = tables
         self.records: dict[int, list[tuple[bytes, NewRecord, int]]] = {}  # queue -> (bytes, record, tag code)
+        self.positions: dict[int, list[int]] = {}
         self.end = 0
         self.held_durable_end: int | None = None
         self.congestion = Congestion()
@@ -46,6 +47,7 @@ class MemoryLog:
         tag = parse_properties(record.properties.decode()).get("TAGS", "")
         held.append((data, record, tag_hash(tag) if tag else 0))
         position, self.end = self.end, self.end + len(data)
+        self.positions.setdefault(queue, []).append(position)
         self.tables.bounds[queue] = QueueBounds(self.tables.queue_bounds(queue).offset_min, len(held))
         return Stored(len(held) - 1, position, 1000, self.end)
 
@@ -101,6 +103,9 @@ class MemoryLog:
                 found.append(data)
                 size += len(data)
         return Pulled(offset, len(found), b"".join(found))
+
+    def position_of(self, queue: int, queue_offset: int) -> int:
+        return self.positions[queue][queue_offset]
 
     def visible(self, queue: int) -> int:
         return int(self.tables.queue_bounds(queue).offset_max)

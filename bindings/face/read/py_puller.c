@@ -23,6 +23,7 @@ struct plan {
     uint32_t table_version, code, queue, group;
     uint32_t count_max;
     uint64_t bytes_max;
+    uint64_t far_bytes;        /* farther behind the log end it is left to the other path; 0: never */
     bool commits;              /* its commit offset counts */
     bool needs_progress;       /* a group without progress in the queue is left to the other path */
     PyFilter *where;           /* or NULL */
@@ -91,6 +92,23 @@ static bool progress_open(PyPuller *self, const struct plan *plan, uint64_t high
            atomic_load_explicit(&out->entry->committed, memory_order_acquire) != 0;
 }
 
+/* Whether the record that was looked at last lies so far behind that the answer sends its reader elsewhere. */
+static bool is_far(PyPuller *self, const struct plan *plan)
+{
+    struct shmq_store *core = &self->store->core;
+    uint8_t raw[SHMQ_UNIT_BYTES];
+    struct shmq_unit unit;
+    if (plan->far_bytes == 0) {
+        return false;
+    }
+    if (shmq_units_stored(core, plan->queue, self->pull.next_offset - 1, 1, raw) == 0) {
+        return true;
+    }
+    shmq_unit_unpack(raw, &unit);
+    const uint64_t end = atomic_load_explicit(&core->log->end, memory_order_acquire);
+    return end > unit.log_position && end - unit.log_position > plan->far_bytes;
+}
+
 static PyObject *answer_of(PyPuller *self, uint64_t low, uint64_t high)
 {
     const struct shmq_pull *pull = &self->pull;
@@ -141,7 +159,8 @@ static PyObject *plan_serve(PyPuller *self, const struct plan *plan)
     pull->trimmed = true;
     pull->verify = !core->head->trusts_reads;
     pull->span_count = 0;
-    const bool found = shmq_pull_plan(core, pull) == SHMQ_OK && pull->count > 0 && pull->bytes <= BYTES_MAX;
+    const bool found = shmq_pull_plan(core, pull) == SHMQ_OK && pull->count > 0 && pull->bytes <= BYTES_MAX &&
+                       !is_far(self, plan);
     PyObject *answer = found ? answer_of(self, low, high) : NULL;
     shmq_pull_release(pull);
     if (!answer) {
@@ -231,14 +250,14 @@ static bool tags_from(PyObject *tags, struct plan *plan)
 static PyObject *puller_learn(PyPuller *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"key",       "epoch",   "table_version",  "code", "group", "queue", "count_max",
-                            "bytes_max", "commits", "needs_progress", "tags", "where", NULL};
+                            "bytes_max", "commits", "needs_progress", "tags", "where", "far_bytes", NULL};
     PyObject *key, *tags, *where;
     PyFilter *filter;
-    unsigned long long epoch, bytes_max;
+    unsigned long long epoch, bytes_max, far_bytes;
     unsigned int table_version, code, group, queue, count_max;
     int commits, needs_progress;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "S$KIIIIIKppOO:learn", names, &key, &epoch, &table_version, &code, &group,
-                                     &queue, &count_max, &bytes_max, &commits, &needs_progress, &tags, &where) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "S$KIIIIIKppOOK:learn", names, &key, &epoch, &table_version, &code, &group,
+                                     &queue, &count_max, &bytes_max, &commits, &needs_progress, &tags, &where, &far_bytes) ||
         !filter_from(self->store->state, where, &filter)) {
         return NULL;
     }
@@ -252,7 +271,7 @@ static PyObject *puller_learn(PyPuller *self, PyObject *args, PyObject *kwargs)
     }
     *plan = (struct plan){.epoch = epoch, .table_version = table_version, .code = code, .queue = queue, .group = group,
                           .count_max = count_max, .bytes_max = bytes_max, .commits = commits,
-                          .needs_progress = needs_progress, .key_bytes = (uint32_t)key_bytes};
+                          .far_bytes = far_bytes, .needs_progress = needs_progress, .key_bytes = (uint32_t)key_bytes};
     plan->where = (PyFilter *)Py_XNewRef((PyObject *)filter);
     memcpy(plan->key, PyBytes_AS_STRING(key), key_bytes);
     plan->hash = shmq_crc32(plan->key, plan->key_bytes);

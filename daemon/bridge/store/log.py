@@ -111,6 +111,9 @@ class StoreLog:
     def end(self) -> int:
         return self._store.log_end
 
+    def position_of(self, queue: int, queue_offset: int) -> int:
+        return next((unit.log_position for unit in units_of(self._store.units_stored(queue, queue_offset, 1))), 0)
+
     def outcome(self, end: int) -> Response:
         return outcome_of(self._store, end)
 
@@ -231,14 +234,11 @@ class StoreLog:
     def _first_kept(self, queue: int, low: int, high: int) -> int:
         """The first of some offsets whose record retention has not deleted; it may be ahead of the queue's bounds."""
         begin = self._store.log_begin
-        at = high if self._position(queue, low) < begin else low
+        at = high if self.position_of(queue, low) < begin else low
         while low < at:
             middle = (low + at) // 2
-            low, at = (middle + 1, at) if self._position(queue, middle) < begin else (low, middle)
+            low, at = (middle + 1, at) if self.position_of(queue, middle) < begin else (low, middle)
         return at
-
-    def _position(self, queue: int, queue_offset: int) -> int:
-        return next((unit.log_position for unit in units_of(self._store.units_stored(queue, queue_offset, 1))), 0)
 
     def range_units(self, queue: int, queue_offset: int, queue_end: int) -> bytes:
         end = min(queue_end, self._store.queue_visible(queue), queue_offset + RANGE_UNITS_MAX)

@@ -33,13 +33,13 @@ from shmq.message import QUEUES_MAX, TRACE_TOPIC
 from shmq.protocol.body import DataVersion
 from shmq.protocol.codes import Request
 from shmq.protocol.java_properties import java_properties, parse_java_properties
+from shmq.protocol.route import MASTER_ID, SLAVE_ID
 
 # What tools look for in every broker's settings, and what is always so here.
 _FIXED = {
     "autoCreateSubscriptionGroup": "true",
     "filterServerNums": "0",
     "msgTraceTopicName": TRACE_TOPIC,
-    "slaveReadEnable": "false",
     "traceOn": "true",
     "traceTopicEnable": "false",
 }
@@ -112,11 +112,12 @@ class ConfigRequests(Part):
         values = {
             "brokerName": settings.broker_name,
             "brokerClusterName": settings.cluster,
-            "brokerId": "0",
-            "brokerRole": "SYNC_MASTER" if settings.confirms else "ASYNC_MASTER",
+            "brokerId": str(SLAVE_ID if settings.is_slave else MASTER_ID),
+            "brokerRole": _role_of(settings),
             "flushDiskType": "SYNC_FLUSH" if settings.wait_durable else "ASYNC_FLUSH",
             "fileReservedTime": str(settings.retention_hours),
             "messageDelayLevel": settings.delay_levels,
+            "slaveReadEnable": _text(settings.slave_reads_bytes > 0),
             "timerWheelEnable": "true",
             "recallMessageEnable": "true",
             "useTLS": _text(settings.uses_tls),
@@ -156,6 +157,12 @@ class ConfigRequests(Part):
             ],
             reports=reports,
         )
+
+
+def _role_of(settings: BrokerSettings) -> str:
+    if settings.is_slave:
+        return "SLAVE"
+    return "SYNC_MASTER" if settings.confirms else "ASYNC_MASTER"
 
 
 def _text(value: object) -> str:

@@ -43,6 +43,7 @@ from shmq.daemon.broker.groups.selection import TAG, Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.pulls.header import PullHeader, read_pull_header, with_subscription
+from shmq.daemon.broker.pulls.slave_reads import MASTER, NextBroker, SlaveReads
 from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.settings import BrokerSettings
@@ -61,7 +62,6 @@ from shmq.shm.core import Filter
 
 _BROADCASTING = "BROADCASTING"
 _MOVED_TOPIC = "OFFSET_MOVED_EVENT"
-_MASTER_ID = "0"  # reading from a slave is never suggested
 _TAKES = (Response.SUCCESS, Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY)
 _NOT_FOUND = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY)
 
@@ -78,6 +78,7 @@ class PullPlan(NamedTuple):
     needs_progress: bool  # one of a group without progress in its queue has to be judged
     tags: tuple[int, ...] | None
     where: Filter | None
+    far_bytes: int  # what is farther behind the log end is sent elsewhere; 0: nothing is
 
 
 class Subscriptions(Protocol):
@@ -118,13 +119,14 @@ class Pulls(Part):
         self._registry = registry
         self._groups = groups
         self._settings = settings
+        self._slave_reads = SlaveReads(log, groups, settings)
         self.lives = Lives()
         self._table_version = -1
         self.waits = PullWaits(
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
         self._resuming: DeferredWork[HeldPull] = DeferredWork(self._resume)
-        self._found: dict[tuple[int, int, int, Selection], tuple[Answer, int, SharedReply]] = {}
+        self._found: dict[tuple[int, int, int, Selection, NextBroker], tuple[Answer, int, SharedReply]] = {}
 
     @serves(Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
     def pull(self, call: Call) -> Answer | None:
@@ -139,7 +141,9 @@ class Pulls(Part):
         is_beyond = header.queue_offset > self._tables.queue_bounds(queue).offset_max
         if is_beyond and not self._settings.is_slave and self._is_member(header):
             return self._restarted(call, header, queue, first)
-        answer, next_offset = self._read(queue, header.queue_offset, header.count_max, wanted)
+        answer, next_offset = self._read(
+            queue, header.queue_offset, header.count_max, wanted, self._slave_reads.of(group)
+        )
         if header.commits:
             self._commit(call, header, queue)
         self.lives.handed(call.connection.connection_id, name, next_offset)
@@ -174,6 +178,8 @@ class Pulls(Part):
             wanted = self._wanted(header)
         except ShmqError:
             return None
+        if self._slave_reads.of(number).near != MASTER:
+            return None  # what the core writes says the master
         return PullPlan(
             version,
             number,
@@ -184,6 +190,7 @@ class Pulls(Part):
             self._started is not None,
             wanted.tags,
             wanted.where,
+            self._settings.slave_reads_bytes,
         )
 
     @property
@@ -265,7 +272,9 @@ class Pulls(Part):
 
     # -- reading
 
-    def _read(self, queue: int, offset: int, count_max: int, wanted: Selection) -> tuple[Answer, int]:
+    def _read(
+        self, queue: int, offset: int, count_max: int, wanted: Selection, broker: NextBroker
+    ) -> tuple[Answer, int]:
         """The answer for what a queue has at an offset, and where to go on."""
         bounds = self._tables.queue_bounds(queue)
         low, high = bounds
@@ -292,14 +301,17 @@ class Pulls(Part):
             )
             following, body = pulled.next_offset, pulled.body
             if pulled.record_count:
-                answer = found(str(following), str(low), str(high))
+                suggested = self._slave_reads.after(queue, following, broker)
+                answer = found(str(following), str(low), str(high), suggested)
                 answer.body = body
                 return answer, following
             if following > offset:
                 code, status = Response.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
             else:  # stored, but not on disk yet
                 code, status = Response.PULL_NOT_FOUND, "OFFSET_FOUND_NULL"
-        return Answer(code=code, remark=status, ext=_bounds(str(following), str(low), str(high))), following
+        return Answer(
+            code=code, remark=status, ext=_bounds(str(following), str(low), str(high), broker.near)
+        ), following
 
     def _count(self, wanted: int) -> int:
         return max(1, min(wanted, self._settings.pull_count_max))
@@ -312,12 +324,14 @@ class Pulls(Part):
         finally:
             self._found.clear()
 
-    def _read_once(self, queue: int, offset: int, count_max: int, wanted: Selection) -> tuple[Answer, int]:
+    def _read_once(
+        self, queue: int, offset: int, count_max: int, wanted: Selection, broker: NextBroker
+    ) -> tuple[Answer, int]:
         """As `_read`, once a turn: most who wait for a queue want the same of it."""
-        key = queue, offset, count_max, wanted
+        key = queue, offset, count_max, wanted, broker
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = *self._read(queue, offset, count_max, wanted), SharedReply()
+            found = self._found[key] = *self._read(*key), SharedReply()
         answer, following, shared = found
         if answer.code != Response.SUCCESS:  # the caller may still change it
             return Answer(code=answer.code, remark=answer.remark, ext=answer.ext, body=answer.body), following
@@ -446,7 +460,8 @@ class Pulls(Part):
                 ext = _bounds(str(first), *map(str, self._tables.queue_bounds(queue)))
                 return group, Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=ext), first
             wanted = self._wanted(header)
-            answer, next_offset = self._read_once(held.queue, held.next_offset, header.count_max, wanted)
+            broker = self._slave_reads.of(group)
+            answer, next_offset = self._read_once(held.queue, held.next_offset, header.count_max, wanted, broker)
         except ShmqError as error:
             # Answered here: others that wait for the same news must not wait for this one's trouble.
             return group, Answer(code=error.code, remark=getattr(error, "remark", str(error))), held.next_offset
@@ -456,18 +471,18 @@ class Pulls(Part):
         return group, answer, next_offset
 
 
-def found(following: str, low: str, high: str) -> Answer:
+def found(following: str, low: str, high: str, suggested: str = MASTER) -> Answer:
     """Return the answer with messages, without them: where to go on, and the bounds of the queue."""
-    return Answer(code=Response.SUCCESS, remark="FOUND", ext=_bounds(following, low, high))
+    return Answer(code=Response.SUCCESS, remark="FOUND", ext=_bounds(following, low, high, suggested))
 
 
 def _name(header: PullHeader) -> QueueName:
     return QueueName(header.group, header.topic, header.queue_id, header.reader)
 
 
-def _bounds(following: str, low: str, high: str) -> dict[str, str]:
+def _bounds(following: str, low: str, high: str, suggested: str = MASTER) -> dict[str, str]:
     return {
-        "suggestWhichBrokerId": _MASTER_ID,
+        "suggestWhichBrokerId": suggested,
         "nextBeginOffset": following,
         "minOffset": low,
         "maxOffset": high,

@@ -132,7 +132,9 @@ class GroupReader(TcpReader):
     async def _pull_once(self, queue: ProcessQueue) -> float:
         generation = queue.generation
         with self.changed:
-            commit = queue.committed if self.commits and queue.committed != queue.stored_offset else None
+            is_due = self.commits and queue.committed != queue.stored_offset
+            # A slave that the master sends us to would keep it to itself: the group's offsets are the master's.
+            commit = queue.committed if is_due and not queue.broker_id else None
         question = PullQuestion(
             self.spec.group or ANONYMOUS_GROUP,
             queue.queue,

@@ -132,6 +132,40 @@ def test_an_offset_without_messages_has_rocketmqs_status(
     )
 
 
+@pytest.mark.parametrize(
+    ("config", "far", "near"), [({}, "1", "0"), ({"whichBrokerWhenConsumeSlowly": 2, "brokerId": 3}, "2", "3")]
+)
+def test_a_reader_that_is_far_behind_is_sent_to_a_slave_until_it_has_caught_up(
+    consumer: Consumer, settings: BrokerSettings, config: dict[str, int], far: str, near: str
+) -> None:
+    group = json.dumps({"groupName": "g", **config}).encode()
+    consumer.broker.handle(1, Command(code=Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group), 0)
+    consumer.put(*[b"x"] * 10)
+
+    def suggested(offset: int) -> str:
+        return consumer.pull(offset, maxMsgNums=2).ext["suggestWhichBrokerId"]
+
+    assert {suggested(offset) for offset in range(11)} == {"0"}  # slaves may not be read
+    behind = consumer.log.end - consumer.log.position_of(consumer.queue, 5)
+    settings.slave_reads_bytes = behind - 1
+    assert [suggested(offset) for offset in (0, 3, 4)] == [far] * 3  # 5 is the last record that is looked at
+    assert [suggested(offset) for offset in (5, 8, 10)] == [near] * 3
+
+
+def test_two_groups_that_wait_for_one_message_are_each_sent_where_their_settings_say(
+    consumer: Consumer, settings: BrokerSettings
+) -> None:
+    settings.slave_reads_bytes = 1
+    for group, broker_id in (("g", 1), ("h", 2)):
+        config = json.dumps({"groupName": group, "whichBrokerWhenConsumeSlowly": broker_id}).encode()
+        consumer.broker.handle(1, Command(code=Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config), 0)
+        assert consumer.effects(0, SUBSCRIPTION | SUSPEND, consumerGroup=group) == []
+    consumer.put(b"x")
+    effects = consumer.broker.arrived((consumer.queue,), 0)
+    answers = [effect.command.ext["suggestWhichBrokerId"] for effect in effects if isinstance(effect, Reply)]
+    assert answers == ["1", "2"]
+
+
 def test_a_consumer_that_is_sent_elsewhere_leaves_a_message_about_it(consumer: Consumer) -> None:
     consumer.put(b"a")
     consumer.pull(9)
