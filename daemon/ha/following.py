@@ -379,7 +379,7 @@ class Following:
             self._complaint = "" if not link.closed else self._complaint
             if link.is_proven and not link.closed:
                 if not self._is_joined:
-                    self._tables.take(asked)
+                    self._tables.meet(asked)
                     self._tables_ms = self._offsets_ms = self._told_ms = _now_ms()
                     with self._tables.changing():
                         self._join(link.master)

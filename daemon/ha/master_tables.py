@@ -3,7 +3,7 @@
     21   every topic             made or changed here; deleted, and made again where it was made again there, by the
                                  places in the log where each begins, which only a master of ours tells
     201  every group             made, with its settings
-    43   offsets of groups       raised here, never set back
+    43   offsets of groups       raised here; set back where they are what the master said before
     45   progress of delays      raised, as offsets of the group that reads the schedule topic
 
 An answer says how things are now, not at which place of the log they became so: an offset may be ahead of what is
@@ -12,7 +12,10 @@ copies: a slave that believed it without them would lose a message later. A mast
 ended then, and what it said is believed once that is here. Of a stock one it is believed at once, and a promotion sets
 an offset back to the end of its queue (`shmq.store.tables.lower_offsets`).
 
-Invariants: (1) no group is deleted and no offset set back here on account of an answer; (2) whatever a master
+An offset that was committed on this host is ahead of the master's, and stays until that has reached it. So does every
+offset at the first answer of a connection: a master that comes again after its host crashed has lost the last ones.
+
+Invariants: (1) no group is deleted here on account of an answer; (2) whatever a master
 answers, the outcome is a change of these tables, or a ShmqError or OSError that says why not; (3) when `end` returns
 nothing is changed any more, however late an answer comes: this host may lead then, and its topics be its own.
 """
@@ -105,6 +108,7 @@ class MasterTables:
         self._turn = threading.Lock()
         self._is_over = False
         self._known_end = -1  # of the log: what is below it the offsets here tell of
+        self._followed: dict[int, int] = {}  # by slot, the offsets that are here as the master said
         self._born: dict[str, int] | None = None  # by topic, where it begins in the log; None: the master does not say
 
     @property
@@ -146,6 +150,11 @@ class MasterTables:
             body = self._ask(connection, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
             groups = decode_body(body, SubscriptionGroupTable).subscriptionGroupTable.values()
             return Told(topics, tuple(groups), self._ask_offsets(connection))
+
+    def meet(self, told: Told) -> None:
+        """Take over the first answer of a connection; raises as `take`."""
+        self._followed.clear()
+        self.take(told)
 
     def take(self, told: Told) -> None:
         """Take over what the master of this log said.
@@ -306,7 +315,7 @@ class MasterTables:
                 continue
             for queue_id, offset in offsets.items():
                 if 0 <= queue_id < len(topic.queues):
-                    self._raise(group, topic.queues[queue_id], offset)
+                    self._follow(group, topic.queues[queue_id], offset)
 
     def _put_delays(self, table: dict[int, int], log_end: int) -> None:
         topic = self._tables.topic(SCHEDULE_TOPIC)
@@ -316,6 +325,15 @@ class MasterTables:
         if topic is not None and topic.queues and table:
             # The answer tells of every copy that had come here before it was asked for.
             self._raise(SCHEDULE_COPIES_GROUP, topic.queues[0], log_end)
+
+    def _follow(self, group: str, queue: int, offset: int) -> None:
+        slot = self._tables.offset_put(self._tables.group_put(group), queue)
+        here = self._tables.committed(slot)
+        if offset > here or (offset < here and self._followed.get(slot) == here):
+            self._tables.set_committed(slot, offset)
+            here = offset
+        if offset == here:
+            self._followed[slot] = offset
 
     def _raise(self, group: str, queue: int, offset: int) -> None:
         slot = self._tables.offset_put(self._tables.group_put(group), queue)

@@ -94,6 +94,13 @@ def offset_of(own: MemoryTables) -> int:
     return own.committed(own.offset_put(group, topic.queues[0]))
 
 
+def commit(own: MemoryTables, offset: int) -> None:
+    """A member of this host acknowledges."""
+    topic, group = own.topic("orders"), own.group("billing")
+    assert topic is not None and group is not None
+    own.set_committed(own.offset_put(group, topic.queues[0]), offset)
+
+
 def test_an_offset_is_believed_once_the_log_is_here_that_it_tells_of(
     master: Master, own: MemoryTables, tables: MasterTables
 ) -> None:
@@ -131,6 +138,42 @@ def test_a_master_whose_log_is_shorter_than_it_was_is_believed(
     tables.copy_offsets()
     tables.settle(500)
     assert offset_of(own) == 3
+
+
+def test_an_offset_that_is_set_back_at_the_master_is_set_back_here(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    for offset in (7, 9, 3, 5, 0, 2):
+        master.offsets = {"orders@billing": {"0": offset}}
+        tables.copy_offsets() if own.all_topics else tables.meet(tables.ask())
+        assert offset_of(own) == offset
+
+
+def test_an_offset_that_was_committed_here_stays_until_the_master_is_as_far(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    tables.meet(tables.ask())
+    commit(own, 9)
+    for told, is_here in ((8, 9), (3, 9), (9, 9), (4, 4)):
+        master.offsets = {"orders@billing": {"0": told}}
+        tables.copy_offsets()
+        assert offset_of(own) == is_here, told
+
+
+def test_the_first_answer_of_a_master_that_comes_again_sets_no_offset_back(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    master.offsets = {"orders@billing": {"0": 7}}
+    tables.meet(tables.ask())
+    master.offsets = {"orders@billing": {"0": 3}}  # its host may have lost the last ones
+    tables.meet(tables.ask())
+    tables.copy_offsets()
+    assert offset_of(own) == 7
+    master.offsets = {"orders@billing": {"0": 8}}
+    tables.copy_offsets()
+    master.offsets = {"orders@billing": {"0": 2}}
+    tables.copy_offsets()
+    assert offset_of(own) == 2
 
 
 def test_an_answer_that_comes_when_the_master_is_not_followed_any_more_changes_nothing(

@@ -108,17 +108,34 @@ def test_groups_and_their_offsets_are_copied(master: Broker, slave: Broker) -> N
         queues = store.topic(store.topic_find("orders"))["queues"]
         total = sum(store.queue(queue).offset_max for queue in queues)
     bodies_of(master.url, total, "billing")
+    eventually(
+        lambda: offsets_of("billing", slave) == offsets_of("billing", master) != [],
+        lambda: f"{offsets_of('billing', slave)} {offsets_of('billing', master)}",
+    )
 
-    def offsets(broker: Broker) -> list[int]:
-        with Looking(broker) as store:
-            group = store.group_find("billing")
-            if group < 0:
-                return []
-            places = store.topic(store.topic_find("orders"))["queues"]
-            found = {entry.queue: entry.committed for entry in store.offsets() if entry.group == group}
-            return [found.get(queue, -1) for queue in places]
 
-    eventually(lambda: offsets(slave) == offsets(master) != [], lambda: f"{offsets(slave)} {offsets(master)}")
+def test_offsets_that_are_reset_at_the_master_are_reset_on_the_slave(master: Broker, slave: Broker) -> None:
+    assert_equal(master, slave)
+    with master.connect() as mq:
+        mq.subscribe("orders", group="audit").close()
+        for to, is_there in (("end", any), ("begin", lambda offsets: not any(offsets)), ("end", any)):
+            mq.admin.groups["audit"].reset("orders", to=to)
+            wanted = offsets_of("audit", master)
+            assert wanted and is_there(wanted)
+            eventually(
+                lambda wanted=wanted: offsets_of("audit", slave) == wanted, lambda: str(offsets_of("audit", slave))
+            )
+
+
+def offsets_of(group: str, broker: Broker) -> list[int]:
+    """Where a group is in each queue of the orders."""
+    with Looking(broker) as store:
+        number = store.group_find(group)
+        if number < 0:
+            return []
+        places = store.topic(store.topic_find("orders"))["queues"]
+        found = {entry.queue: entry.committed for entry in store.offsets() if entry.group == number}
+        return [found.get(queue, -1) for queue in places]
 
 
 def test_the_follower_says_that_it_is_one(slave: Broker, master: Broker) -> None:
