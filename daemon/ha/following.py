@@ -387,7 +387,8 @@ class Following:
         self._apply(link)
         if self._elected is not None:
             self._hear(link, self._elected)
-        self._tables.settle(self._store.log_end)
+        for topic in self._tables.settle(self._store.log_end):
+            self._log("ha.topic_deleted", topic=topic)
         if link.is_prompt and self._store.durable_end < self._store.log_end:
             self._flush(flushes)
         link.flushed(self._store.durable_end, _now_ms())

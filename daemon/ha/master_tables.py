@@ -1,8 +1,8 @@
 """What a slave copies beside the log: topics, groups and offsets, asked for by RocketMQ's own codes.
 
-    21   every topic             made or changed here; deleted, and made again where it was made again there, by the
-                                 places in the log where each begins, which only a master of ours tells
-    201  every group             made, with its settings
+    21   every topic             made or changed here; deleted where it is not named any more, and made again where it
+                                 was made again there, by the places in the log where each begins
+    201  every group             made, with its settings; deleted where it was named before
     43   offsets of groups       raised here; set back where they are what the master said before
     45   progress of delays      raised, as offsets of the group that reads the schedule topic
 
@@ -15,7 +15,11 @@ an offset back to the end of its queue (`shmq.store.tables.lower_offsets`).
 An offset that was committed on this host is ahead of the master's, and stays until that has reached it. So does every
 offset at the first answer of a connection: a master that comes again after its host crashed has lost the last ones.
 
-Invariants: (1) no group is deleted here on account of an answer; (2) whatever a master
+A topic that a master of ours does not name is deleted once this log is as long as the master's was before it answered,
+unless a record of it lies behind that: then it was made again meanwhile. Topics of the broker's own, and of groups, are
+left alone: this host makes them too. A group with a member here stays. What a stock master does not name stays.
+
+Invariants: (1) nothing that a member of this host uses is deleted on account of an answer; (2) whatever a master
 answers, the outcome is a change of these tables, or a ShmqError or OSError that says why not; (3) when `end` returns
 nothing is changed any more, however late an answer comes: this host may lead then, and its topics be its own.
 """
@@ -33,10 +37,19 @@ import msgspec
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.topics import delete_retries
 from shmq.daemon.ha.known_pops import note_known_pops
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.errors import InvalidName, ProtocolError, RemoteError, SegmentFull, UsageError
-from shmq.message import PERM_READ_WRITE, QUEUES_MAX, check_group, check_topic
+from shmq.message import (
+    DEAD_LETTER_PREFIX,
+    PERM_READ_WRITE,
+    QUEUES_MAX,
+    RETRY_PREFIX,
+    check_group,
+    check_topic,
+    is_system_topic,
+)
 from shmq.protocol.acl import KeyPair, key_pair_of, sign
 from shmq.protocol.body import (
     BORN_POSITIONS,
@@ -57,6 +70,8 @@ ANSWER_SECONDS = 10.0
 _READ_BYTES = 1 << 16
 _BODY_BYTES_MAX = 64 << 20
 _GROUP_SEPARATOR = "@"
+_OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+_UNKNOWN = 1 << 63  # a log position that no log has
 
 
 class _OffsetTable(msgspec.Struct):
@@ -87,6 +102,7 @@ class Told(NamedTuple):
     """What a master said of its tables; whether it is ours has to be known before that is taken over."""
 
     topics: TopicTable
+    topics_end: int | None  # where the master's log ended before that; None: it does not say
     groups: tuple[SubscriptionGroupConfig, ...]
     held: _Held
 
@@ -108,6 +124,8 @@ class MasterTables:
         self._turn = threading.Lock()
         self._is_over = False
         self._known_end = -1  # of the log: what is below it the offsets here tell of
+        self._absent: dict[str, int] = {}  # topics that it does not name, by where its log ended before it said so
+        self._told_groups: set[str] = set()
         self._followed: dict[int, int] = {}  # by slot, the offsets that are here as the master said
         self._born: dict[str, int] | None = None  # by topic, where it begins in the log; None: the master does not say
 
@@ -146,14 +164,16 @@ class MasterTables:
         """
         with self._connected(seconds) as connection:
             ext = {BORN_POSITIONS: "true"}
-            topics = decode_body(self._ask(connection, Request.GET_ALL_TOPIC_CONFIG, ext), TopicTable)
+            reply = self._reply(connection, Request.GET_ALL_TOPIC_CONFIG, ext)
+            topics = decode_body(reply.body, TopicTable)
             body = self._ask(connection, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
             groups = decode_body(body, SubscriptionGroupTable).subscriptionGroupTable.values()
-            return Told(topics, tuple(groups), self._ask_offsets(connection))
+            return Told(topics, _end_in(reply), tuple(groups), self._ask_offsets(connection))
 
     def meet(self, told: Told) -> None:
         """Take over the first answer of a connection; raises as `take`."""
-        self._followed.clear()
+        for known in (self._followed, self._absent, self._told_groups):
+            known.clear()
         self.take(told)
 
     def take(self, told: Told) -> None:
@@ -167,6 +187,8 @@ class MasterTables:
             self._born = born if isinstance(born, dict) else None
             for topic in told.topics.topicConfigTable.values():
                 self._put_topic(topic)
+            self._note_absent(told)
+            self._delete_groups({group.groupName for group in told.groups})
             for group in told.groups:
                 check_group(group.groupName)
                 self._groups.check(group)
@@ -197,9 +219,8 @@ class MasterTables:
     def _ask_offsets(self, connection: socket.socket) -> _Held:
         end = self._tables.facts().log_end
         delays = self._offsets(connection, Request.GET_ALL_DELAY_OFFSET, _DelayTable)[0].offsetTable
-        found, ext = self._offsets(connection, Request.GET_ALL_CONSUMER_OFFSET, _OffsetTable, {LOG_END: "true"})
-        stamp = ext.get(LOG_END, "")
-        return _Held(int(stamp) if stamp.isascii() and stamp.isdecimal() else 0, found.offsetTable, delays, end)
+        found, reply = self._offsets(connection, Request.GET_ALL_CONSUMER_OFFSET, _OffsetTable, {LOG_END: "true"})
+        return _Held(_end_in(reply) or 0, found.offsetTable, delays, end)
 
     def _hold(self, held: _Held) -> None:
         """Believe it now or later; what was said before comes first, or a slave that is always behind got none."""
@@ -209,11 +230,53 @@ class MasterTables:
             self._held = held
             self._settle(log_end)
 
-    def settle(self, log_end: int) -> None:
-        """Believe what the master's progress tells of, once that is here."""
+    def settle(self, log_end: int) -> list[str]:
+        """Believe what the master has said, once its log of then is here; return the topics that were deleted."""
         if self._held is not None and log_end >= self._held.stamp:
             with self.changing():
                 self._settle(log_end)
+        due = [name for name, end in self._absent.items() if end <= log_end]
+        if not due:
+            return []
+        with self.changing():
+            return [name for name in due if self._delete_absent(name, self._absent.pop(name))]
+
+    def _note_absent(self, told: Told) -> None:
+        """Note which topics here the master does not name; of one that is always behind, since when it does not."""
+        if self._born is None or told.topics_end is None:
+            return
+        named, end = told.topics.topicConfigTable, told.topics_end
+        here = (topic.name for topic in self._tables.topics())
+        kept = (name for name in here if not is_system_topic(name) and not name.startswith(_OF_GROUPS))
+        self._absent = {name: self._absent.get(name, end) for name in kept if name not in named}
+
+    def _delete_absent(self, name: str, end: int) -> bool:
+        topic = self._tables.topic(name)
+        if topic is None or any(self._last_position(queue) >= end for queue in topic.queues):
+            return False
+        delete_retries(self._tables, lambda _, of: of == name)
+        self._tables.topic_delete(name)
+        return True
+
+    def _last_position(self, queue: int) -> int:
+        """Where the last record of a queue lies, -1 where it has none."""
+        low, high = self._tables.queue_bounds(queue)
+        if low >= high:
+            return -1
+        units = self._tables.units(queue, high - 1, 1)
+        return units[0].log_position if units else _UNKNOWN
+
+    def _delete_groups(self, named: set[str]) -> None:
+        for name in self._told_groups - named:
+            self._delete_group(name)
+        self._told_groups = named
+
+    def _delete_group(self, name: str) -> None:
+        number = self._tables.group(name)
+        if number is None or any(map(self._tables.offset_owned, self._tables.group_offsets(number).values())):
+            return
+        delete_retries(self._tables, lambda group, _: group == name)
+        self._tables.group_delete(name)
 
     def _settle(self, log_end: int) -> None:
         held = self._held
@@ -342,10 +405,10 @@ class MasterTables:
 
     def _offsets(
         self, connection: socket.socket, code: Request, kind: type[Any], ext: Mapping[str, str] | None = None
-    ) -> tuple[Any, Mapping[str, str]]:
+    ) -> tuple[Any, Command]:
         reply = self._reply(connection, code, ext)
         # Maps with numbers for keys: RocketMQ writes them without quotes, whatever their length.
-        return decode_body(reply.body or b"{}", kind, dialect_bytes_max=_BODY_BYTES_MAX), reply.ext
+        return decode_body(reply.body or b"{}", kind, dialect_bytes_max=_BODY_BYTES_MAX), reply
 
     def _ask(self, connection: socket.socket, code: Request, ext: Mapping[str, str] | None = None) -> bytes:
         return self._reply(connection, code, ext).body
@@ -367,6 +430,12 @@ class MasterTables:
                 if reply.code != Response.SUCCESS:
                     raise RemoteError(reply.code, reply.remark or "")
                 return reply
+
+
+def _end_in(reply: Command) -> int | None:
+    """Where the master's log ended, if an answer says it."""
+    text = reply.ext.get(LOG_END, "")
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _kind_of(attributes: str) -> TopicKind:

@@ -106,7 +106,7 @@ class TopicConfig(msgspec.Struct, omit_defaults=False):
     attributes: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
 
 
-LOG_END = "logEnd"  # asked for with code 43: how far the log reached when its answer was made
+LOG_END = "logEnd"  # in answers to 43, which are asked for it, and to 21: how far the log reached then
 CHECKS = (
     "shmqChecks"  # of the runtime table, which checks of `mq.admin.health()` fail: [[name, verdict, text], …] as JSON
 )

@@ -35,11 +35,14 @@ class Life:
         with self._broker.connect() as mq:
             mq.admin.create_topic(self.topic, queues=2)
 
-    def make_again(self) -> None:
+    def delete(self) -> None:
         with self._broker.connect() as mq:
             mq.admin.delete_topic(self.topic)
-            mq.admin.create_topic(self.topic, queues=2)
         self.sent = {0: [], 1: []}
+
+    def make_again(self) -> None:
+        self.delete()
+        self.make()
 
     def send(self, *queue_ids: int) -> None:
         with self._broker.connect() as mq:
@@ -93,6 +96,41 @@ def test_a_queue_that_was_empty_before_gets_no_message_of_another_life(master: B
     life.make_again()
     life.send(1, 0, 1)  # its first record follows the old queue 1 as well as the new one
     assert_copied(master, slave, life)
+
+
+def has_topic(broker: Broker, topic: str) -> bool:
+    with Looking(broker) as store:
+        return store.topic_find(topic) >= 0
+
+
+def test_a_topic_that_is_deleted_on_the_master_is_deleted_on_the_slave(master: Broker, slave: Broker) -> None:
+    life = Life(master, "deleted")
+    life.make()
+    life.send(0, 1, 0)
+    assert_copied(master, slave, life)
+    life.delete()
+    eventually(lambda: not has_topic(slave, life.topic), lambda: slave.log[-2000:])
+    assert "ha.topic_deleted" in slave.log
+    life.make()
+    life.send(1)
+    assert_copied(master, slave, life)
+
+
+@pytest.mark.slow
+def test_what_was_deleted_while_the_slave_was_dead_is_deleted_there(master: Broker) -> None:
+    life, other = Life(master, "deleted-while-dead"), Life(master, "that-stays")
+    with slave_of(master) as slave:
+        for each in (life, other):
+            each.make()
+            each.send(0, 1)
+            assert_copied(master, slave, each)
+        slave.kill_daemon()
+        life.send(0)
+        life.delete()
+        other.send(1)
+        slave.restart()
+        eventually(lambda: not has_topic(slave, life.topic), lambda: slave.log[-2000:])
+        assert_copied(master, slave, other)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from shmq.daemon.bridge.store.tables import StoreTables
-from shmq.daemon.broker.tables import StoreFacts
+from shmq.daemon.broker.tables import QueueBounds, StoreFacts
 from shmq.daemon.ha.master_tables import MasterTables
 from shmq.errors import UsageError
 from shmq.protocol.codes import Request
@@ -29,6 +29,8 @@ class Master:
 
     def __init__(self) -> None:
         self.log_end, self.offsets = 0, {"orders@billing": {"0": 0}}
+        self.topics, self.groups = ["orders"], ["billing"]
+        self.is_stock = False
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.asked: list[int] = []
@@ -60,7 +62,10 @@ class Master:
 
     def _body(self, code: Request) -> dict[str, object]:
         if code is Request.GET_ALL_TOPIC_CONFIG:
-            return {"topicConfigTable": {"orders": TOPIC}, "bornPositions": {"orders": 0}}
+            table = {name: {**TOPIC, "topicName": name} for name in self.topics}
+            return {"topicConfigTable": table} | ({} if self.is_stock else {"bornPositions": dict.fromkeys(table, 0)})
+        if code is Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+            return {"subscriptionGroupTable": {name: {"groupName": name} for name in self.groups}}
         if code is Request.GET_ALL_CONSUMER_OFFSET:
             return {"offsetTable": self.offsets}
         return {}
@@ -174,6 +179,69 @@ def test_the_first_answer_of_a_master_that_comes_again_sets_no_offset_back(
     master.offsets = {"orders@billing": {"0": 2}}
     tables.copy_offsets()
     assert offset_of(own) == 2
+
+
+def test_a_topic_that_the_master_names_no_more_is_deleted_once_its_log_is_here(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    master.topics = ["orders", "returns", "%RETRY%billing+returns"]
+    tables.meet(tables.ask())
+    for name in ("%RETRY%audit", "%DLQ%audit", "SCHEDULE_TOPIC_XXXX"):  # this host's own
+        own.topic_put(name, read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    master.log_end, master.topics = 1000, ["orders"]
+    tables.copy()
+    assert tables.settle(999) == [] and own.topic("returns") is not None
+    master.log_end = 2000
+    tables.copy()  # a slave that is always behind
+    assert tables.settle(1000) == ["returns"] and tables.settle(1000) == []
+    assert sorted(own.all_topics) == ["%DLQ%audit", "%RETRY%audit", "SCHEDULE_TOPIC_XXXX", "orders"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_topic_with_a_record_behind_what_the_master_spoke_of_was_made_again(
+    master: Master, own: MemoryTables, tables: MasterTables, count: int
+) -> None:
+    master.topics = ["orders", "returns"]
+    tables.meet(tables.ask())
+    topic = own.topic("returns")
+    assert topic is not None
+    own.bounds[topic.queues[0]] = QueueBounds(0, count)  # records at 0 and 1000
+    master.log_end, master.topics = 1000, ["orders"]
+    tables.copy()
+    assert tables.settle(2000) == (["returns"] if count == 1 else [])
+    tables.copy()
+    assert (own.topic("returns") is None) == (count == 1)
+
+
+@pytest.mark.parametrize("says_more", ["named again", "stock", "another connection"])
+def test_a_topic_that_is_named_again_or_that_no_master_of_ours_speaks_of_stays(
+    master: Master, own: MemoryTables, tables: MasterTables, says_more: str
+) -> None:
+    master.topics = ["orders", "returns"]
+    tables.meet(tables.ask())
+    master.log_end, master.topics, master.is_stock = 1000, ["orders"], says_more == "stock"
+    tables.copy()
+    master.topics = ["orders", "returns"]
+    if says_more == "named again":
+        tables.copy()
+    elif says_more == "another connection":
+        tables.meet(tables.ask())
+    assert tables.settle(1000) == [] and own.topic("returns") is not None
+
+
+def test_a_group_that_the_master_names_no_more_is_deleted_unless_a_member_here_uses_it(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    own.group_put("local")
+    master.groups = ["billing", "audit", "kept"]
+    master.offsets = {f"orders@{group}": {"0": 1} for group in master.groups}
+    tables.meet(tables.ask())
+    topic, kept = own.topic("orders"), own.group("kept")
+    assert topic is not None and kept is not None
+    own.owned.add(own.offset_put(kept, topic.queues[0]))
+    master.groups, master.offsets = ["billing"], {"orders@billing": {"0": 1}}
+    tables.copy()
+    assert sorted(own.all_groups) == ["billing", "kept", "local"]
 
 
 def test_an_answer_that_comes_when_the_master_is_not_followed_any_more_changes_nothing(

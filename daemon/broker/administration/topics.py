@@ -8,8 +8,8 @@ change that says no attributes leaves the topic's kind as it is.
 
 What came again of a topic to its groups goes with it, as far as it lies in retry topics of their own.
 
-A private header field `bornPositions` of 21 asks for where each topic begins in the log: a slave of ours tells a topic
-that was deleted and made again by it.
+A private header field `bornPositions` of 21 asks for where each topic begins in the log, and where that ended: a slave
+of ours tells by it a topic that was deleted and made again, and when it has all that there is of a deleted one.
 
 A private header field `onlyIfMissing` makes 17 harmless for a topic that exists, so that two producers that create a
 topic on first use cannot change what an administrator created in between. The answer's field `created` says what was.
@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Topic, Topics
+from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topics import delete_retries, ensure_topic, find_topic, system_topic_names
 from shmq.daemon.logic.header_fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
@@ -37,6 +37,7 @@ from shmq.message import (
 from shmq.protocol.admin_body import TopicConfigList, TopicList
 from shmq.protocol.body import (
     BORN_POSITIONS,
+    LOG_END,
     DataVersion,
     TopicConfig,
     TopicTable,
@@ -58,7 +59,7 @@ class TopicRequests(Part):
     """Serves the administration of topics."""
 
     def __init__(
-        self, tables: Topics, registry: GroupRegistry, settings: BrokerSettings, deleted: Callable[[int], None]
+        self, tables: Tables, registry: GroupRegistry, settings: BrokerSettings, deleted: Callable[[int], None]
     ) -> None:
         """`deleted` is called with the time when topics are gone: what was popped of them is over."""
         self._deleted = deleted
@@ -154,11 +155,13 @@ class TopicRequests(Part):
 
     @serves(Request.GET_ALL_TOPIC_CONFIG)
     def _list(self, call: Call) -> Answer:
+        log_end = self._tables.facts().log_end  # before the table: what is made after it lies behind
         table = {topic.name: _config(topic) for topic in self._tables.topics()}
         answer = TopicTable(table, DataVersion(counter=self._tables.version))
-        if flag_of(call.ext, BORN_POSITIONS):
-            answer.bornPositions = {name: self._tables.born_position(name) for name in table}
-        return Answer(body=encode_body(answer))
+        if not flag_of(call.ext, BORN_POSITIONS):
+            return Answer(body=encode_body(answer))
+        answer.bornPositions = {name: self._tables.born_position(name) for name in table}
+        return Answer(body=encode_body(answer), ext={LOG_END: str(log_end)})
 
     def _name_for_topic(self, name: str) -> str:
         """Return a name that an administrator may give to a topic."""
