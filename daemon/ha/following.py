@@ -178,8 +178,10 @@ class Following:
 
     def run(self) -> None:
         """Follow until told to stop."""
+        self._tables.lost()
         while not self.stopping.is_set() and not self._store.retired:
             reason, cure = self._attempt()
+            self._tables.lost()
             self.state.lost(reason, cure, _now_ms())
             if reason != self._complaint and not self.stopping.is_set():
                 self._complaint = reason

@@ -4,6 +4,7 @@
                                  was made again there, by the places in the log where each begins
     201  every group             made, with its settings; deleted where it was named before
     43   offsets of groups       raised here; set back where they are what the master said before
+    15   to the master           offsets that were committed here while it was gone, once it is met again
     45   progress of delays      raised, as offsets of the group that reads the schedule topic
 
 An answer says how things are now, not at which place of the log they became so: an offset may be ahead of what is
@@ -38,7 +39,8 @@ import msgspec
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.topics import delete_retries
-from shmq.daemon.ha.known_pops import note_known_pops
+from shmq.daemon.ha.progress.kept_commits import KeptCommits
+from shmq.daemon.ha.progress.known_pops import note_known_pops
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.errors import InvalidName, ProtocolError, RemoteError, SegmentFull, UsageError
 from shmq.message import (
@@ -54,6 +56,7 @@ from shmq.protocol.acl import KeyPair, key_pair_of, sign
 from shmq.protocol.body import (
     BORN_POSITIONS,
     LOG_END,
+    ONLY_FORWARD,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
@@ -113,12 +116,14 @@ class MasterTables:
     Args:
         master: host and port of its broker.
         tables: ours.
+        kept: what was committed here under masters before this one.
     """
 
-    def __init__(self, master: tuple[str, int], tables: StoreTables) -> None:
+    def __init__(self, master: tuple[str, int], tables: StoreTables, kept: KeptCommits | None = None) -> None:
         self._master = master
         self._tables = tables
         self._groups = GroupSettings(tables)
+        self._kept = kept or KeptCommits(tables)
         self._keys: KeyPair = key_pair_of(os.environ)
         self._held: _Held | None = None
         self._turn = threading.Lock()
@@ -171,10 +176,31 @@ class MasterTables:
             return Told(topics, _end_in(reply), tuple(groups), self._ask_offsets(connection))
 
     def meet(self, told: Told) -> None:
-        """Take over the first answer of a connection; raises as `take`."""
+        """Take over the first answer of a connection, and say what was committed here before it.
+
+        Raises:
+            OSError: the master cannot be reached.
+            ShmqError: as `take`.
+        """
+        self._kept.collect()
         for known in (self._followed, self._absent, self._told_groups):
             known.clear()
         self.take(told)
+        if self._kept.waiting:
+            self._tell_kept()
+
+    def lost(self) -> None:
+        """Note that the master is gone: its groups may commit here."""
+        self._kept.lost()
+
+    def _tell_kept(self) -> None:
+        with self._connected(ANSWER_SECONDS) as connection:
+            for place, offset in list(self._kept.waiting.items()):
+                ext = {"consumerGroup": place.group, "topic": place.topic, "queueId": str(place.queue_id)}
+                ext |= {"commitOffset": str(offset), ONLY_FORWARD: "true"}
+                with contextlib.suppress(RemoteError):  # its topic or its messages are gone there
+                    self._ask(connection, Request.UPDATE_CONSUMER_OFFSET, ext)
+                self._kept.forget(place)
 
     def take(self, told: Told) -> None:
         """Take over what the master of this log said.
@@ -397,6 +423,7 @@ class MasterTables:
             here = offset
         if offset == here:
             self._followed[slot] = offset
+        self._kept.spoken_of(slot)
 
     def _raise(self, group: str, queue: int, offset: int) -> None:
         slot = self._tables.offset_put(self._tables.group_put(group), queue)

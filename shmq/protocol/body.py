@@ -110,6 +110,7 @@ LOG_END = "logEnd"  # in answers to 43, which are asked for it, and to 21: how f
 CHECKS = (
     "shmqChecks"  # of the runtime table, which checks of `mq.admin.health()` fail: [[name, verdict, text], …] as JSON
 )
+ONLY_FORWARD = "onlyForward"  # with code 15: a commit that would set the group back is dropped
 BORN_POSITIONS = "bornPositions"  # the header field with which a slave of ours asks for them
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.tables import QueueBounds, StoreFacts
-from shmq.daemon.ha.master_tables import MasterTables
+from shmq.daemon.ha.master_tables import MasterTables, TablesNotTold
 from shmq.errors import UsageError
 from shmq.protocol.codes import Request
 from shmq.protocol.header import CommandDecoder, encode_command
@@ -34,6 +34,8 @@ class Master:
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.asked: list[int] = []
+        self.commits: list[dict[str, str]] = []
+        self.may_commit = True
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listener.getsockname()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -58,6 +60,10 @@ class Master:
                     self.may_answer.wait(DEADLINE_SECONDS)
                     body = json.dumps(self._body(Request(request.code))).encode()
                     ext = {"logEnd": str(self.log_end)}
+                    if request.code == Request.UPDATE_CONSUMER_OFFSET:
+                        self.commits.append(dict(request.ext))
+                        if not self.may_commit:
+                            return  # it dies in the middle of it
                     connection.sendall(encode_command(request.reply(ext=ext, body=body)))
 
     def _body(self, code: Request) -> dict[str, object]:
@@ -179,6 +185,25 @@ def test_the_first_answer_of_a_master_that_comes_again_sets_no_offset_back(
     master.offsets = {"orders@billing": {"0": 2}}
     tables.copy_offsets()
     assert offset_of(own) == 2
+
+
+def test_a_master_that_comes_again_hears_of_what_was_committed_here_meanwhile(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    tables.meet(tables.ask())
+    tables.lost()
+    commit(own, 9)
+    master.may_commit = False
+    with pytest.raises(TablesNotTold):
+        tables.meet(tables.ask())
+    tables.lost()
+    master.may_commit, said = True, master.commits
+    tables.meet(tables.ask())
+    kept = {"consumerGroup": "billing", "topic": "orders", "queueId": "0", "commitOffset": "9", "onlyForward": "true"}
+    assert said == [kept, kept] and offset_of(own) == 9
+    tables.lost()
+    tables.meet(tables.ask())
+    assert said == [kept, kept]  # once
 
 
 def test_a_topic_that_the_master_names_no_more_is_deleted_once_its_log_is_here(

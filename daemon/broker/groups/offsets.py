@@ -7,6 +7,7 @@ Progress that a TCP client reports for its group (15, or the commit field of a p
     no local member has the queue        stored, as in RocketMQ: forward or back
     a local member owns the queue        dropped: it has the newer word, and the client has lost the queue already
     of the topic's former life           passed over: `lives.py`
+    behind the group's, from a slave     dropped: it was committed there while this broker was gone
     behind the end of the queue          refused, dropped in a pull: RocketMQ stores it, and the group then silently
                                          misses what comes next
 
@@ -25,10 +26,11 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, committed_of
 from shmq.daemon.broker.topics import find_topic
-from shmq.daemon.logic.header_fields import INT32_MAX, number_of, text_of
+from shmq.daemon.logic.header_fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.logic.requests import Answer, Call, Part, serves
 from shmq.errors import OffsetOutOfRange, PermissionDenied, RemoteError, UsageError
 from shmq.message import check_group
+from shmq.protocol.body import ONLY_FORWARD
 from shmq.protocol.codes import Request, Response
 
 _NEVER_COMMITTED = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
@@ -92,7 +94,7 @@ class OffsetRequests(Part):
         group = self._tables.group_put(check_group(text_of(call.ext, "consumerGroup")))
         if call.connection.is_local:
             self._tables.set_committed(self._tables.offset_put(group, queue), queue_offset)
-        else:
+        elif not flag_of(call.ext, ONLY_FORWARD) or queue_offset > committed_of(self._tables, name.group, queue):
             commit_of_remote(self._tables, group, queue, queue_offset)
         return Answer()
 

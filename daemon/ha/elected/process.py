@@ -38,6 +38,7 @@ from shmq.daemon.ha.master_state import MasterState
 from shmq.daemon.ha.master_tables import MasterTables
 from shmq.daemon.ha.meeting import Side
 from shmq.daemon.ha.process import open_listener, open_segments, own_side, warn_of_unproven
+from shmq.daemon.ha.progress.kept_commits import KeptCommits
 from shmq.daemon.ha.shipping import Shipping
 from shmq.daemon.ha.switch_socket import SwitchSocket
 from shmq.daemon.ha.telling import Telling
@@ -119,6 +120,7 @@ class ElectedBroker:
         self._failed = False
         self._status: Status | None = None
         self._growth = Growth(store, is_prompt=self._is_sync)
+        self._kept = KeptCommits(StoreTables(store, instance, access_rights()))
         self._station = Station(
             place,
             switched,
@@ -217,9 +219,8 @@ class ElectedBroker:
     # What the station wants, in any thread
 
     def _follower(self, options: Options, elected: Elected) -> Following:
-        tables = MasterTables(
-            parse_address(options.master, name="master"), StoreTables(self._store, self._instance, access_rights())
-        )
+        own = StoreTables(self._store, self._instance, access_rights())
+        tables = MasterTables(parse_address(options.master, name="master"), own, self._kept)
         return Following(
             options.master_ha_address,
             self._store,

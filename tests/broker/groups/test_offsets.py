@@ -33,6 +33,16 @@ def test_a_late_commit_does_not_set_back_a_queue_that_a_local_member_owns(
     assert tables.committed(slot) == 21
 
 
+def test_what_a_slave_kept_sets_no_group_back(tables: Any, settings: BrokerSettings) -> None:
+    client = RemoteAdmin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
+    tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    tables.bounds[tables.topic("orders").queues[0]] = QueueBounds(0, 50)
+    of_queue = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
+    for kept, is_then in (("7", "7"), ("5", "7"), ("9", "9")):
+        client.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset=kept, onlyForward="true", **of_queue)
+        assert client.ask(Request.QUERY_CONSUMER_OFFSET, **of_queue).ext == {"offset": is_then}
+
+
 def test_an_offset_behind_the_end_is_refused_or_in_a_pull_ignored(tables: Any, settings: BrokerSettings) -> None:
     client = RemoteAdmin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
     tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
