@@ -4,6 +4,8 @@
                      the same file system and a round trip over loopback, measured in the same run
     sync-producers   64 threads that send so, beside one
     catch-up         an empty slave takes a log, beside sendfile of as many bytes into fresh pages
+    followed-send    a local send() to an asynchronous master, 100,000 a second, with a slave and beside it without one
+    link             processor time of the two processes that ship and take 50 MB a second
 
 Master and slave share one disk and the processors here, so a flush of the one waits for the other's: on two hosts they
 run side by side. Options and output are those of `python -m benchmarks.local`.
@@ -19,8 +21,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import psutil
 
 from benchmarks.command import run
 from benchmarks.workload import Figure, Workload
@@ -34,7 +38,10 @@ from shmq.testing import Broker
 BODY = bytes(256)
 SENDS, SENDS_MIN = 2_000, 50
 PRODUCERS = 64
-LOG_BYTES, LOG_BYTES_MIN = 512 << 20, 16 << 20
+LOG_BYTES, LOG_BYTES_MIN = 2 << 30, 16 << 20
+PACED_PER_SECOND, PACED_SECONDS, PACED_MIN = 100_000, 3.0, 2_000
+LINK_BYTES_PER_SECOND, LINK_SECONDS, LINK_SECONDS_MIN = 50_000_000, 5.0, 0.2
+LINK_BATCH, LINK_BODY = 64, bytes(4096)
 FILE_BYTES = 64 << 20
 _PATIENCE_SECONDS = 120.0
 _PAGE_BYTES = 4096
@@ -72,6 +79,27 @@ def _pair() -> Iterator[Broker]:
             assert time.monotonic() < until, master.log
             time.sleep(0.05)
         yield master
+
+
+@contextmanager
+def _asynchronous_pair(*, has_slave: bool = True) -> Iterator[tuple[Broker, Broker | None]]:
+    """An asynchronous master, and a slave that has what it has."""
+    with ExitStack() as living:
+        master = living.enter_context(Broker(tcp=True, ha_listen="127.0.0.1:0", file_bytes=FILE_BYTES))
+        with master.connect() as mq:
+            mq.producer().send("orders", BODY)
+        slave = living.enter_context(_slave_of(master)) if has_slave else None
+        if slave is not None:
+            _until_equal(master, slave)
+        yield master, slave
+
+
+def _until_equal(master: Broker, slave: Broker) -> None:
+    with _looking(master) as there, _looking(slave) as here:
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while here.log_end < there.log_end:
+            assert time.monotonic() < until, slave.log
+            time.sleep(0.001)
 
 
 def _flush_us(count: int) -> float:
@@ -199,6 +227,41 @@ def _sendfile(effort: float) -> Mapping[str, float]:
         return {"mb_per_second": size / 1e6 / (time.perf_counter() - began)}
 
 
+def _paced(effort: float, *, has_slave: bool) -> Mapping[str, float]:
+    count = max(PACED_MIN, int(PACED_PER_SECOND * PACED_SECONDS * effort))
+    took = []
+    with _asynchronous_pair(has_slave=has_slave) as (master, _), master.connect() as mq:
+        send = mq.producer().send
+        began = time.perf_counter_ns()
+        for number in range(count):
+            due = began + number * (1_000_000_000 // PACED_PER_SECOND)
+            while (now := time.perf_counter_ns()) < due:
+                pass
+            send("orders", BODY)
+            took.append((time.perf_counter_ns() - now) / 1000)
+    return {"p50_us": median(took)}
+
+
+def _link(effort: float) -> Mapping[str, float]:
+    """Processor time of each side, in percent of a core, while so many bytes a second go over the link."""
+    seconds = max(LINK_SECONDS_MIN, LINK_SECONDS * effort)
+    batch = [LINK_BODY] * LINK_BATCH
+    period = LINK_BATCH * len(LINK_BODY) / LINK_BYTES_PER_SECOND
+    with _asynchronous_pair() as (master, slave), master.connect() as mq:
+        assert slave is not None
+        sides = [psutil.Process(broker.processes["replication"].pid) for broker in (master, slave)]
+        producer, before, began = mq.producer(), [sum(each.cpu_times()[:2]) for each in sides], time.perf_counter()
+        for number in range(int(seconds / period)):
+            time.sleep(max(0.0, began + number * period - time.perf_counter()))
+            producer.send_batch("orders", batch)
+        _until_equal(master, slave)
+        took = time.perf_counter() - began
+        sender, receiver = (
+            100 * (sum(each.cpu_times()[:2]) - spent) / took for each, spent in zip(sides, before, strict=True)
+        )
+        return {"sender": sender, "receiver": receiver}
+
+
 WORKLOADS = (
     Workload(
         "sync-send",
@@ -217,6 +280,20 @@ WORKLOADS = (
         _catch_up,
         (Figure("catch-up received", "mb_per_second", "MB/s", is_rate=True, musts={"sendfile": 0.7}),),
         {"sendfile": _sendfile},
+    ),
+    Workload(
+        "followed-send",
+        lambda effort: _paced(effort, has_slave=True),
+        (Figure("send p50 with a slave", "p50_us", "us", musts={"without a slave": 1.1}),),
+        {"without a slave": lambda effort: _paced(effort, has_slave=False)},
+    ),
+    Workload(
+        "link",
+        _link,
+        (
+            Figure("link, sender", "sender", "% of a core", limits={"limit": 5.0}),
+            Figure("link, receiver", "receiver", "% of a core", limits={"limit": 5.0}),
+        ),
     ),
 )
 
