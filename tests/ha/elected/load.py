@@ -3,6 +3,7 @@
 over TCP         plain, ordered, delayed and transactional senders; members of groups, and a consumer that pops
 on each host     plain and transactional senders, of whom those on the leader's host are heard
 leader's host    a member of a group, which moves to the leader
+each host        a member of a group of that host, whether it leads or follows
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class Load:
             "local-readers", self._connect_to_leader, member_of("local-readers", TOPIC), self._leads_here
         )
         self.late = Receiver("late", tcp, member_of("late", DELAYED))
+        self.host_readers = [
+            Receiver(f"host{number}-readers", local(broker), member_of(f"host{number}-readers", TOPIC))
+            for number, broker in enumerate(group.brokers)
+        ]
 
     @property
     def transactions(self) -> list[TransactionalSender]:
@@ -81,6 +86,11 @@ class Load:
         return [self.readers, self.poppers, self.local_readers]
 
     @property
+    def all_receivers(self) -> list[Receiver]:
+        """Those, and the groups of single hosts, which need not have received everything."""
+        return [*self.receivers, *self.host_readers]
+
+    @property
     def settled(self) -> set[bytes]:
         """Bodies of transactions that were begun, and have to be there in the end."""
         return {body for sender in self.transactions for body in sender.begun if is_committed(body)}
@@ -89,12 +99,12 @@ class Load:
         return [row for sender in senders for row in sender.stored]
 
     def __enter__(self) -> Self:
-        for each in (*self.senders, *self.receivers, self.late):
+        for each in (*self.senders, *self.all_receivers, self.late):
             each.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (*self.senders, *self.receivers, self.late):
+        for each in (*self.senders, *self.all_receivers, self.late):
             each.stop()
 
     def stop_sending(self) -> None:

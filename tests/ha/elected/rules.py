@@ -4,6 +4,7 @@ every receipt is true       the place it names holds that body, on the last lead
 one place, one body         no two receipts name the same place
 a transaction ends as said  what was begun and is to be committed is there, once; what was rolled back is not, and
                             no member has received it
+what is seen stays          no member on any host, leader or follower, has received what the last leader has not
 delayed, never early
 offsets stay                no switch sets a group's offset back behind what every broker in sync had of it
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterable
 
 import shmq
 from shmq.store.config import OWN_GROUPS
@@ -19,6 +21,7 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.elected.group import Group
 from tests.ha.elected.load import DELAY_SECONDS, TOPIC, Load
+from tests.ha.elected.receivers import Receiver
 from tests.ha.elected.senders import is_committed, outcome_of
 from tests.ha.pair import Looking
 
@@ -31,6 +34,7 @@ def check_all(leader: Broker, load: Load) -> None:
     found = _messages_of(leader)
     _check_receipts(found, load)
     _check_transactions(found, load)
+    check_seen(set(found.values()), load.all_receivers)
     for row in load.delayed.stored:
         assert load.late.received[row.body] - row.sent_at >= DELAY_SECONDS - 0.05, row
 
@@ -59,9 +63,17 @@ def _check_transactions(found: dict[Place, bytes], load: Load) -> None:
     assert not more, f"committed more than once: {more}"
     lost = sorted(load.settled - counts.keys())
     assert not lost, f"{len(lost)} were to be committed: {lost[:5]}"
-    seen = {*counts, *(body for receiver in load.receivers for body in receiver.received if outcome_of(body))}
+    seen = {*counts, *(body for receiver in load.all_receivers for body in receiver.received if outcome_of(body))}
     wrong = sorted(body for body in seen if not is_committed(body))
     assert not wrong, f"{len(wrong)} were rolled back: {wrong[:5]}"
+
+
+def check_seen(stored: set[bytes], receivers: Iterable[Receiver]) -> None:
+    """Raises AssertionError where a receiver got what is not stored, or a group got nothing at all."""
+    for receiver in receivers:
+        more = sorted(receiver.received.keys() - stored)
+        assert not more, f"{receiver.name} received {len(more)} that the last leader has not: {more[:5]}"
+        assert receiver.received, f"{receiver.name} received nothing"
 
 
 class Progress:
