@@ -28,7 +28,7 @@ class RecoveredStore:
         ShmqError: the recovery refuses the directory.
     """
 
-    def __init__(self, root: Path, *, file_bytes: int) -> None:
+    def __init__(self, root: Path, *, file_bytes: int, queue_max: int = 1024) -> None:
         self.damaged: set[Place] = set()
         self.events: list[tuple[str, dict[str, Any]]] = []
         layout = StoreLayout(root, Access(-1))
@@ -37,7 +37,7 @@ class RecoveredStore:
         sizes = SegmentSizes(
             file_bytes=file_bytes,
             topic_max=256,
-            queue_max=1024,
+            queue_max=queue_max,
             frame_max=2048,
             client_max=16,
             group_max=256,
