@@ -21,7 +21,7 @@ from shmq.shm.core import process_died, process_start
 from shmq.shm.descriptors import above_standard
 
 STOPPED_STATES = frozenset("Tt")
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_PROC_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class ProcessMark(NamedTuple):
@@ -61,11 +61,11 @@ def boot_id() -> str:
         ForeignNamespace: /proc does not show it.
     """
     try:
-        with open(_BOOT_ID) as file:
+        with open(_PROC_BOOT_ID) as file:
             return file.read().strip()
     except OSError as error:
         raise ForeignNamespace(
-            f"{_BOOT_ID} cannot be read ({error.strerror}): by it shared memory of this boot is told from older one",
+            f"{_PROC_BOOT_ID} cannot be read ({error.strerror}): it tells which shared memory is of this boot",
             hint="mount the whole of /proc (systemd: ProcSubset=all), or connect over TCP",
         ) from error
 
