@@ -105,7 +105,9 @@ def _own_meaning(field: StructField, *, is_named: bool) -> list[str]:
     given = field.dataType.simpleString()
     if given not in COLUMNS[meaning] and not (is_named and meaning in NAMED.values()):
         wanted = " or ".join(COLUMNS[meaning])
-        cure = _CURES.get(meaning, f"cast it: .withColumn('{field.name}', col('{field.name}').cast('{wanted}'))")
+        kinds = COLUMNS[meaning]
+        kind = kinds[-1 if given.startswith("array") else 0]
+        cure = _CURES.get(meaning, f"cast it: .withColumn('{field.name}', col('{field.name}').cast('{kind}'))")
         raise refused(f"column {field.name} of the sink is {wanted}, not {given}", cure)
     return [meaning]
 

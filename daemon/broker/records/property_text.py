@@ -15,7 +15,7 @@ from shmq.timing import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 _NAME_SEPARATOR = b"\x01"
 _PAIR_SEPARATOR = b"\x02"
 _RECORD_CRC = b"__CRC32#"
-_BYTES_MAX = PROPERTIES_BYTES_MAX - 21  # a record's checksum is a property, too, behind a separator
+TEXT_BYTES_MAX = PROPERTIES_BYTES_MAX - 21  # a record's checksum is a property, too, behind a separator
 _NOTES = tuple(name.encode() for name in (DEAD_LETTER_REASON, ENQUEUE_MS, DEQUEUE_MS, ROLL_TIMES))
 _SPARED = frozenset(name.encode() for name in RESERVED_PROPERTIES) - {b"TAGS", b"KEYS", b"__SHARDINGKEY"}
 
@@ -52,7 +52,7 @@ def with_properties(properties: bytes, changes: Mapping[str, str | None]) -> byt
 
 def fits(properties: bytes, *, more: int = 0) -> bool:
     """Whether a record has room for this text, and so many bytes more."""
-    return len(properties) + more <= _BYTES_MAX
+    return len(properties) + more <= TEXT_BYTES_MAX
 
 
 def fitting(properties: bytes) -> bytes:
@@ -67,7 +67,7 @@ def fitting(properties: bytes) -> bytes:
     for name in _NOTES:
         pairs.pop(name, None)
     for key in sorted(pairs.keys() - _SPARED, key=lambda key: -len(key) - len(pairs[key])):
-        if len(_text_of(pairs)) <= _BYTES_MAX:
+        if len(_text_of(pairs)) <= TEXT_BYTES_MAX:
             break
         del pairs[key]
     return _text_of(pairs)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shmq.daemon.broker.log import Log, NewRecord
-from shmq.daemon.broker.records.property_text import fits, fitting, property_of
+from shmq.daemon.broker.records.property_text import TEXT_BYTES_MAX, fits, fitting, property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Queues, Topic
@@ -21,7 +21,6 @@ from shmq.daemon.broker.timers.route import Route, delayed_route, waiting_topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, DelayLevels
 from shmq.errors import MessageTooLarge, UsageError
-from shmq.message import PROPERTIES_BYTES_MAX
 from shmq.protocol.batch_body import BatchEntry, entries_of
 from shmq.protocol.system_topics.row_marks import BeginMark
 
@@ -97,8 +96,8 @@ class RowCopies:
                 text = self._route(NewRecord(entry.body, text), topic, 0, now_ms).record.properties
             if not fits(text):
                 raise MessageTooLarge(
-                    f"row {count} of a chunk has properties of {len(text)} bytes with those of the broker, "
-                    f"{PROPERTIES_BYTES_MAX} are allowed, a checksum included",
+                    f"row {count} of a chunk has properties of {len(text)} bytes with those of RocketMQ, "
+                    f"{TEXT_BYTES_MAX} are allowed",
                     hint="move large values into the body",
                 )
         return count

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow
 import pytest
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     IntegerType,
     LongType,
@@ -26,6 +27,7 @@ TYPES: dict[str, Any] = {
     "int": IntegerType(),
     "bigint": LongType(),
     "timestamp": TimestampType(),
+    "numbers": ArrayType(IntegerType()),
     "struct": StructType([StructField("a", IntegerType())]),
 }
 
@@ -50,6 +52,8 @@ def test_second_names_mean_the_first_and_order_is_free() -> None:
         ("body binary, queue_id bigint", True, ["queue_id", "int, not bigint", "cast('int')"]),
         ("body binary, properties string", True, ["properties", "map<string,string>"]),
         ("body binary, deliver_at string", True, ["deliver_at", "timestamp", "cast('timestamp')"]),
+        ("body binary, keys int", True, ["string or array<string>, not int", ".cast('string')"]),
+        ("body binary, keys numbers", True, ["string or array<string>, not array<int>", ".cast('array<string>')"]),
         ("body binary, value binary", True, ["value", "there twice"]),
         ("body binary", False, ["which topic", "option topic"]),
         ("body binary, delay_level int, deliver_at timestamp", True, ["exclude"]),
