@@ -109,7 +109,8 @@ def test_processes_of_other_users_that_proc_hides_are_alive(hidden: int) -> None
         second("open")
         for judged in (server("judge", member), first("judge", bridge)):
             assert judged == [True, False, False, "hidden", False]
-        assert second("judge", bridge) == [True, True, True, "sleeping", True]
+        *seen, state, may_signal = second("judge", bridge)
+        assert (seen, may_signal) == ([True, True, True], True) and state in ("sleeping", "running", "disk")
 
         first("send")
         received: list[str] = []
