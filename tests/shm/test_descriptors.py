@@ -208,7 +208,7 @@ _OPENS: Final = {
     *("asyncio.new_event_loop", "posix_ipc.SharedMemory", "posix_ipc.Semaphore", "tempfile.NamedTemporaryFile"),
     *("select.epoll", "selectors.DefaultSelector", "pyarrow.parquet.ParquetFile", "pyarrow.parquet.ParquetWriter"),
     *("tempfile.mkdtemp", "tempfile.TemporaryDirectory", "shutil.rmtree", "socket.getfqdn", "socket.getaddrinfo"),
-    *("self.loop.getaddrinfo", "self.loop.create_server"),
+    *("self.loop.getaddrinfo", "self.loop.create_server", "asyncio.open_connection", "asyncio.open_unix_connection"),
 }
 _IN_LIBRARIES: Final = ("shmq/client", "shmq/shm", "shmq/aio", "shmq/contrib", "shmq/testing.py", "spark")
 _OF_PROGRAMS: Final = {"spark/jobs/driver/java_output.py", "spark/jobs/driver/session.py"}

@@ -18,6 +18,7 @@ from shmq.addresses import Address
 from shmq.client.place import RemoteOptions
 from shmq.errors import PermissionDenied, UsageError
 from shmq.protocol.certificate import Certificate, certificate_of_der
+from shmq.shm.descriptors import above_standard
 
 PROBE_TIMEOUT = 1.0
 _EXPIRED, _NOT_YET_VALID, _OTHER_HOST, _OTHER_ADDRESS = 10, 9, 62, 64  # X509_V_ERR_… of OpenSSL
@@ -105,7 +106,8 @@ async def _shown(address: Address, timeout: float = PROBE_TIMEOUT) -> bytes | No
     context.verify_mode = ssl.CERT_NONE
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(timeout):
-            _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+            with above_standard:  # it opens sockets and files
+                _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
             try:
                 return bytes(writer.get_extra_info("ssl_object").getpeercert(binary_form=True) or b"")
             finally:
