@@ -1,10 +1,11 @@
 """Client ids in RocketMQ's form, which operators read in every list of consumers and of connections.
 
-    host @ pid # serial - clock @ name        ours; serial and clock tell the connections of one process apart
+    host @ pid # serial - chance @ name       ours; the serial tells the connections of one process apart
     host @ pid # clock  @ unit                a Java client's; the unit is left out unless the program sets it
 
-Invariants: (1) no two connections of a host have the same id, whatever their names are; (2) the name stands last, so
-that it changes neither the order of a group's members nor where others find the process id.
+Invariants: (1) no two connections have the same id, whatever their names are: containers may share the name of their
+host and number their processes alike, and tests stop the clock; (2) the name stands last, so that it changes neither
+the order of a group's members nor where others find the process id.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ import itertools
 import os
 import socket
 import sys
-import time
 
 from shmq.message import CONNECTION_NAME_BYTES_MAX
 
 _ALPHABET = frozenset("_-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_CHANCE_BYTES = 6
 _serial = itertools.count(1)
 
 
 def new_client_id(name: str | None = None) -> str:
-    """Return an id that no other connection of this host has; None puts the program's name into it."""
+    """Return an id that no other connection has; None puts the program's name into it."""
     named = program_name() if name is None else name
-    unique = f"{socket.gethostname()}@{os.getpid()}#{next(_serial)}-{time.monotonic_ns():x}"
+    unique = f"{socket.gethostname()}@{os.getpid()}#{next(_serial)}-{os.urandom(_CHANCE_BYTES).hex()}"
     return f"{unique}@{named}" if named else unique
 
 

@@ -338,6 +338,7 @@ def _pack(body: Any, kind: str) -> bytes:
 #           upper-case hex: 32 characters, 56 for IPv6
 
 _HEAD: Final = Struct(">HI")
+_COUNTER_BITS: Final = 16
 
 
 def month_start_ms(now_ms: int) -> int:
@@ -354,22 +355,32 @@ def _drawn(size_bytes: int) -> int:
 class UniqueIds:
     """Ids of one process on one host."""
 
+    _head: tuple[int, str]
+
     def __init__(self, host: str, *, pid: int | None = None, salt: int | None = None) -> None:
-        process = (os.getpid() if pid is None else pid) & 0xFFFF
-        head = _HEAD.pack(process, _drawn(4) if salt is None else salt)
-        self._prefix = (ipaddress.ip_address(host).packed + head).hex().upper()
+        self._host = ipaddress.ip_address(host).packed
+        self._process = (os.getpid() if pid is None else pid) & 0xFFFF
         self._counter = itertools.count(_drawn(2))
         self._month_ms = 0
         self._month_ends_ms = 0
-        self._head = (-1, "")  # all but the counter, of ids made in that millisecond
+        self._begin_round(0, _drawn(4) if salt is None else salt)
 
     def next(self, now_ms: int) -> str:
         """Return a new id."""
+        number = next(self._counter)
+        if number >> _COUNTER_BITS != self._round:
+            self._begin_round(number >> _COUNTER_BITS, _drawn(4))
         made_ms, head = self._head
         if made_ms != now_ms:
             head = self._head_of(now_ms)
             self._head = now_ms, head
-        return f"{head}{next(self._counter) & 0xFFFF:04X}"
+        return f"{head}{number & 0xFFFF:04X}"
+
+    def _begin_round(self, number: int, salt: int) -> None:
+        """Begin the counter anew, with another random number: the clock may stand, or have gone back."""
+        self._round = number
+        self._prefix = (self._host + _HEAD.pack(self._process, salt)).hex().upper()
+        self._head = (-1, "")  # all but the counter, of ids made in that millisecond
 
     def _head_of(self, now_ms: int) -> str:
         if not self._month_ms <= now_ms < self._month_ends_ms:

@@ -14,7 +14,7 @@ Rules: (1) a task ends only when the broker has acknowledged all of its rows;
 from __future__ import annotations
 
 import logging
-import uuid
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,6 +33,7 @@ from shmq.spark.sink.staged import StagedRows, Task, check_staging, commit_batch
 
 _QUERY: Final = "sql.streaming.queryId"  # Spark's own names of what a task is part of
 _BATCH: Final = "streaming.sql.batchId"
+_WRITER_ID_BYTES: Final = 16
 _log = logging.getLogger("shmq.spark")
 
 
@@ -79,7 +80,7 @@ class ShmqWriter(DataSourceArrowWriter):
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
-        self._writer = writing.options.writer_id or str(uuid.uuid4())
+        self._writer = writing.options.writer_id or os.urandom(_WRITER_ID_BYTES).hex()
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write what one task has.

@@ -20,9 +20,9 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +54,7 @@ IDLE_SECONDS: Final = 5.0
 _DELAYS = ("delay_level", "delay", "deliver_at")
 _STATES: Final = {COMMIT: "COMMIT_MESSAGE", ROLLBACK: "ROLLBACK_MESSAGE"}
 _UNKNOWN: Final = "UNKNOW"
+_REQUEST_ID_BYTES: Final = 16
 
 
 class Tracer:
@@ -129,7 +130,7 @@ class Tracer:
         return self._began(group, message.message_id, " ".join(message.keys), retries=max(0, message.attempt - 1))
 
     def _began(self, group: str | None, message_id: str, keys: str, *, retries: int) -> str:
-        request_id = uuid.uuid4().hex.upper()
+        request_id = os.urandom(_REQUEST_ID_BYTES).hex().upper()
         self.add(
             Trace(
                 wire.SUB_BEFORE,

@@ -1,12 +1,20 @@
 """What is drawn by chance leaves `random`'s state to the program, and ids differ however it was seeded."""
 
 import asyncio
+import itertools
 import os
 import random
+import re
+import socket
+import time
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 import shmq
 import shmq.aio
+from shmq.client import client_id
 from shmq.client.keywords import UniqueIds
 from tests.conformance.conftest import PATIENCE, Named
 
@@ -20,6 +28,34 @@ def test_ids_of_equal_seeds_hosts_and_pids_differ() -> None:
         ids = UniqueIds("172.17.0.2", pid=1)
         made += [ids.next(NOW_MS) for _ in range(1000)]
     assert len(set(made)) == len(made)
+
+
+def test_ids_of_a_clock_that_stands_or_goes_back_differ() -> None:
+    ids = UniqueIds("172.17.0.2", pid=1)
+    made = [ids.next(NOW_MS + number // 50_000 % 2) for number in range(200_000)]
+    assert len(set(made)) == len(made)
+
+
+def test_containers_that_number_their_processes_alike_have_clients_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 812)  # as libraries that stop the clock do
+    made = set()
+    for _ in range(100):
+        monkeypatch.setattr(client_id, "_serial", itertools.count(1))
+        made.add(client_id.new_client_id())
+    assert len(made) == 100
+
+
+def test_no_id_is_taken_from_what_a_program_may_replace() -> None:
+    """Tests set `uuid.uuid4` to what counts, and some programs to what follows a seed."""
+    root = Path(client_id.__file__).resolve().parents[2]
+    sources = [path for folder in ("shmq", "daemon", "tools", "spark") for path in root.joinpath(folder).rglob("*.py")]
+    calls = re.compile(r"\b(uuid\.uuid\d|random\.(?!Random\(|SystemRandom\()\w+)\(")
+    assert len(sources) > 500
+    assert [str(path) for path in sources if calls.search(path.read_text())] == []
 
 
 def test_no_call_moves_the_programs_own_sequence(url: str, named: Named) -> None:
