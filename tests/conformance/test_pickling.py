@@ -108,12 +108,24 @@ def test_values_are_copied(things: dict[str, Any], mq: shmq.Connection, named: N
             if isinstance(thing, shmq.Receipt):
                 values = [name for name in dir(thing) if not name.startswith("_")]
                 assert [getattr(again, name) for name in values] == [getattr(thing, name) for name in values]
-                assert repr(again) == repr(thing)
+                assert repr(again) == repr(thing) and again == thing and {again, thing} == {thing}
             else:
                 assert again == thing and type(again) is type(thing)
     for way in WAYS.values():
         mq.recall(way(receipts[1]))  # a copied receipt takes its message back
         receipts[1] = mq.send(named("orders"), b"x", delay=600)
+
+
+def test_receipts_are_equal_where_they_are_of_one_message(mq: shmq.Connection, named: Named) -> None:
+    topic = named("counted")
+    mq.admin.create_topic(topic, queues=2)
+    receipts = [mq.send(topic, b"x", delay=delay) for delay in (None, None, None, 600)]
+    receipts += mq.send_batch(topic, [b"a", b"b", b"c"])
+    again = pickle.loads(pickle.dumps(receipts))
+    assert again == receipts and len({*receipts, *again}) == len(receipts)
+    assert receipts[0] != receipts[1] and receipts[0] != repr(receipts[0])
+    with pytest.raises(TypeError):
+        assert receipts[0] < receipts[1]  # type: ignore[operator]
 
 
 def test_connections_and_typed_topics_open_anew(things: dict[str, Any], named: Named) -> None:

@@ -114,6 +114,36 @@ static PyObject *receipt_repr(PyReceipt *self)
     return text;
 }
 
+static PyObject *receipt_compare(PyObject *left, PyObject *right, int how)
+{
+    if (!Py_IS_TYPE(right, Py_TYPE(left)) || (how != Py_EQ && how != Py_NE)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    PyReceipt *a = (PyReceipt *)left, *b = (PyReceipt *)right;
+    int same = a->queue_id == b->queue_id && a->queue_offset == b->queue_offset && a->log_position == b->log_position &&
+               a->store_ms == b->store_ms;
+    same = same ? PyObject_RichCompareBool(a->topic, b->topic, Py_EQ) : 0;
+    if (same > 0) {
+        PyObject *id = receipt_message_id(a, NULL), *other = receipt_message_id(b, NULL);
+        same = id && other ? PyObject_RichCompareBool(id, other, Py_EQ) : -1;
+        Py_XDECREF(id);
+        Py_XDECREF(other);
+    }
+    return same < 0 ? NULL : PyBool_FromLong(same == (how == Py_EQ));
+}
+
+static Py_hash_t receipt_hash(PyReceipt *self)
+{
+    const Py_hash_t topic = PyObject_Hash(self->topic);
+    if (topic == -1) {
+        return -1;
+    }
+    /* Records lie at even positions; where several are of one batch over TCP, only the offsets differ. */
+    const uint64_t mixed = ((uint64_t)topic ^ self->queue_id) * UINT64_C(0x9E3779B97F4A7C15) ^
+                           self->queue_offset * UINT64_C(0xC2B2AE3D27D4EB4F) ^ self->log_position;
+    return (Py_hash_t)mixed == -1 ? -2 : (Py_hash_t)mixed;
+}
+
 #define AT(field) ((void *)(intptr_t)offsetof(PyReceipt, field))
 static PyGetSetDef receipt_getset[] = {
     {"topic", (getter)receipt_topic, NULL, "Topic the message was stored under.", NULL},
@@ -128,9 +158,11 @@ static PyGetSetDef receipt_getset[] = {
 };
 
 static PyType_Slot receipt_slots[] = {
-    {Py_tp_doc, "Where a message was stored."},
+    {Py_tp_doc, "Where a message was stored; a copy, as of another process, is equal."},
     {Py_tp_dealloc, receipt_dealloc},
     {Py_tp_repr, receipt_repr},
+    {Py_tp_richcompare, receipt_compare},
+    {Py_tp_hash, receipt_hash},
     {Py_tp_getset, receipt_getset},
     {0, NULL},
 };
