@@ -190,6 +190,9 @@ def columns_decode(
 def body_inflate(data: Any, sys_flag: int, log_position: int = 0, /) -> bytes:
     """A compressed body as it was sent; CoreError CORRUPT or TOO_LARGE when it is not one of ours to have."""
 
+def messages_keep(messages: list[Message], kept: object, /) -> None:
+    """Let an object live as long as each of these messages; None lets go of the one before."""
+
 def message_reopen(message: Message, /) -> None:
     """Let a settled message of `records_read` be delivered and settled again."""
 

@@ -70,9 +70,28 @@ static PyObject *core_message_reopen(PyObject *module, PyObject *value)
     Py_RETURN_NONE;
 }
 
+static PyObject *core_messages_keep(PyObject *module, PyObject *args)
+{
+    struct core_state *state = PyModule_GetState(module);
+    PyObject *messages, *kept;
+    if (!PyArg_ParseTuple(args, "O!O:messages_keep", &PyList_Type, &messages, &kept)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(messages); i++) {
+        PyObject *message = PyList_GET_ITEM(messages, i);
+        if (!Py_IS_TYPE(message, state->message_type)) {
+            PyErr_SetString(PyExc_TypeError, "messages_keep() takes a list of Messages");
+            return NULL;
+        }
+        Py_XSETREF(((PyMessage *)message)->kept, kept == Py_None ? NULL : Py_NewRef(kept));
+    }
+    Py_RETURN_NONE;
+}
+
 PyMethodDef foreign_functions[] = {
     {"records_read", (PyCFunction)(void (*)(void))core_records_read, METH_VARARGS | METH_KEYWORDS,
      "Messages of a pull reply's body; CORRUPT when a record is not whole."},
     {"message_reopen", core_message_reopen, METH_O, "Let a message of records_read() be settled again."},
+    {"messages_keep", core_messages_keep, METH_VARARGS, "Let an object live as long as these messages; None: no longer."},
     {NULL},
 };

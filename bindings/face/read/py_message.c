@@ -25,7 +25,7 @@ PyObject *message_new(struct core_state *state, PyReader *reader, const struct s
     self->state = state;
     self->reader = (PyReader *)Py_XNewRef(reader);
     self->mapping = mapping ? shmq_mapping_hold(mapping) : NULL;
-    self->holder = self->owner = self->codec = NULL;
+    self->holder = self->owner = self->codec = self->kept = NULL;
     self->record = NULL;
     self->view = *view;
     self->serial = serial;
@@ -44,6 +44,7 @@ static int message_traverse(PyMessage *self, visitproc visit, void *arg)
     Py_VISIT(self->reader);
     Py_VISIT(self->owner);
     Py_VISIT(self->codec);
+    Py_VISIT(self->kept);
     Py_VISIT(self->properties);
     Py_VISIT(self->value);
     return 0;
@@ -54,6 +55,7 @@ static int message_clear(PyMessage *self)
     Py_CLEAR(self->reader);
     Py_CLEAR(self->owner);
     Py_CLEAR(self->codec);
+    Py_CLEAR(self->kept);
     Py_CLEAR(self->body);
     Py_CLEAR(self->properties);
     Py_CLEAR(self->value);

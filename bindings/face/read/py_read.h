@@ -35,6 +35,7 @@ typedef struct py_message {
     PyReader *reader;          /* or NULL */
     struct shmq_mapping *mapping; /* or NULL: the record lies in `holder` */
     PyObject *holder, *owner, *codec; /* py_foreign.c; NULL for a message of the log */
+    PyObject *kept;            /* lives as long as the message, or NULL */
     const uint8_t *record;     /* in `holder` */
     struct shmq_view view;
     uint64_t serial;

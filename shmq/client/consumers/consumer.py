@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -28,7 +29,7 @@ from shmq.client.redelivery.send_back import SendBack
 from shmq.client.spec import check_poll
 from shmq.client.timetable import Timetable, loosely
 from shmq.errors import ConnectError, UsageError
-from shmq.shm.core import RETRY_QUEUE_BASE
+from shmq.shm.core import RETRY_QUEUE_BASE, messages_keep
 from shmq.shm.pickling import stays_here
 from shmq.waits import give_turn, slice_seconds
 
@@ -235,6 +236,7 @@ class Consumer:
             self._context.timetable,
             stray=loosely(self._requeue_stray) if is_kept else self._requeue_stray,
             is_stopped=loosely(self._is_stopped, gone=True),
+            consumer=weakref.ref(self) if is_kept else None,
         )
         self._open_source(session, owner)
         if spec.model == "broadcasting" and spec.group is not None:
@@ -409,7 +411,7 @@ class ReaderOwner:
     Rule: nothing happens once it is cut off, be it that the consumer has another reader now, or in a forked child.
     """
 
-    __slots__ = ("_extend", "_idle", "_later", "_nack", "_now", "_stray")
+    __slots__ = ("_consumer", "_extend", "_idle", "_later", "_nack", "_now", "_stray")
 
     def __init__(
         self,
@@ -418,13 +420,20 @@ class ReaderOwner:
         *,
         stray: Callable[[Message], None],
         is_stopped: Callable[[], bool],
+        consumer: weakref.ref[Consumer] | None = None,
     ) -> None:
+        self._consumer = consumer  # where the reader must not keep it: its messages do, once they are delivered
         self._nack: Callable[[Message, float | None], object] = redelivery.nack
         self._extend: Callable[[Message, float], None] = redelivery.extend
         self._stray: Callable[[Message], None] = stray  # a message of the retry topic that another consumer reads
         self._idle: Callable[[], bool] = is_stopped
         self._now: Callable[[], float] = timetable.clock.now
         self._later: Callable[[float, Callable[[], None]], None] = timetable.call_after
+
+    def keep_for(self, messages: list[Message]) -> None:
+        """Let messages that are about to be delivered keep what settles them."""
+        if messages and self._consumer is not None:
+            messages_keep(messages, self._consumer())
 
     def cut_off(self) -> None:
         """Let nothing happen any more, and an iteration end."""

@@ -120,6 +120,7 @@ class PopReader(WaitingReader):
                     options.ITERATION_SLICE if remaining <= 0 else min(remaining, options.ITERATION_SLICE)
                 )
             self._woken = False
+        self._owner.keep_for(taken)
         return taken
 
     @property

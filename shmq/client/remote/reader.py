@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.wire import Handed, ReaderOwner, WaitingReader
 from shmq.errors import UsageError
-from shmq.shm.core import RETRY_QUEUE_BASE, Assignment, Message, message_reopen, records_read
+from shmq.shm.core import RETRY_QUEUE_BASE, Assignment, Message, message_reopen, messages_keep, records_read
 
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.wire import TcpWire
@@ -237,6 +237,8 @@ class TcpReader(WaitingReader):
                 if messages:
                     if self._auto_ack:
                         self._last = messages
+                    elif self.owner is not None:
+                        self.owner.keep_for(messages)
                     return messages
                 remaining = deadline - time.monotonic()
                 if remaining <= 0 or self._woken:
@@ -246,6 +248,7 @@ class TcpReader(WaitingReader):
         return []
 
     def requeue(self, message: Message) -> None:
+        messages_keep([message], None)  # it waits here, and we must not keep our consumer
         with self.changed:
             self._again.append(message)
             self.changed.notify_all()

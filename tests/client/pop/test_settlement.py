@@ -53,6 +53,9 @@ class Brokers:
     def _now(self) -> float:
         return self.now
 
+    def keep_for(self, messages: list[Any]) -> None:
+        raise NotImplementedError
+
     def _later(self, seconds: float, job: Callable[[], None]) -> None:
         self.jobs.append((seconds, job))
 

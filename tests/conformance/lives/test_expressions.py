@@ -195,6 +195,43 @@ def test_one_awaited_expression_reads_and_leaves_nothing(
     asyncio.run(main())
 
 
+LATER: dict[str, Callable[[Any, str], list[shmq.Message]]] = {
+    "subscribe": lambda mq, topic: mq.subscribe(topic, group=topic).receive(wait=60),
+    "iterate": lambda mq, topic: [next(iter(mq.subscribe(topic, group=topic)))],
+    "simple": lambda mq, topic: mq.simple_consumer(topic, group=topic, start="begin").receive(wait=60),
+    "hidden by the process": lambda mq, topic: mq.simple_consumer(
+        topic, group=topic, start="begin", hidden_by="process"
+    ).receive(wait=60),
+    "typed": lambda mq, topic: mq.topic(topic, bytes, codec=Bytes()).subscribe(group=topic).receive(wait=60),
+}
+
+
+class Bytes:
+    """A codec that leaves a body as it is."""
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, body: bytes) -> bytes:
+        return body
+
+
+@every_row("way", LATER)
+def test_a_message_that_outlives_all_else_is_settled_later(
+    mq: shmq.Connection, url: str, named: Named, leaves_nothing: None, eventually: Eventually, way: str
+) -> None:
+    topic = named(f"later-{way.replace(' ', '-')}")
+    mq.send(topic, b"x")
+    before = ours()
+    [message] = LATER[way](shmq.connect(url, timeout=10.0), topic)
+    gc.collect()
+    assert ours() - before  # only the message has a hold on its connection now
+    assert acked([message]) == [b"x"]
+    del message
+    gc.collect()
+    eventually(lambda: mq.admin.groups[topic].lag.total == 0)
+
+
 def test_messages_keep_what_settles_them(
     mq: shmq.Connection, url: str, named: Named, leaves_nothing: None, eventually: Eventually
 ) -> None:
