@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import shmq
+from shmq.addresses import parse_address
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command
+from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.addresses import read_addresses
 from shmq.shm.core import Store
 from shmq.shm.instance import read_instance
@@ -100,3 +105,42 @@ def stop_threads(pid: int) -> None:
         return found
 
     eventually(lambda: states() <= STOPPED_STATES, pause=0.0005)
+
+
+def ask(broker: Broker, code: int, body: bytes = b"", **ext: str) -> Command:
+    """One request to a broker's TCP port, and its answer."""
+    decoder = CommandDecoder()
+    with socket.create_connection(parse_address(broker.broker_address), 30.0) as connection:
+        connection.sendall(encode_command(Command(code, opaque=1, ext=ext, body=body)))
+        while (reply := decoder.take()) is None:
+            decoder.feed(connection.recv(65536))
+    return reply
+
+
+def pulled(broker: Broker, offset: int) -> Command:
+    """The answer to a plain pull of eight messages."""
+    fields = {
+        "consumerGroup": "pullers",
+        "topic": "orders",
+        "queueId": "0",
+        "queueOffset": str(offset),
+        "maxMsgNums": "8",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "1",
+        "expressionType": "TAG",
+    }
+    return ask(broker, Request.PULL_MESSAGE, **fields)
+
+
+def offsets_of(group: str, broker: Broker) -> list[int]:
+    """Where a group is in each queue of the orders."""
+    with Looking(broker) as store:
+        number = store.group_find(group)
+        if number < 0:
+            return []
+        places = store.topic(store.topic_find("orders"))["queues"]
+        found = {entry.queue: entry.committed for entry in store.offsets() if entry.group == number}
+        return [found.get(queue, -1) for queue in places]

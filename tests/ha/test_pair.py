@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Iterator
 
 import pytest
 
 import shmq
-from shmq.addresses import parse_address
 from shmq.options.broker import Options
 from shmq.protocol.codes import Request
-from shmq.protocol.command import Command
-from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import Looking, assert_equal, bodies_of, send, slave_of
-
-
-def ask(broker: Broker, code: int, body: bytes = b"", **ext: str) -> Command:
-    """One request to a broker's TCP port, and its answer."""
-    decoder = CommandDecoder()
-    with socket.create_connection(parse_address(broker.broker_address), 30.0) as connection:
-        connection.sendall(encode_command(Command(code, opaque=1, ext=ext, body=body)))
-        while (reply := decoder.take()) is None:
-            decoder.feed(connection.recv(65536))
-    return reply
+from tests.ha.pair import Looking, ask, assert_equal, bodies_of, offsets_of, pulled, send, slave_of
 
 
 @pytest.fixture(scope="module")
@@ -69,20 +55,7 @@ def test_consumers_read_from_the_slave(master: Broker, slave: Broker) -> None:
 
 def test_a_pull_over_tcp_is_answered_by_the_slave(master: Broker, slave: Broker) -> None:
     assert_equal(master, slave)
-    pull = {
-        "consumerGroup": "pullers",
-        "topic": "orders",
-        "queueId": "0",
-        "queueOffset": "0",
-        "maxMsgNums": "8",
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "1",
-        "expressionType": "TAG",
-    }
-    ours, theirs = (ask(broker, Request.PULL_MESSAGE, **pull) for broker in (slave, master))
+    ours, theirs = (pulled(broker, 0) for broker in (slave, master))
     assert (ours.code, ours.body) == (theirs.code, theirs.body)
     assert ours.code == 0 and ours.body
 
@@ -125,17 +98,6 @@ def test_offsets_that_are_reset_at_the_master_are_reset_on_the_slave(master: Bro
             eventually(
                 lambda wanted=wanted: offsets_of("audit", slave) == wanted, lambda: str(offsets_of("audit", slave))
             )
-
-
-def offsets_of(group: str, broker: Broker) -> list[int]:
-    """Where a group is in each queue of the orders."""
-    with Looking(broker) as store:
-        number = store.group_find(group)
-        if number < 0:
-            return []
-        places = store.topic(store.topic_find("orders"))["queues"]
-        found = {entry.queue: entry.committed for entry in store.offsets() if entry.group == number}
-        return [found.get(queue, -1) for queue in places]
 
 
 def test_the_follower_says_that_it_is_one(slave: Broker, master: Broker) -> None:

@@ -7,8 +7,7 @@ import pytest
 from shmq.protocol.codes import Request
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import assert_equal, bodies_of, send
-from tests.ha.test_pair import ask, offsets_of
+from tests.ha.pair import ask, assert_equal, bodies_of, offsets_of, send
 from tests.ha.test_switch import fixed, slave_of
 
 pytestmark = pytest.mark.slow

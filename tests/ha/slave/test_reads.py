@@ -8,12 +8,9 @@ import pytest
 
 import shmq
 from shmq.metrics.report import MetricsReport
-from shmq.protocol.codes import Request
-from shmq.protocol.command import Command
 from shmq.testing import Broker
 from tests.deadline import DEADLINE_SECONDS, eventually
-from tests.ha.pair import assert_equal, slave_of
-from tests.ha.test_pair import ask
+from tests.ha.pair import assert_equal, pulled, slave_of
 from tests.nameserver.live_nameserver import LiveNameServer, name_server
 
 COUNT, BODY = 4000, bytes(1000)
@@ -39,24 +36,6 @@ def pair() -> Iterator[Pair]:
         both = {master.name: {"0": master.broker_address, "1": slave.broker_address}}
         eventually(lambda: names.brokers_of("orders") == both, lambda: str(names.brokers_of("orders")))
         yield master, slave, names
-
-
-def pulled(broker: Broker, offset: int) -> Command:
-    """The answer to a plain pull of eight messages."""
-    fields = {
-        "consumerGroup": "pullers",
-        "topic": "orders",
-        "queueId": "0",
-        "queueOffset": str(offset),
-        "maxMsgNums": "8",
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "1",
-        "expressionType": "TAG",
-    }
-    return ask(broker, Request.PULL_MESSAGE, **fields)
 
 
 def test_master_and_slave_send_who_is_far_behind_to_the_slave_and_back(pair: Pair) -> None:
