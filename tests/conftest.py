@@ -4,9 +4,9 @@ A test of ours that fails has failed; CI looks at a few of them twice to land (t
 is repeated once, because its JVM, timers and reconnections are not ours to repair; the summary names each repetition,
 and more than REPEATED_MAX of them fail the run. `--reruns 0` repeats none.
 
-`-n 3` spreads the tests over processes, because most of the time they wait for a JVM, a disk or a due time. A file
-stays together for what its tests share, and so does everything that uses Spark, which is one session and one cluster,
-or the archives of this checkout.
+`-n 4` of the gate, and `-n 3` of the others, spread the tests over processes, because much of the time they wait for a
+JVM, a disk or a due time. A file stays together for what its tests share, and so does everything that uses Spark, which
+is one session and one cluster, or the archives of this checkout.
 What takes longest begins first. A test that hangs fails with every thread's stack after `timeout` (setup.cfg), and a
 run that could not end in time stops at `session_timeout` and says what it saw so far.
 """

@@ -12,7 +12,9 @@ The gate draws the same examples and the same chances in every run. The other su
 lines of the run say which one (tests/seed.py).
 """
 
+import contextlib
 import functools
+import importlib
 import os
 import time
 from pathlib import Path, PurePosixPath
@@ -90,6 +92,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Spare the gate the reading of what is not in it, which takes as long as some hundred tests."""
     suites = [suite for place, suite in PLACES.items() if collection_path == config.rootpath / place]
     return True if config.option.suite == "gate" and suites else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the modules of a whole gate beforehand, each process beginning elsewhere.
+
+    pytest rewrites the assertions of a module and keeps what it made for who comes next. In a fresh checkout, processes
+    that all begin with the same module would each rewrite everything, which takes one alone half a minute.
+    """
+    config = session.config
+    process = getattr(config, "workerinput", None)
+    if process is None or config.option.suite != "gate" or config.args_source is not config.ArgsSource.TESTPATHS:
+        return
+    paths = [path.relative_to(config.rootpath) for path in sorted((config.rootpath / "tests").rglob("test_*.py"))]
+    ours = [path for path in paths if _suite_of_file(str(path)) == "gate"]
+    begin = len(ours) * int(process["workerid"].removeprefix("gw")) // process["workercount"]
+    for path in ours[begin:] + ours[:begin]:
+        # What cannot be imported, or skips itself, is for the collection to tell.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)

@@ -76,7 +76,7 @@ def test_the_readme_has_one_test_command_and_ci_runs_it_as_it_stands() -> None:
     ]
     assert len(commands) == 1 and re.search(r"&& pytest( -n \d+)?$", commands[0])
     script = (ROOT / ".ci/run").read_text()
-    assert "gate) page=README.md tests='pytest -n 3'" in script and script.count("command=") == 1
+    assert "gate) page=README.md tests='pytest -n 4'" in script and script.count("command=") == 1
     assert 'eval "${command% && *}"' in script and 'eval "${command##* && }"' in script
     assert "python -m tests.second_look" in script and "python -m tests.lint" in script and "--all" not in script
 

@@ -50,7 +50,7 @@ def test_every_place_is_there() -> None:
 def test_the_page_of_the_tests_has_a_command_for_each_suite_and_knows_each_marker() -> None:
     page = (ROOT / "tests/README.md").read_text()
     commands = re.findall(r"^\$ pip install .* && (pytest .*)$", page, re.MULTILINE)
-    assert commands == ["pytest -n 3", *(f"pytest -n 3 --suite {suite}" for suite in SUITES[1:])]
+    assert commands == ["pytest -n 4", *(f"pytest -n 3 --suite {suite}" for suite in SUITES[1:])]
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     markers = re.findall(r"^(\w+):", config["tool:pytest"]["markers"], re.MULTILINE)
