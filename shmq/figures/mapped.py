@@ -38,8 +38,12 @@ class QueueOf(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    """The table's entry of one group on one queue; `cleaned_at` is when messages were last counted as lost, or 0."""
+    """The table's entry of one group on one queue; `cleaned_at` is when messages were last counted as lost, or 0.
 
+    `number` is the entry's in the table and in the arrays of `StoreFigures`; it is another's once `slot` differs.
+    """
+
+    number: int
     slot: int
     group: str
     queue: QueueOf
@@ -64,7 +68,7 @@ def group_offsets(
     lost = {(group, queue): (count, at) for group, queue, count, at in store.offsets_lost()}
     in_flight: Popped | None = None
     hidden, cleaned, at = 0, 0, 0
-    for entry in store.offsets():
+    for number, entry in enumerate(store.offsets()):
         group, index = entry.group, entry.queue
         name = groups.get(group)
         queue = None if name is None else queue_of(index)
@@ -78,7 +82,7 @@ def group_offsets(
             cleaned, at = lost.get((group, index), (0, 0))
         # By place and without a call into Python: there may be ten thousand of them.
         slot, committed, owner, updated_ms = entry.slot, entry.committed, entry.owner, entry.updated_ms
-        yield _made(GroupOffset, (slot, name, queue, committed, owner, updated_ms, hidden, cleaned, at))
+        yield _made(GroupOffset, (number, slot, name, queue, committed, owner, updated_ms, hidden, cleaned, at))
 
 
 class MappedFigures:

@@ -141,7 +141,7 @@ class _GroupCollector:
         )
 
     def _progress(self, entry: GroupOffset, wanted: _Wanted) -> tuple[QueueProgress, bool]:
-        _, _, queue, committed, owner, updated_ms, in_flight, cleaned, _ = entry
+        _, _, _, queue, committed, owner, updated_ms, in_flight, cleaned, _ = entry
         topic, queue_id, _, offset_min, offset_max = queue
         backlog = Backlog(committed, offset_min, offset_max, in_flight)
         ready, exact = self._ready(queue, backlog, wanted.hashes(topic)) if wanted.is_known else (None, True)

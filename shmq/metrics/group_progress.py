@@ -16,6 +16,7 @@ Only the oldest message of a topic and group is read, not that of each queue.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
@@ -65,23 +66,23 @@ class GroupProgress:
 
     def read(self, samples: Samples) -> None:
         """Add the samples of every topic and group that has an offset."""
-        entries = list(group_offsets(self._store, self._groups, self._queue_of, dict))
         figures = StoreFigures(self._store)
         slots = memoryview(figures.offset_counts()).cast("Q")[1::2]
-        takens = dict(zip(slots, memoryview(figures.offsets_taken()).cast("Q"), strict=False))
+        takens = memoryview(figures.offsets_taken()).cast("Q")  # of the same entries, or of more
         found: dict[str, list[int]] = {}  # lag, in flight
-        for entry in entries:
-            queue, committed = entry.queue, entry.committed
-            labels = self._labels_of(queue.topic, entry.group)
-            if entry.cleaned:
-                samples.add(LOST, entry.cleaned, labels)
+        queue_of = functools.cache(self._queue_of)  # which many groups may read
+        for entry in group_offsets(self._store, self._groups, queue_of, dict):
+            number, slot, group, queue, committed, _, _, _, cleaned, _ = entry  # by place: there are many
+            labels = self._labels_of(queue.topic, group)
+            if cleaned:
+                samples.add(LOST, cleaned, labels)
             if committed < 0 and not queue.offset_max:
                 continue
             sums = found.setdefault(labels, [0, 0])
             if committed >= queue.offset_max:
                 continue  # nothing waits; most queues of most groups
-            taken = takens.get(entry.slot, 0)
-            handed = taken & ~_IS_LOCAL if taken & _IS_LOCAL or entry.group in self._attended else 0
+            taken = takens[number] if number < len(slots) and slots[number] == slot else 0
+            handed = taken & ~_IS_LOCAL if taken & _IS_LOCAL or group in self._attended else 0
             backlog = Backlog(committed, queue.offset_min, queue.offset_max, handed=handed)
             sums[0] += backlog.lag
             sums[1] += backlog.in_flight

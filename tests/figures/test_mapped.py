@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmq.figures.mapped import MappedFigures
+from shmq.figures.mapped import MappedFigures, QueueOf, group_offsets
 from shmq.figures.model import QueueInfo, QueueLag
+from shmq.shm.core import StoreFigures
 from tests.bindings.live_store import LiveStore
 
 
@@ -61,6 +62,22 @@ def test_progress_joins_offsets_owners_losses_and_what_is_popped(live: LiveStore
     assert other[:6] == ("orders", 1, -1, 0, 0, -1)
     assert (other.owner_pid, other.offset, other.behind, other.in_flight) == (None, None, 4, 4)
     assert live.store.offset_get(second) == -1
+
+
+def test_the_number_of_an_offset_is_its_entrys_in_the_arrays_of_the_core(live: LiveStore) -> None:
+    queues = live.topic("orders", queues=2)
+    groups = {live.tables.group_put(name): name for name in ("unwanted", "billing")}
+    for group in groups:
+        for queue in queues:
+            live.tables.offset_put(group, queue)
+    live.tables.offset_put(max(groups), live.topic("other", queues=1)[0])
+    store = live.attach(writable=False)
+    known = {index: QueueOf("orders", queue_id, index, 0, 0) for queue_id, index in enumerate(queues)}
+    wanted = {group: name for group, name in groups.items() if name == "billing"}
+    found = list(group_offsets(store, wanted, known.get, dict))
+    slots = memoryview(StoreFigures(store).offset_counts()).cast("Q")[1::2]
+    assert [entry.queue.queue_id for entry in found] == [0, 1] and found[0].number > 0
+    assert [slots[entry.number] for entry in found] == [entry.slot for entry in found]
 
 
 def test_progress_of_one_group_is_that_of_all_without_the_others(live: LiveStore) -> None:
