@@ -161,6 +161,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.protocol",
         "shmq.client",
         "shmq.plain_file",
+        "shmq.typed_json",
     },
     "shmq.spark.jobs": {
         "shmq",

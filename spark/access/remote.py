@@ -1,6 +1,6 @@
 """`Access` over TCP: a broker elsewhere, ours or RocketMQ's.
 
-`shmq.client.remote.ranges` carries the requests. Records come as they are in the log and go through the decoder that
+`shmq.spark.access.ranges` carries the requests. Records come as they are in the log and go through the decoder that
 also reads the mapped files, so rows are the same to the byte. RocketMQ's brokers have no READ_RANGE and are asked with
 PULL_MESSAGE, eight stretches of a queue side by side, because an answer holds 32 messages; they come as its clients get
 them.
@@ -24,7 +24,6 @@ from typing import Any, Final
 import pyarrow
 
 from shmq.client.place import remote_place
-from shmq.client.remote.ranges import Described, Piece, RangeClient
 from shmq.columns.record_batches import column_numbers, import_batch, inflated
 from shmq.errors import (
     BrokerNotRunning,
@@ -40,6 +39,7 @@ from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import columns_decode
 from shmq.spark.access.broker import Kept, Key, Queue, Range, Reading, Where, not_on_this_host
 from shmq.spark.access.loss import data_loss
+from shmq.spark.access.ranges import Described, Piece, RangeClient
 from shmq.spark.access.unit_batches import UNIT_COLUMNS, unit_batches
 from shmq.spark.options import Options
 

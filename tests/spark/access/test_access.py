@@ -14,11 +14,11 @@ import pyarrow
 import pyarrow.compute
 import pytest
 
-from shmq.client.remote.ranges import STRIPES, Piece, RangeClient
 from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import UNIT_BYTES, KeeperStore
 from shmq.spark.access import remote
+from shmq.spark.access.ranges import STRIPES, Piece, RangeClient
 from shmq.spark.access.remote import RemoteAccess, connect_remote
 from shmq.spark.access.segments import Attachment
 from shmq.spark.access.way import open_access, reopen
