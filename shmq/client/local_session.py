@@ -12,8 +12,7 @@ from shmq.client.requests.replier import Home, Replier
 from shmq.client.requests.requester import Requests, SharedReplies
 from shmq.client.search import Search
 from shmq.client.wire_shm.groups import ShmGroups
-from shmq.client.wire_shm.queues import ShmQueues
-from shmq.client.wire_shm.wire import ShmWire
+from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import TopicNotFound
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 from shmq.shm.place import Place

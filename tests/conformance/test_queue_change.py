@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
+from shmq.client.administration.interface import QueueChange, TopicQueues, change_queues
 from tests.tables.rows import every_row
 
 EIGHT = TopicQueues(8, 8, {0: 5, 3: 2, 6: 1})

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from shmq.client.administration.admin import refuse_unlike
-from shmq.client.administration.queue_change import QueueChange, TopicQueues, TopicSettings, change_queues
+from shmq.client.administration.interface import QueueChange, TopicQueues, TopicSettings, change_queues
 from shmq.errors import UsageError
 from shmq.figures.model import TOPIC_FLUSHES, TOPIC_KINDS, TopicInfo
 from shmq.figures.quantity import age_text, count_text, iso_text, plural, rate_text, size_text

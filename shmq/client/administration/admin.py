@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from shmq.client.administration.group import Group, Groups
-from shmq.client.administration.queue_change import TopicQueues, TopicSettings, change_queues, queue_count
+from shmq.client.administration.interface import TopicQueues, TopicSettings, change_queues, queue_count
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.administration.interface import ResetStep
-from shmq.client.administration.queue_change import TopicQueues, TopicSettings
+from shmq.client.administration.interface import ResetStep, TopicQueues, TopicSettings
 from shmq.errors import ConsumeError
 from shmq.figures.mapped import MappedFigures, Popped
 from shmq.figures.verdict import Finding, Health, Verdict, health_of
@@ -18,8 +17,7 @@ from shmq.protocol.roster import popped_messages
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.control import ControlClient
-    from shmq.client.wire_shm.queues import ShmQueues
-    from shmq.client.wire_shm.wire import ShmWire
+    from shmq.client.wire_shm.wire import ShmQueues, ShmWire
     from shmq.shm.core import Store
 
 

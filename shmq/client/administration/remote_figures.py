@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.administration.interface import ResetStep
-from shmq.client.administration.queue_change import TopicQueues, TopicSettings
+from shmq.client.administration.interface import ResetStep, TopicQueues, TopicSettings
 from shmq.client.broker_requests import (
     group_creation,
     group_deletion,
@@ -20,8 +19,8 @@ from shmq.client.broker_requests import (
     member_list,
     topic_change,
     topic_deletion,
+    warn_of_unsaved,
 )
-from shmq.client.unsaved import warn_of_unsaved
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name

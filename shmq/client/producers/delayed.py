@@ -34,8 +34,7 @@ from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_moved
 from shmq.timing import DELAY_MS, DELIVER_MS, OUT_MS, TIMER_TOPIC, UNIQUE_KEY, RecallHandle, out_ms
 
 if TYPE_CHECKING:
-    from shmq.client.wire_shm.queues import ShmQueues
-    from shmq.client.wire_shm.wire import ShmWire
+    from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 
     PlainSend = Callable[..., Receipt | None]
 

@@ -24,9 +24,9 @@ from shmq.client.broker_requests import (
     member_list,
     topic_change,
     topic_deletion,
+    warn_of_unsaved,
 )
 from shmq.client.leader import Leader
-from shmq.client.unsaved import warn_of_unsaved
 from shmq.client.wire import Answer
 from shmq.client.wire_shm.control_channel import ControlChannel
 from shmq.errors import ShmqError, UsageError

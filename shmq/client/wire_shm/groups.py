@@ -24,8 +24,7 @@ from shmq.client.position import BEGIN, Position, start_offset
 from shmq.client.queue_share import ReaderShare
 from shmq.client.spec import ConsumerSpec, Wanted, consumer_data, reads_retries
 from shmq.client.wire import Handed, QueueSlot, Watcher, ignore
-from shmq.client.wire_shm.queues import ShmQueues
-from shmq.client.wire_shm.wire import ShmWire
+from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import ShmqError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, retry_topic, retry_topic_of
 from shmq.protocol.allocation import strategy_of

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shmq.client.key_pages import NO_MORE, KeyPages, KeyQuery
+from shmq.client.search import NO_MORE, KeyPages, KeyQuery
 
 SECOND = 1000
 BEGIN = 1_790_000_000_123
