@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import shmq
 import shmq.aio
 import shmq.otel
-from shmq.client.observers import span_attributes
+from shmq.client.observers import spans
 from shmq.message import TRACE_TOPIC
 from shmq.testing import Broker
 from tests.deadline import eventually_async
@@ -108,7 +108,7 @@ def taken(mq: shmq.Connection, topic: str, count: int) -> list[shmq.Message]:
 
 def test_our_names_are_those_of_the_conventions() -> None:
     theirs = {value for name, value in vars(names).items() if name.startswith("MESSAGING_")}
-    ours = {value for name, value in vars(span_attributes).items() if name.isupper() and isinstance(value, str)}
+    ours = {value for name, value in vars(spans).items() if name.isupper() and isinstance(value, str)}
     assert {name for name in ours if name.startswith("messaging.")} <= theirs
     assert len(ours) > 15
 
