@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shmq.client.wire import LOG
 from shmq.errors import ConnectError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def carry_out(future: Future[Any], call: Callable[[], Any]) -> None:
         else:
             future.set_result(result)
     except BaseException:  # out of a callback; the future itself reports an Exception only
-        logging.getLogger("shmq").exception("a callback of a future failed")
+        LOG.exception("a callback of a future failed")
 
 
 def elsewhere(call: Callable[..., object], *given: object) -> None:

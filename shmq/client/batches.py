@@ -14,7 +14,6 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import weakref
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from shmq.client.kinds import whole_in
 from shmq.client.position import BEGIN, END, Kind, Position, PositionLike, parse_position
 from shmq.client.spec import parse_tags
+from shmq.client.wire import LOG
 from shmq.columns.names import check_columns
 from shmq.errors import OffsetOutOfRange, ShmqError, UsageError
 from shmq.message import check_topic
@@ -210,7 +210,7 @@ def _leased(instance: Instance, store: Store, parts: Sequence[Part]) -> Path | N
         return None
     lease = take_lease(instance.store_path, min(starts), LEASE_SECONDS)
     if lease is None:
-        logging.getLogger("shmq").warning("no lease at broker %s: retention may pass this read", instance.broker_name)
+        LOG.warning("no lease at broker %s: retention may pass this read", instance.broker_name)
     return lease
 
 

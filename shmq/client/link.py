@@ -38,7 +38,7 @@ from shmq.client.place import Placed, RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
 from shmq.client.session import Session, open_session
 from shmq.client.timetable import Clock, Timetable
-from shmq.client.wire import Watcher
+from shmq.client.wire import LOG, Watcher
 from shmq.errors import ShmqError, UsageError
 from shmq.message import check_connection_name
 from shmq.shm.place import Place
@@ -316,9 +316,7 @@ class Link(Sender, Placed):
 
 
 def _warn(text: str, error: ShmqError) -> None:
-    import logging
-
-    logging.getLogger("shmq").warning(text, error)
+    LOG.warning(text, error)
 
 
 def _alive(link: weakref.ref[Link]) -> Link:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shmq.client.position import Position
     from shmq.shm.core import Assignment, Message, Receipt
 
+LOG: Final = logging.getLogger("shmq")
+
 _DOUBT_SECONDS = 0.02  # between two looks at what the broker may be mending
 _DOUBT_SECONDS_MAX = 15.0  # longer than a reader waits for that; only what is not on disk yet takes longer
 
@@ -144,7 +146,7 @@ def guarded(call: Callable[..., None], *arguments: object) -> None:
     try:
         call(*arguments)
     except Exception:
-        logging.getLogger("shmq").exception("a callback of the control connection failed")
+        LOG.exception("a callback of the control connection failed")
 
 
 CONCURRENT_MAX: Final = 16
@@ -401,4 +403,4 @@ def poll_whole(reader: QueueReader, count_max: int, seconds: float) -> list[Mess
                 return messages
             time.sleep(_DOUBT_SECONDS)
         except DamagedMessage as error:
-            logging.getLogger("shmq").warning("left out: %s", error)
+            LOG.warning("left out: %s", error)

@@ -28,6 +28,7 @@ from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
 from shmq.client.spec import check_poll
 from shmq.client.timetable import Timetable, loosely
+from shmq.client.wire import LOG
 from shmq.errors import ConnectError, UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE, messages_keep
 from shmq.shm.pickling import stays_here
@@ -353,11 +354,9 @@ class Consumer:
     def _warn_unassigned(self, seconds: float) -> None:
         share = self._share
         if share is not None:
-            import logging
-
             reason = self._context.live().members.why_unassigned(self._spec, share)
             text = 'consumer of topic "%s", group "%s" has no queue after %g s: %s'
-            logging.getLogger("shmq").warning(text, self.topic, self.group, seconds, reason)
+            LOG.warning(text, self.topic, self.group, seconds, reason)
 
     def _queue_left(self, queue_id: int) -> None:
         self._redelivery.forget(queue_id)

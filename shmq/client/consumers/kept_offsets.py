@@ -22,7 +22,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import re
 import threading
@@ -33,6 +32,7 @@ from typing import IO, Any, Final
 from shmq.client import options
 from shmq.client.spec import ConsumerSpec
 from shmq.client.timetable import Timetable
+from shmq.client.wire import LOG
 from shmq.plain_file import open_plain, read_plain
 from shmq.shm.descriptors import above_standard
 from shmq.shm.place import home_directory
@@ -41,7 +41,6 @@ _MEMBERS_MAX: Final = 1024
 _FILE_BYTES_MAX: Final = 1 << 20
 _OFFSET_MAX: Final = (1 << 63) - 1
 _BEGIN: Final = re.compile(r"@[0-9]+$")
-_LOG = logging.getLogger("shmq")
 
 
 def offsets_directory() -> Path | None:
@@ -84,7 +83,7 @@ class KeptOffsets:
                 os.fsync(file.fileno())
             os.replace(scratch, self.path)
         except OSError as error:
-            _LOG.warning("the offsets of a broadcast consumer cannot be kept: %s", error)
+            LOG.warning("the offsets of a broadcast consumer cannot be kept: %s", error)
             return
         self._saved = merged
 
@@ -98,7 +97,7 @@ def open_kept_offsets(url: str, group: str, topic: str) -> KeptOffsets | None:
     """Return the lowest file that no living member has; None, with a warning, when there can be none."""
     root = offsets_directory()
     if root is None:
-        _LOG.warning("the offsets of a broadcast consumer cannot be kept: no home directory; set SHMQ_OFFSETS_DIR")
+        LOG.warning("the offsets of a broadcast consumer cannot be kept: no home directory; set SHMQ_OFFSETS_DIR")
         return None
     directory = root / hashlib.sha256(url.encode()).hexdigest()[:16] / group
     try:
@@ -113,7 +112,7 @@ def open_kept_offsets(url: str, group: str, topic: str) -> KeptOffsets | None:
                 continue
             return KeptOffsets(directory / f"{topic}.{number}.json", lock)
     except OSError as error:
-        _LOG.warning("the offsets of a broadcast consumer cannot be kept in %s: %s", directory, error)
+        LOG.warning("the offsets of a broadcast consumer cannot be kept in %s: %s", directory, error)
     return None
 
 

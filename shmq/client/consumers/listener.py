@@ -27,6 +27,7 @@ from shmq.client.kinds import whole_in
 from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import LOG
 from shmq.errors import DamagedMessage, OffsetOutOfRange, UsageError
 from shmq.functions import ENDING, check_function, finished
 from shmq.waits import give_turn, slice_seconds
@@ -73,9 +74,7 @@ class PushConsumer(Consumer):
         try:
             yield
         except (OffsetOutOfRange, DamagedMessage) as error:
-            import logging
-
-            logging.getLogger("shmq").warning('topic "%s", group "%s": %s', self.topic, self.group, error)
+            LOG.warning('topic "%s", group "%s": %s', self.topic, self.group, error)
 
     def _spans(self) -> dict[int, int]:
         """Return by queue how far the newest message taken is ahead of the oldest one not settled."""
@@ -349,10 +348,8 @@ class Listeners:
 
 def log_end(spec: ConsumerSpec, failure: BaseException | None) -> None:
     """Say what ended a listener that runs in the background, where nothing waits for it."""
-    import logging
-
     text = 'the listener of topic "%s", group "%s" has ended and left its group; stop() and start() begin anew'
-    logging.getLogger("shmq").error(text, spec.topic, spec.group, exc_info=failure)
+    LOG.error(text, spec.topic, spec.group, exc_info=failure)
 
 
 def _nothing(_: object) -> None:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmq.client.background import started
 from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.client.kinds import refuse_wrong
+from shmq.client.wire import LOG
 from shmq.errors import ConnectError
 from shmq.message import parse_properties
 from shmq.protocol.message_id import message_id_text, message_place
@@ -375,6 +376,4 @@ def _since_ms(began: float) -> int:
 
 
 def _warn(error: Exception) -> None:
-    import logging
-
-    logging.getLogger("shmq").warning("traces of messages could not be stored: %s", error)
+    LOG.warning("traces of messages could not be stored: %s", error)

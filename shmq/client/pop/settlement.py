@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmq.client.pop.request import ack_request, change_request, new_receipt
 from shmq.client.redelivery.send_back import DEAD_LETTER, send_back, send_back_ext
-from shmq.client.wire import Question, error_in, reply_of
+from shmq.client.wire import LOG, Question, error_in, reply_of
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -268,6 +268,4 @@ class Settlement:
 
 def warn(spec: ConsumerSpec, error: Exception, consequence: str) -> None:
     """Say what went wrong with a consumer's messages, and what follows from it."""
-    import logging
-
-    logging.getLogger("shmq").warning('topic "%s", group "%s": %s: %s', spec.topic, spec.group, consequence, error)
+    LOG.warning('topic "%s", group "%s": %s: %s', spec.topic, spec.group, consequence, error)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.client import options
 from shmq.client.kinds import check_after, check_hiding
+from shmq.client.wire import LOG
 from shmq.errors import ConsumeError, Reject, Retry, ShmqError, UsageError
 from shmq.functions import ENDING
 from shmq.words import reason_text
@@ -90,9 +91,7 @@ class Redelivery:
             self._send_back.dead_letter(message, reason, refused=self.requeue)
             return False
         except ShmqError as error:
-            import logging
-
-            logging.getLogger("shmq").warning(
+            LOG.warning(
                 "message %s could not be moved to the dead-letter topic, and is delivered again: %s",
                 message.message_id,
                 error,
@@ -199,9 +198,7 @@ def settle_failed(redelivery: Redelivery, group: str | None, message: Message, e
     if isinstance(error, ENDING):
         redelivery.nack(message, 0.0)
         raise error
-    import logging
-
-    logging.getLogger("shmq").error(
+    LOG.error(
         'listener of topic "%s", group "%s" failed for message %s (queue %d, offset %d, attempt %d)',
         message.topic,
         group,

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
-from shmq.client.wire import Question, error_in
+from shmq.client.wire import LOG, Question, error_in
 from shmq.errors import ConsumeError, ShmqError
 from shmq.protocol.codes import Request
 from shmq.words import reason_text
@@ -134,9 +134,7 @@ def _answered(message: Message, handed: Handed, refused: Callable[[Message], Non
         handed.settle()
         return
     handed.keep()
-    import logging
-
-    logging.getLogger("shmq").warning(
+    LOG.warning(
         "message %s could not be handed back to broker %s, and is delivered again here: %s",
         message.message_id,
         handed.broker,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmq.client.background import started
 from shmq.client.remote.registration import HEARTBEAT_INTERVAL, Registration
 from shmq.client.remote.share import LOCK_RENEWAL, TcpShare
+from shmq.client.wire import LOG
 from shmq.client.wire_tcp.name_service import REFRESH
 from shmq.errors import ConnectError, ProtocolError, Reject, Retry, ShmqError
 from shmq.functions import finished
@@ -131,14 +132,10 @@ async def _quietly(work: Awaitable[None]) -> None:
     try:
         await work
     except ShmqError as error:
-        import logging
-
-        logging.getLogger("shmq").debug("a round of upkeep failed and is repeated: %s", error)
+        LOG.debug("a round of upkeep failed and is repeated: %s", error)
     except Exception:
-        import logging
-
         # A fault of ours in one round: the next ones matter more, as offsets and heartbeats depend on them.
-        logging.getLogger("shmq").exception("a round of upkeep failed and is repeated")
+        LOG.exception("a round of upkeep failed and is repeated")
 
 
 _OFFSET_MAX = 1 << 62

@@ -22,7 +22,7 @@ from shmq.client.remote.questions import QueueQuestions
 from shmq.client.remote.registration import Registration
 from shmq.client.remote.share import TcpShare
 from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
-from shmq.client.wire import UNWATCHED, Watcher
+from shmq.client.wire import LOG, UNWATCHED, Watcher
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import TOPIC_BYTES_MAX, retry_topic, retry_topic_of
@@ -219,9 +219,7 @@ class TcpGroups:
                 if spec.ordered:
                     await self._questions.unlock(group, wire.client_id, [queue], wire.timeout)
             except ShmqError as error:
-                import logging
-
-                logging.getLogger("shmq").warning(
+                LOG.warning(
                     'offset %d of queue %d of topic "%s" could not be committed for group "%s": %s',
                     offset,
                     queue.queueId,

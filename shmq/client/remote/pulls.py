@@ -38,6 +38,7 @@ from shmq.client.remote.questions import (
 )
 from shmq.client.remote.reader import ProcessQueue, TcpReader
 from shmq.client.spec import TAG, Wanted
+from shmq.client.wire import LOG
 from shmq.client.wire_tcp.network import look_at
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 
@@ -189,9 +190,7 @@ class GroupReader(TcpReader):
             await asyncio.sleep(options.SEND_BACK_RETRY)
 
     def _warn(self, queue: ProcessQueue, error: ShmqError) -> None:
-        import logging
-
-        logging.getLogger("shmq").warning(
+        LOG.warning(
             'queue %d of topic "%s" on broker %s cannot be pulled for group "%s", trying on: %s',
             queue.queue.queueId,
             queue.queue.topic,

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq.client.keywords import body_of
-from shmq.client.wire import Question
+from shmq.client.wire import LOG, Question
 from shmq.errors import RemoteError, UsageError
 from shmq.functions import check_function, finished
 from shmq.message import encode_properties
@@ -161,6 +161,4 @@ def _header(topic: str, properties: str, queue: MessageQueue) -> dict[str, str]:
 
 def report(message: Any, what: str) -> None:
     """Log what became of a request."""
-    import logging
-
-    logging.getLogger("shmq").debug('request %s on topic "%s" %s', message.message_id, message.topic, what)
+    LOG.debug('request %s on topic "%s" %s', message.message_id, message.topic, what)

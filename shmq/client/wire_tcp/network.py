@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 from shmq.addresses import Address
 from shmq.client.background import begun, started
 from shmq.client.place import RemoteOptions
+from shmq.client.wire import LOG
 from shmq.client.wire_tcp.tls import refusal, speaks_tls, tls_context
 from shmq.errors import (
     BrokerNotRunning,
@@ -316,9 +317,7 @@ class Network:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            import logging
-
-            logging.getLogger("shmq").error("a task of a remote connection failed", exc_info=error)
+            LOG.error("a task of a remote connection failed", exc_info=error)
 
     def connected(self) -> list[Address]:
         """Return the addresses there is a channel to."""
