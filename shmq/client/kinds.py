@@ -218,16 +218,6 @@ def whole_in(value: Any, least: float = -math.inf, most: float = math.inf) -> in
     return number if least <= number <= most else None
 
 
-def is_number(value: Any) -> bool:
-    """Whether this is a number."""
-    return real_in(value) is not None
-
-
-def is_count(value: Any) -> bool:
-    """Whether this is a whole number."""
-    return whole_in(value) is not None
-
-
 def _wrong_body_in(name: str, value: Any) -> WrongKind | None:
     if name == "body":
         return wrong_body(value)
@@ -248,6 +238,14 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _whole(least: float = -math.inf, most: float = math.inf) -> Callable[[Any], bool]:
+    return lambda value: whole_in(value, least, most) is not None
+
+
+def _real(least: float = -math.inf) -> Callable[[Any], bool]:
+    return lambda value: (number := real_in(value)) is not None and number >= least
+
+
 def _is_texts(value: Any, *, holes: bool = False) -> bool:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         return False
@@ -258,15 +256,6 @@ def _is_properties(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     return all(isinstance(name, str) and isinstance(text, str) for name, text in value.items())
-
-
-def _is_flag(value: Any) -> bool:
-    return whole_in(value, -(1 << FLAG_BITS - 1), (1 << FLAG_BITS) - 1) is not None
-
-
-def _is_seconds(value: Any) -> bool:
-    number = real_in(value)
-    return number is not None and number >= 0
 
 
 def _is_buffer(value: object) -> bool:
@@ -281,24 +270,20 @@ def _is_bodies(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str) and not _is_buffer(value)
 
 
-def _is_size(value: Any) -> bool:
-    return whole_in(value, 0) is not None
-
-
 _NEEDED: Final = frozenset(("body", "bodies", "size"))
 
 KINDS: Final[dict[str, Kind]] = {
     "bodies": Kind(_is_bodies, "a sequence of bodies", 'send_batch("orders", [b"a", b"b"]), or send() for one body'),
-    "size": Kind(_is_size, "a number of bytes, 0 or more", 'reserve("orders", 4096)'),
+    "size": Kind(_whole(0), "a number of bytes, 0 or more", 'reserve("orders", 4096)'),
     "tag": Kind(_is_text, "a str", 'tag="fruit"'),
     "key": Kind(_is_text, "a str", 'key="order-42"'),
     "keys": Kind(_is_texts, "a sequence of str", 'did you mean key=? Several are keys=["order-42", "customer-7"]'),
     "properties": Kind(_is_properties, "a mapping of str to str", 'properties={"region": "eu"}'),
     "message_group": Kind(_is_text, "a str", 'message_group="customer-7"'),
-    "queue_id": Kind(is_count, "an int", "queue_id=0"),
-    "flag": Kind(_is_flag, f"an int of {FLAG_BITS} bits", "flag=1"),
-    "timeout": Kind(_is_seconds, "seconds, 0 or more", "timeout=0.5"),
-    "check_after": Kind(is_number, "seconds", "check_after=10"),
+    "queue_id": Kind(_whole(), "an int", "queue_id=0"),
+    "flag": Kind(_whole(-(1 << FLAG_BITS - 1), (1 << FLAG_BITS) - 1), f"an int of {FLAG_BITS} bits", "flag=1"),
+    "timeout": Kind(_real(0), "seconds, 0 or more", "timeout=0.5"),
+    "check_after": Kind(_real(), "seconds", "check_after=10"),
 }
 """Arguments by their name; those of delays are in keywords.py, beside what they mean."""
 _BATCH_KEYS: Final = Kind(

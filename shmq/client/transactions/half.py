@@ -46,40 +46,21 @@ _CHECK_AFTER_MOST: Final = 1e8
 
 
 @dataclass(slots=True, eq=False)
-class LocalHalf:
+class LocalHalf(Half):
     """An open transaction of this host: what its end needs."""
 
-    group: str
-    topic: str
-    broker: str
-    message_id: str
     queue_id: int
     body: bytes
     text: bytes
     flag: int
     born_ms: int
-    offset: int = -1
-    log_position: int = -1
 
 
-class RemoteHalf(NamedTuple):
-    """An open transaction at some broker; `receipt` names the half's queue offset and log position."""
+@dataclass(slots=True, eq=False)
+class RemoteHalf(Half):
+    """An open transaction at some broker."""
 
-    group: str
-    topic: str
-    broker: str
-    message_id: str
     receipt: Receipt
-
-    @property
-    def offset(self) -> int:
-        """The half's queue offset."""
-        return self.receipt.offset
-
-    @property
-    def log_position(self) -> int:
-        """The half's log position."""
-        return self.receipt.log_position
 
 
 class _Endings:
@@ -183,13 +164,12 @@ class LocalTransactions(_Endings):
             text += encode_properties(found).encode()
         wire.check_half(text)
         data = body if type(body) is bytes else bytes(body_of(body))
-        half = LocalHalf(group, topic, self._broker, message_id, number, data, text, flag, born_ms)
-        half.offset, half.log_position, _, end = self._producer.append(
+        offset, position, _, end = self._producer.append(
             wire.HALF_TOPIC, data, text, queue_id=wire.QUEUE_ID, flag=flag, born_ms=born_ms, timeout=timeout
         )
         if self._waits_durable(topic):
             self._store.wait_durable(end, timeout)
-        return half
+        return LocalHalf(group, topic, self._broker, message_id, offset, position, number, data, text, flag, born_ms)
 
     def _fixed_text(self, group: str, topic: str, queue_id: int, check_after: float | None) -> bytes:
         """The common beginning of the properties of a queue's transactions, up to the value of UNIQ_KEY."""
@@ -207,19 +187,8 @@ class LocalTransactions(_Endings):
     def end(self, half: LocalHalf, state: TxState, timeout: float) -> Receipt | None:
         """Make it visible and return where it is, or never let it be seen."""
         op = (wire.OP_TOPIC, wire.QUEUE_ID, wire.op_body(half.offset), wire.OP_PROPERTIES, 0, 0, 0, b"", 0, 0, None)
-        real = (
-            half.topic,
-            half.queue_id,
-            half.body,
-            half.text,
-            half.flag,
-            wire.COMMIT,
-            half.born_ms,
-            b"",
-            0,
-            half.log_position,
-            None,
-        )
+        flags, at = wire.COMMIT, half.log_position
+        real = half.topic, half.queue_id, half.body, half.text, half.flag, flags, half.born_ms, b"", 0, at, None
         records = (real, op) if state == wire.COMMIT else (op,)
         try:
             stored = self._producer.append_together(records, half.log_position, timeout)
@@ -296,7 +265,7 @@ class RemoteTransactions(_Endings):
         properties = half_properties(group, check_after)
         receipt = self._send_half(topic, body, properties, group=group, timeout=timeout, **arguments)
         broker = self._queues.message_queue(topic, receipt.queue_id).brokerName
-        return RemoteHalf(group, topic, broker, receipt.message_id, receipt)
+        return RemoteHalf(group, topic, broker, receipt.message_id, receipt.offset, receipt.log_position, receipt)
 
     def end(self, half: RemoteHalf, state: TxState, timeout: float) -> Receipt | None:
         """Make it visible, or never let it be seen; with a stock broker a commit's receipt names the half's place."""

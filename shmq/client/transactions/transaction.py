@@ -19,6 +19,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
@@ -53,32 +54,16 @@ _LOG = logging.getLogger("shmq")
 Checker = Callable[["Message"], TxState]
 
 
-class Half(Protocol):
-    """The first half of an open transaction."""
+@dataclass(slots=True, eq=False)
+class Half:
+    """The first half of an open transaction, and where the broker has it among its halves."""
 
-    @property
-    def group(self) -> str:
-        """The producer group that is asked about it."""
-
-    @property
-    def topic(self) -> str:
-        """The topic of the message."""
-
-    @property
-    def message_id(self) -> str:
-        """Its id, in every copy of it."""
-
-    @property
-    def broker(self) -> str:
-        """The broker that has it."""
-
-    @property
-    def offset(self) -> int:
-        """Its queue offset among the halves of that broker."""
-
-    @property
-    def log_position(self) -> int:
-        """Its position in the log of that broker."""
+    group: str  # the producer group that is asked about it
+    topic: str  # of the message
+    broker: str
+    message_id: str  # in every copy of the message
+    offset: int
+    log_position: int
 
 
 End = Callable[["Half", "TxState", float], "Receipt | None"]
@@ -88,9 +73,8 @@ End = Callable[["Half", "TxState", float], "Receipt | None"]
 class Transactions(Protocol):
     """The transactions of one session."""
 
-    @property
-    def begin(self) -> Callable[..., Half]:
-        """Store a message that stays hidden: (group, topic, body, timeout, and what `send` takes)."""
+    def begin(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> Half:
+        """Store a message that stays hidden; `arguments` are those of `send`."""
 
     def end(self, half: Any, state: TxState, timeout: float) -> Receipt | None:
         """Make it visible and return where it is, or never let it be seen.
