@@ -37,7 +37,7 @@ from shmq.client.observers.observer import observer_of
 from shmq.client.place import Placed, RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
 from shmq.client.session import Session, open_session
-from shmq.client.timetable import Clock, Timetable
+from shmq.client.timetable import Clock, Timetable, loosely
 from shmq.client.wire import LOG, Watcher
 from shmq.errors import ShmqError, UsageError
 from shmq.message import check_connection_name
@@ -118,7 +118,7 @@ class Link(Sender, Placed):
         self._held: list[Session] = []
         self._session: Session | None = None
         self._holding = Holding()
-        self._observer = observer_of(lambda body, keys: _store_trace(link, body, keys), trace=trace, spans=spans)
+        self._observer = observer_of(loosely(self._store_trace), trace=trace, spans=spans)
         self._live()
         _live.add(self)
         timetable = weakref.ref(self._timetable)
@@ -210,14 +210,7 @@ class Link(Sender, Placed):
         self.client_id = new_client_id(self._name)
         session = open_session(self.place, client_id=self.client_id, timeout=self._timeout)
         # Weak: its own control thread must not keep a connection the application has dropped.
-        link = weakref.ref(self)
-        session.members.watch(
-            Watcher(
-                members_changed=lambda group: _call(link, "_members_changed", group),
-                reconnected=lambda: _call(link, "_reconnected"),
-                refused=lambda error: _warn("the broker refuses this client's groups after a reconnection: %s", error),
-            )
-        )
+        session.members.watch(Watcher(loosely(self._members_changed), loosely(self._reconnected), _warn_of_refusal))
         self._session = session
         self._held[:] = [session]
         self._attach(session)
@@ -293,6 +286,10 @@ class Link(Sender, Placed):
         if self._checkers is not None:
             session.transactions.answer(self._checkers.groups, self._checkers.asked)
 
+    def _store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        if (session := self._session) is not None:
+            session.sends.store_trace(body, keys)
+
     # -- what the control plane reports, on its own thread: only hand over
     def _members_changed(self, group: str) -> None:
         self._timetable.call_soon(lambda: self._membership.rebalance(group))
@@ -307,7 +304,7 @@ class Link(Sender, Placed):
         try:
             is_new = session.renew()
         except ShmqError as error:
-            _warn("the broker is back, but its segments cannot be used yet: %s", error)
+            LOG.warning("the broker is back, but its segments cannot be used yet: %s", error)
             self._timetable.call_after(options.REATTACH_INTERVAL, self._reattach)
             return
         if is_new:
@@ -315,8 +312,8 @@ class Link(Sender, Placed):
         self._membership.reattach(is_new=is_new)
 
 
-def _warn(text: str, error: ShmqError) -> None:
-    LOG.warning(text, error)
+def _warn_of_refusal(error: ShmqError) -> None:
+    LOG.warning("the broker refuses this client's groups after a reconnection: %s", error)
 
 
 def _alive(link: weakref.ref[Link]) -> Link:
@@ -324,19 +321,6 @@ def _alive(link: weakref.ref[Link]) -> Link:
     if target is None:
         raise UsageError("the connection is gone", hint="keep it as long as what it has made")
     return target
-
-
-def _call(link: weakref.ref[Link], method: str, *arguments: str) -> None:
-    target = link()
-    if target is not None and not target._closed:
-        getattr(target, method)(*arguments)
-
-
-def _store_trace(link: weakref.ref[Link], body: bytes, keys: Sequence[str]) -> None:
-    target = link()
-    session = target._session if target is not None else None
-    if session is not None:
-        session.sends.store_trace(body, keys)
 
 
 class Holding:

@@ -28,7 +28,7 @@ from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
 from shmq.client.spec import check_poll
 from shmq.client.timetable import Timetable, loosely
-from shmq.client.wire import LOG
+from shmq.client.wire import LOG, ignore
 from shmq.errors import ConnectError, UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE, messages_keep
 from shmq.shm.pickling import stays_here
@@ -436,17 +436,9 @@ class ReaderOwner:
 
     def cut_off(self) -> None:
         """Let nothing happen any more, and an iteration end."""
-        self._nack = self._extend = self._stray = self._later = _nothing
-        self._idle = _yes
+        self._nack = self._extend = self._stray = self._later = ignore
+        self._idle = lambda: True
         self._now = time.monotonic
-
-
-def _nothing(*_: object) -> None:
-    return
-
-
-def _yes() -> bool:
-    return True
 
 
 class AssignmentWatch:

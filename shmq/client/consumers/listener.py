@@ -27,7 +27,7 @@ from shmq.client.kinds import whole_in
 from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
-from shmq.client.wire import LOG
+from shmq.client.wire import LOG, ignore
 from shmq.errors import DamagedMessage, OffsetOutOfRange, UsageError
 from shmq.functions import ENDING, check_function, finished
 from shmq.waits import give_turn, slice_seconds
@@ -114,7 +114,7 @@ class Listener:
         self._consumer: PushConsumer | None = None
         self._stopping = False
         self._waits_for_room = False
-        self._on_failure: Callable[[Listener], None] = _nothing
+        self._on_failure: Callable[[Listener], None] = ignore
 
     def start(self, on_failure: Callable[[Listener], None]) -> None:
         """Join the group and begin to call the function; `on_failure` is called when the listener had to give up.
@@ -350,10 +350,6 @@ def log_end(spec: ConsumerSpec, failure: BaseException | None) -> None:
     """Say what ended a listener that runs in the background, where nothing waits for it."""
     text = 'the listener of topic "%s", group "%s" has ended and left its group; stop() and start() begin anew'
     LOG.error(text, spec.topic, spec.group, exc_info=failure)
-
-
-def _nothing(_: object) -> None:
-    return
 
 
 @contextlib.contextmanager
