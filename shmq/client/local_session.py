@@ -109,13 +109,11 @@ class LocalSession:
         return True
 
     def close(self) -> None:
-        """Say goodbye to the broker and let the segments go; never raises."""
         self._requests.close()
         self.leader.close()
         self.members.close()
         self.wire.close()
 
     def abandon(self) -> None:
-        """Forget everything in a forked child; the parent's registration stays as it is."""
         self.leader.abandon()
         self.wire.abandon()

@@ -92,5 +92,4 @@ class RemoteSession:
         self.wire.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the sockets, and of nothing else."""
         self.wire.abandon()

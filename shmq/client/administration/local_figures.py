@@ -94,7 +94,6 @@ class LocalFigures(HostFigures):
         return self._queues()
 
     def create_topic(self, name: str, settings: TopicSettings) -> bool:
-        """Create or change a topic, and wait until it is in shared memory; return whether it is new."""
         is_new = super().create_topic(name, settings)
         self.queues.wait_for_topic(name)
         return is_new

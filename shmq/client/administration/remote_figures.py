@@ -239,11 +239,6 @@ class RemoteFigures:
         warn_of_unsaved(*self._ask_all(group_deletion(group)))
 
     def progress(self, group: str | None = None) -> dict[str, list[QueueLag]]:
-        """Return how far groups are, by topic and queue; the readers of queues are not known.
-
-        Args:
-            group: only this one.
-        """
         names = self.group_names() if group is None else [group]
         return {name: rows for name in names if (rows := self._lags(name))}
 
@@ -319,7 +314,6 @@ class RemoteFigures:
 
     # -- brokers
     def status(self) -> dict[str, Any]:
-        """Return what every broker says about itself, as text by name."""
         names = self._wire().brokers()
         answers = self._ask_all(Command(code=Request.GET_BROKER_RUNTIME_INFO), names)
         return {

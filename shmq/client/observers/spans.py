@@ -176,7 +176,6 @@ class SpannedSender:
         self._host_of = host_of
 
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
-        """Store one message and return where."""
         with self._spans.sending("send", topic, arguments, body) as span:
             receipt: Receipt = self._inner.send(topic, body, **carrying(arguments))
             if span.is_recording():

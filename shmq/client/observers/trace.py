@@ -263,7 +263,6 @@ class TracedSender:
         self.reserve = inner.reserve
 
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
-        """Store one message and return where."""
         refuse_wrong({"topic": topic, **arguments})
         keys = arguments.get("keys")
         if keys is not None and not isinstance(keys, (str, list, tuple)):
@@ -280,7 +279,6 @@ class TracedSender:
         return receipt
 
     def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Any) -> list[Receipt]:
-        """Store all bodies into one queue, in order."""
         refuse_wrong({"topic": topic, "bodies": bodies, **arguments})
         bodies = tuple(bodies)  # it is read twice, and so are its keys
         if arguments.get("keys") is not None:

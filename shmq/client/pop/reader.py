@@ -98,7 +98,6 @@ class PopReader(WaitingReader):
 
     # -- receiving
     def poll(self, max: int = options.RECEIVE_MAX, timeout: float = 0.0) -> list[Message]:
-        """Return at most `max` messages; [] when none came in time, after wake() and after stop()."""
         deadline = time.monotonic() + timeout
         taken: list[Message] = []
         asked = False

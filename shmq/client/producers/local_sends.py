@@ -104,7 +104,6 @@ class LocalSends:
         self.internal_producer.send_oneway(TRACE_TOPIC, body, keys=keys)
 
     def host_of(self, receipt: Receipt) -> str:
-        """Say where a broker stored a message, as "host:port": its id holds that."""
         place = message_place(receipt.message_id)
         return f"{place.host}:{place.port}" if place is not None else ""
 
@@ -128,7 +127,6 @@ class CompressingSender:
         self.reserve = inner.reserve
 
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
-        """Store one message and return where."""
         return self._send(topic, body, arguments, may_wait=True) or self._inner.send(topic, body, **arguments)
 
     def send_oneway(self, topic: str, body: Any, **arguments: Any) -> None:

@@ -62,7 +62,6 @@ class SelectingSender:
         self._inner = inner
 
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
-        """Store one message and return where."""
         self._choose(topic, body, arguments)
         receipt: Receipt = self._inner.send(topic, body, **arguments)
         return receipt

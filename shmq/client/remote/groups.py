@@ -72,7 +72,6 @@ class TcpGroups:
 
     # -- membership
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
-        """Say to every broker in use which groups this client is a member of."""
         self.registration.set(producer_groups, specs)
         self._wire.call(self.registration.register())
 

@@ -277,14 +277,12 @@ class TcpReader(WaitingReader):
         self.open(ProcessQueue(self._wire.numbers.queue(topic, queue), queue, offset, settles=self._settles))
 
     def open(self, queue: ProcessQueue) -> None:
-        """Read a queue."""
         with self.changed:
             self._queues[queue.number] = queue
             self._settlers[queue.number] = _Settler(self, queue)
             self._turn.append(queue)
 
     def revoke(self, number: int, /) -> None:
-        """Stop reading a queue."""
         if self._pid != os.getpid():
             self._queues[number].dropped = True
             return
@@ -296,7 +294,6 @@ class TcpReader(WaitingReader):
                 queue.drop()
 
     def assigned(self) -> list[Assignment]:
-        """Return (topic, queue index, queue id, next offset, lowest offset not settled) of each queue."""
         with self._lock():
             return [
                 Assignment((queue.queue.topic, number, number, self._position(queue), queue.committed))

@@ -80,7 +80,6 @@ class TcpSends:
         return made
 
     def fastest_queue(self, topic: str) -> int | None:
-        """Return a queue of the broker that answered fastest lately; None when none has answered yet."""
         wire = self._wire
         route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
         queue = self._choice.fastest(route, wire.network.loop.time())
@@ -115,7 +114,6 @@ class TcpSender:
 
     @edge
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
-        """Store one message and return where."""
         receipt: Receipt = self._wait(self.start_send(topic, body, **arguments), arguments)
         return receipt
 
@@ -126,7 +124,6 @@ class TcpSender:
 
     @edge
     def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Any) -> list[Receipt]:
-        """Store all bodies into one queue, in order."""
         receipts: list[Receipt] = self._wait(self.start_send_batch(topic, bodies, **arguments), arguments)
         return receipts
 

@@ -69,7 +69,6 @@ class TcpShare(ReaderShare):
         return self._reader.stopped
 
     def name_of(self, slot: QueueSlot) -> str:
-        """Return a name of a queue that means the same after a restart."""
         queue = self._queue_of(slot.queue_index)
         return f"{queue.brokerName}/{queue.queueId}"
 
@@ -150,7 +149,6 @@ class TcpShare(ReaderShare):
             self._reader.wait_handed_over(LEAVE_TIMEOUT)
 
     def leave_all(self) -> None:
-        """Give every queue up at once; messages in flight are delivered again, to the next reader."""
         for opening in self._opening.values():
             opening.cancel()
         self._opening.clear()

@@ -178,17 +178,14 @@ class SharedReplies:
     def send(
         self, waiting: Waiting, body: Any, arguments: dict[str, Any], *, failed: Callable[[Exception], None]
     ) -> None:
-        """Store a request."""
         text = request_text(arguments.pop("properties", None), waiting.correlation_id, waiting.timeout) + self._suffix
         raw: Any = text.encode()
         self._producer.send(waiting.topic, body, properties=raw, timeout=waiting.timeout, **arguments)
 
     def skip(self) -> None:
-        """Read over the replies there are."""
         self._reader.seek(self._queue, self._end())
 
     def poll(self, seconds: float) -> Iterable[tuple[str, Message]]:
-        """Wait so many seconds for messages in the queue, and return them by correlation id."""
         try:  # contextlib.suppress takes three calls, and every reply comes here
             messages = self._reader.poll(POLL_MAX, seconds)
         except CorruptionError:  # it is stepped over; whose it was gets no reply

@@ -150,7 +150,6 @@ class LocalTransactions(_Endings):
         check_after: float | None = None,
         **arguments: Any,
     ) -> LocalHalf:
-        """Store a message that stays hidden."""
         if not self._is_prepared:
             self._prepare()
         if isinstance(body, str):
@@ -185,7 +184,6 @@ class LocalTransactions(_Endings):
         return text
 
     def end(self, half: LocalHalf, state: TxState, timeout: float) -> Receipt | None:
-        """Make it visible and return where it is, or never let it be seen."""
         op = (wire.OP_TOPIC, wire.QUEUE_ID, wire.op_body(half.offset), wire.OP_PROPERTIES, 0, 0, 0, b"", 0, 0, None)
         flags, at = wire.COMMIT, half.log_position
         real = half.topic, half.queue_id, half.body, half.text, half.flag, flags, half.born_ms, b"", 0, at, None
@@ -235,7 +233,6 @@ class LocalTransactions(_Endings):
         return turn % count
 
     def answer(self, groups: list[str], asked: Callable[[TransactionCheck], None]) -> None:
-        """Let the broker ask this client."""
         super().answer(groups, asked)
         for group in groups:
             self._prepare({"producerGroup": group})
@@ -260,7 +257,6 @@ class RemoteTransactions(_Endings):
     def begin(
         self, group: str, topic: str, body: Any, timeout: float, *, check_after: float | None = None, **arguments: Any
     ) -> RemoteHalf:
-        """Store a message that stays hidden."""
         check_topic_of(topic)
         properties = half_properties(group, check_after)
         receipt = self._send_half(topic, body, properties, group=group, timeout=timeout, **arguments)

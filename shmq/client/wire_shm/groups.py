@@ -168,7 +168,6 @@ class ShmGroups:
         self._wire.control.watcher = watcher
 
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
-        """Tell the broker which groups this client is a member of."""
         self._specs = tuple(specs)
         self._wire.control.heartbeat(producer_groups, consumer_data(specs, _subscription, retries=False))
         self._introduce(producer_groups)
@@ -183,11 +182,6 @@ class ShmGroups:
 
     # -- shares
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        """Return the queues a consumer is to read, and all of them; a topic that is gone is not made again.
-
-        Raises:
-            TopicNotFound: it was deleted since the consumer began.
-        """
         if spec.model != "clustering" or spec.group is None or spec.invisible is not None:
             slots = self._queues.read_queues(spec.topic, must_exist=True)
             return slots, slots

@@ -89,7 +89,6 @@ class ShmWire:
 
     @property
     def alive(self) -> bool:
-        """Whether the control plane answers."""
         return self.control.alive
 
     @property
@@ -120,12 +119,10 @@ class ShmWire:
         return self.store.message_at if self.is_current else None
 
     def now_ms(self) -> int:
-        """Return the time on the broker's clock in ms since the epoch."""
         return self.store.clock_ms
 
     # -- requests
     def brokers(self, topic: str | None = None) -> list[str]:
-        """Return the broker's name if it has a topic."""
         return [self.instance.broker_name] if topic is None or self.store.topic_find(topic) >= 0 else []
 
     def address(self, broker: str) -> str:
@@ -133,7 +130,6 @@ class ShmWire:
         return ""
 
     def request(self, question: Question, timeout: float | None = None) -> Command:
-        """Ask the broker, and return its answer."""
         _, code, ext, body = question  # there is one broker
         return self.control.request(code, ext, body, timeout)
 
@@ -176,13 +172,11 @@ class ShmWire:
         return True
 
     def close(self) -> None:
-        """Say goodbye to the broker and let the segments go; never raises."""
         with contextlib.suppress(ShmqError, OSError):
             self.control.close()
         self._discount()
 
     def abandon(self) -> None:
-        """Forget everything in a forked child; the parent's registration stays as it is."""
         self.control.abandon()
         self._counted = False  # the kernel does not count the child for what its parent attached
 
@@ -223,7 +217,6 @@ class ShmQueues:
         self._wire = wire
 
     def version(self) -> int:
-        """Return the version of the tables: it grows when a topic is deleted or made."""
         return self._wire.store.table_version
 
     # -- topics
@@ -295,11 +288,6 @@ class ShmQueues:
         return range(entry["write_queues"] if entry["perm"] & PERM_WRITE else 0)
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
-        """Return the readable queues of a topic; one that must exist is not created.
-
-        Raises:
-            TopicNotFound: there is none of this name, and none may be created.
-        """
         store = self._wire.store
         if must_exist and store.topic_find(topic) < 0:
             raise self.topic_not_found(topic, may_be_made=False)
@@ -314,11 +302,9 @@ class ShmQueues:
         return start_offset(self._wire.store, queue.queue_index, position)
 
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
-        """Return the broker's name of a queue: its id is the same here."""
         return MessageQueue(self._wire.instance.broker_name, queue_id, topic)
 
     def queue_id(self, queue: MessageQueue) -> int:
-        """Return the id of a queue, which is the broker's own here."""
         return queue.queueId
 
     def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:

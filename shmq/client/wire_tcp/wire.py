@@ -77,11 +77,9 @@ class TcpWire:
 
     @property
     def alive(self) -> bool:
-        """Whether a broker answered lately."""
         return bool(self.network.connected())
 
     def now_ms(self) -> int:
-        """Return the time of this host's wall clock in ms since the epoch."""
         return round(time.time() * 1000)
 
     # -- requests
@@ -197,7 +195,6 @@ class TcpWire:
 
     # -- the end
     def close(self) -> None:
-        """End the I/O thread; never raises."""
         self.network.stop(LEAVE_TIMEOUT)
 
     def abandon(self) -> None:
