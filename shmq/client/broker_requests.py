@@ -12,18 +12,13 @@ so a leader on another host takes them as they are.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from shmq.client.wire import error_in, reply_of
+from shmq.client.wire import Answer, error_in, reply_of
 from shmq.errors import RemoteError
 from shmq.protocol.body import ConsumerList, HeartbeatData, SubscriptionGroupConfig, decode_body, encode_body
 from shmq.protocol.codes import NOT_SAVED_YET, Request
 from shmq.protocol.command import Command
 from shmq.protocol.route import DEFAULT_TOPIC
-
-if TYPE_CHECKING:
-    from shmq.client.wire import Answer
-
 
 _NO_MEMBERS = "no consumer for this group"  # how RocketMQ says that a list is empty
 

@@ -18,13 +18,11 @@ import functools
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from shmq.errors import ShmqError
 
 if TYPE_CHECKING:
-    from typing import ParamSpec
-
     P = ParamSpec("P")
 
 ResultT = TypeVar("ResultT")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.client.background import started
 from shmq.client.place import remote_place
-from shmq.client.wire import Question
+from shmq.client.wire import MessageSender, Question
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
@@ -39,12 +39,10 @@ from shmq.protocol.route import (
     encode_route,
     encode_standard,
 )
-from shmq.shm.core import READ_ONLY_FOLLOWER
+from shmq.shm.core import READ_ONLY_FOLLOWER, Store
 
 if TYPE_CHECKING:
     from shmq.client.remote_session import RemoteSession
-    from shmq.client.wire import MessageSender
-    from shmq.shm.core import Store
 
 AT_LEADER = frozenset(
     {

@@ -38,7 +38,7 @@ from shmq.client.place import Placed, RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
 from shmq.client.session import Session, open_session
 from shmq.client.timetable import Clock, Timetable, loosely
-from shmq.client.wire import LOG, Watcher
+from shmq.client.wire import LOG, Queues, Watcher, Wire
 from shmq.errors import ShmqError, UsageError
 from shmq.message import check_connection_name
 from shmq.shm.place import Place
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from shmq.client.observers.observer import SpansWanted
     from shmq.client.remote_session import RemoteSession
     from shmq.client.transactions.transaction import Checkers, Transactions
-    from shmq.client.wire import Queues, Wire
 
 
 _live: weakref.WeakSet[Link] = weakref.WeakSet()

@@ -17,13 +17,11 @@ import enum
 import time
 from collections.abc import Callable
 from datetime import date, datetime, tzinfo
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from shmq.client.kinds import whole_in
 from shmq.errors import UsageError
-
-if TYPE_CHECKING:
-    from shmq.shm.core import Store
+from shmq.shm.core import Store
 
 PositionLike: TypeAlias = "str | int | date"
 

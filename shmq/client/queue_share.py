@@ -6,12 +6,9 @@ What a wire does in its way is in wire_shm/groups.py and remote/share.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from shmq.client import options
-
-if TYPE_CHECKING:
-    from shmq.client.wire import QueueReader, QueueSlot
+from shmq.client.wire import QueueReader, QueueSlot
 
 
 class QueueShare:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shmq.client.place import RemotePlace
 from shmq.client.pop.poppers import Poppers
 from shmq.client.remote.groups import TcpGroups
 from shmq.client.remote.questions import QueueQuestions
@@ -17,16 +18,13 @@ from shmq.client.requests.requester import Requests
 from shmq.client.search import Search
 from shmq.client.transactions.half import RemoteTransactions, end_command
 from shmq.client.wire import reply_of
+from shmq.client.wire_tcp.name_service import Answering
+from shmq.client.wire_tcp.network import Channel
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.system_topics.transaction import PREPARED
-
-if TYPE_CHECKING:
-    from shmq.client.place import RemotePlace
-    from shmq.client.wire_tcp.name_service import Answering
-    from shmq.client.wire_tcp.network import Channel
-    from shmq.shm.core import Receipt
+from shmq.shm.core import Receipt
 
 
 class RemoteSession:

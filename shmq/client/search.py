@@ -28,26 +28,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from shmq.addresses import Address
 from shmq.client import options
 from shmq.client.kinds import whole_in, wrong_kind
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
 from shmq.client.spec import EVERYTHING, Wanted
-from shmq.client.wire import Question, ask_each, number_in, poll_whole, reply_of
+from shmq.client.wire import Question, QueueReader, Queues, QueueSlot, Wire, ask_each, number_in, poll_whole, reply_of
 from shmq.errors import OffsetOutOfRange, RemoteError, UsageError
 from shmq.message import check_topic
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.message_id import message_place
-from shmq.shm.core import CoreError, records_read
-
-if TYPE_CHECKING:
-    from shmq.client.wire import QueueReader, Queues, QueueSlot, Wire
-    from shmq.protocol.command import Command
-    from shmq.shm.core import Message
-
+from shmq.shm.core import CoreError, Message, records_read
 
 INDEX_LAG_MS: Final = 60_000
 _READ_COUNT: Final = 256

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack, cast,
 
 from shmq.client import options
 from shmq.client.consumers.consumer import Subscription
+from shmq.client.consumers.pull import PullConsumer
+from shmq.client.consumers.simple import SimpleConsumer
+from shmq.client.keywords import BatchArguments, SendArguments
 from shmq.client.kinds import wrong_kind
+from shmq.client.position import PositionLike
+from shmq.client.spec import Model
 from shmq.errors import UsageError
-
-if TYPE_CHECKING:
-    from shmq.client.consumers.pull import PullConsumer
-    from shmq.client.consumers.simple import SimpleConsumer
-    from shmq.client.keywords import BatchArguments, SendArguments
-    from shmq.client.position import PositionLike
-    from shmq.client.spec import Model
-    from shmq.shm.core import Receipt
+from shmq.shm.core import Receipt
 
 ValueT = TypeVar("ValueT")
 CoveredT = TypeVar("CoveredT", covariant=True)

@@ -14,17 +14,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from shmq.client import options
+from shmq.client.position import Position
 from shmq.errors import DamagedMessage, ProtocolError, RequestTimeout, ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
-
-if TYPE_CHECKING:
-    from shmq.client.position import Position
-    from shmq.shm.core import Assignment, Message, Receipt
+from shmq.shm.core import Assignment, Message, Receipt
 
 LOG: Final = logging.getLogger("shmq")
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from shmq.client.administration.group import Group, Groups
-from shmq.client.administration.interface import TopicQueues, TopicSettings, change_queues, queue_count
+from shmq.client.administration.interface import Figures, TopicQueues, TopicSettings, change_queues, queue_count
 from shmq.client.edge import edge
 from shmq.client.kinds import refuse_wrong, whole_in
 from shmq.errors import TopicExists, TopicNotFound, UsageError
@@ -28,7 +28,6 @@ from shmq.shm.pickling import stays_here
 from shmq.words import sent_again
 
 if TYPE_CHECKING:
-    from shmq.client.administration.interface import Figures
     from shmq.client.search import Found
     from shmq.figures.verdict import Health
     from shmq.shm.core import Message, Receipt

@@ -21,7 +21,7 @@ from shmq.client.broker_requests import (
     topic_deletion,
     warn_of_unsaved,
 )
-from shmq.client.wire import Question, ask_each, reply_of
+from shmq.client.wire import Question, Queues, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
 from shmq.figures.thresholds import DISK_RATIO_WARN
@@ -44,7 +44,6 @@ from shmq.protocol.route import KVTable
 from shmq.typed_json import decode_json
 
 if TYPE_CHECKING:
-    from shmq.client.wire import Queues
     from shmq.client.wire_tcp.wire import TcpWire
 
 TABLE_BYTES_MAX: Final = 4 << 20

@@ -19,28 +19,22 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from shmq.client import options
 from shmq.client.consumers.kept_offsets import OffsetKeeper, keeper_of
-from shmq.client.observers.observer import iterated, polled
+from shmq.client.observers.observer import Observer, iterated, polled
+from shmq.client.queue_share import QueueShare
 from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
-from shmq.client.spec import check_poll
+from shmq.client.session import Session
+from shmq.client.spec import ConsumerSpec, check_poll
 from shmq.client.timetable import Timetable, loosely
-from shmq.client.wire import LOG, ignore
+from shmq.client.wire import LOG, Hider, MessageSource, QueueReader, QueueSlot, ignore
 from shmq.errors import ConnectError, UsageError
-from shmq.shm.core import RETRY_QUEUE_BASE, messages_keep
+from shmq.shm.core import RETRY_QUEUE_BASE, Message, messages_keep
 from shmq.shm.pickling import stays_here
 from shmq.waits import give_turn, slice_seconds
-
-if TYPE_CHECKING:
-    from shmq.client.observers.observer import Observer
-    from shmq.client.queue_share import QueueShare
-    from shmq.client.session import Session
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import Hider, MessageSource, QueueReader, QueueSlot
-    from shmq.shm.core import Message
 
 
 class ConsumerContext(NamedTuple):

@@ -19,12 +19,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from shmq.client import options
-
-if TYPE_CHECKING:
-    from shmq.shm.core import Message
+from shmq.shm.core import Message
 
 
 class Lane:

@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shmq.client import options
 from shmq.client.background import started
@@ -30,10 +30,8 @@ from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import LOG, ignore
 from shmq.errors import DamagedMessage, OffsetOutOfRange, UsageError
 from shmq.functions import ENDING, check_function, finished
+from shmq.shm.core import Message
 from shmq.waits import give_turn, slice_seconds
-
-if TYPE_CHECKING:
-    from shmq.shm.core import Message
 
 Function = Callable[[Any], Any]
 

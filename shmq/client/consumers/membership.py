@@ -10,17 +10,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer
 from shmq.client.consumers.pull import PullConsumer
+from shmq.client.session import Session
 from shmq.client.timetable import Timetable
 from shmq.errors import ConnectError, RequestTimeout, ShmqError, TopicNotFound, UsageError
-
-if TYPE_CHECKING:
-    from shmq.client.session import Session
-    from shmq.shm.core import Message
+from shmq.shm.core import Message
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 

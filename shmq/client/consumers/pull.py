@@ -18,23 +18,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from shmq.client import options
 from shmq.client.consumers.consumer import ConsumerContext
 from shmq.client.kinds import whole_in
 from shmq.client.observers.observer import polled
 from shmq.client.position import Kind, Position, PositionLike, parse_moment, parse_position
+from shmq.client.session import Session
 from shmq.client.spec import Wanted, check_poll
-from shmq.client.wire import QueueSlot
+from shmq.client.wire import QueueReader, QueueSlot
 from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
+from shmq.shm.core import Message
 from shmq.shm.pickling import stays_here
 from shmq.waits import give_turn, slice_seconds
-
-if TYPE_CHECKING:
-    from shmq.client.session import Session
-    from shmq.client.wire import QueueReader
-    from shmq.shm.core import Message
 
 
 class PullConsumer:

@@ -6,21 +6,17 @@ hidden by the process    queues are shared out, and the messages of a queue with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from shmq.client import options
-from shmq.client.consumers.consumer import Consumer, ConsumerContext
+from shmq.client.consumers.consumer import Consumer, ConsumerContext, ReaderOwner
 from shmq.client.kinds import real_in
 from shmq.client.queue_share import QueueShare
+from shmq.client.session import Session
 from shmq.client.spec import ConsumerSpec, check_poll
+from shmq.client.wire import QueueSlot
 from shmq.errors import UsageError
-
-if TYPE_CHECKING:
-    from shmq.client.consumers.consumer import ReaderOwner
-    from shmq.client.session import Session
-    from shmq.client.wire import QueueSlot
-    from shmq.shm.core import Message
-
+from shmq.shm.core import Message
 
 HiddenBy: TypeAlias = Literal["broker", "process"]
 

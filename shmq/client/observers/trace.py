@@ -25,25 +25,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from shmq.client.background import started
 from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.client.kinds import refuse_wrong
-from shmq.client.wire import LOG
-from shmq.errors import ConnectError
+from shmq.client.wire import LOG, MessageSender
+from shmq.errors import ConnectError, DamagedMessage
 from shmq.message import parse_properties
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.protocol.system_topics import trace as wire
 from shmq.protocol.system_topics.trace import ContextCode, MessageType, Trace, encode_trace, trace_keys
 from shmq.protocol.system_topics.transaction import COMMIT, ROLLBACK
-from shmq.shm.core import CoreError, record_decode
+from shmq.shm.core import CoreError, Message, Receipt, record_decode
 from shmq.words import keys_in
-
-if TYPE_CHECKING:
-    from shmq.client.wire import MessageSender
-    from shmq.errors import DamagedMessage
-    from shmq.shm.core import Message, Receipt
 
 QUEUE_MAX: Final = 2048
 BATCH_MAX: Final = 100

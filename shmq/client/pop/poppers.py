@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from shmq.client.pop.reader import MappedLog, PopReader
 from shmq.client.pop.request import ANY_QUEUE
 from shmq.client.position import BEGIN
-from shmq.client.wire import Question, QueueSlot, ReaderOwner
+from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import Question, Queues, QueueSlot, ReaderOwner, Wire
 from shmq.errors import BrokerNotRunning, RemoteError, TopicNotFound
 from shmq.message import retry_topic_of
 from shmq.progress import Backlog
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.route import DEFAULT_TOPIC
-
-if TYPE_CHECKING:
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import Queues, Wire
 
 
 class Poppers:

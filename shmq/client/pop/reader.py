@@ -25,21 +25,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shmq.client import options
 from shmq.client.kinds import check_after, check_hiding
 from shmq.client.pop.request import Batch, batch_of, pop_of, pop_request
 from shmq.client.pop.settlement import Lease, Settlement, warn
-from shmq.client.wire import WaitingReader
+from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import Answer, ReaderOwner, WaitingReader, Wire
 from shmq.errors import LeaseExpired, ShmqError
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.pop import POP_COUNT_MAX, RECEIPT_PROPERTY, Receipt, parse_receipt
 from shmq.shm.core import CoreError, Message, records_read
-
-if TYPE_CHECKING:
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import Answer, ReaderOwner, Wire
 
 HOLD_MAX: Final = 15.0
 ANSWER_MARGIN: Final = 0.5

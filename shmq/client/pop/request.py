@@ -13,18 +13,16 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import Question, number_in, reply_of
 from shmq.errors import ProtocolError
 from shmq.message import POP_NORMAL, popped_topic
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
 from shmq.protocol.pop import PLACE_BYTES, BatchAck, BatchAcks, Receipt, bit_set, parse_start_offsets, read_places
-
-if TYPE_CHECKING:
-    from shmq.client.spec import ConsumerSpec
-    from shmq.protocol.command import Command
 
 FROM_FIRST: Final = 0
 ANY_QUEUE: Final = -1

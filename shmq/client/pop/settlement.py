@@ -24,20 +24,17 @@ import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shmq.client.pop.request import ack_request, change_request, new_receipt
 from shmq.client.redelivery.send_back import DEAD_LETTER, send_back, send_back_ext
-from shmq.client.wire import LOG, Question, error_in, reply_of
+from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import LOG, Answer, Question, ReaderOwner, Wire, error_in, reply_of
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
-
-if TYPE_CHECKING:
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import Answer, ReaderOwner, Wire
-    from shmq.protocol.pop import Receipt
-    from shmq.shm.core import Message
+from shmq.protocol.pop import Receipt
+from shmq.shm.core import Message
 
 ACK_DELAY: Final = 0.001
 ACK_PAUSE: Final = 0.5

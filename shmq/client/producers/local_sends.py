@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shmq.client.keywords import (
     COMPRESS_ABOVE_BYTES,
@@ -25,13 +25,11 @@ from shmq.client.keywords import (
 from shmq.client.kinds import explained, refuse_wrong
 from shmq.client.leader import FollowingSender, Leader
 from shmq.client.producers.delayed import SpecialSend
+from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import ShmqError, UsageError
 from shmq.message import TRACE_TOPIC, check_open_topic, encode_properties
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.shm.core import Producer, Receipt, receipt_make
-
-if TYPE_CHECKING:
-    from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 
 
 class LocalSends:

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from shmq.client import options
 from shmq.client.background import elsewhere
-from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, body_of
+from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, SendArguments, body_of
 from shmq.client.kinds import check_wait, refuse_wrong
 from shmq.client.producers.queue_selector import QueueSelector, selecting
-from shmq.client.wire import Question
+from shmq.client.wire import MessageSender, Question, Queues, Sends, Wire
 from shmq.errors import RemoteError, UsageError
 from shmq.protocol.codes import Request, Response
 from shmq.shm.pickling import stays_here
@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from datetime import datetime, timedelta
 
-    from shmq.client.keywords import Body, SendArguments
+    from shmq.client.keywords import Body
     from shmq.client.observers.observer import Observer
     from shmq.client.producers.nowait import NowaitQueue
     from shmq.client.transactions.transaction import Half, Transaction, Transactions, TxState
-    from shmq.client.wire import MessageSender, Queues, Sends, Wire
     from shmq.shm.core import Receipt, Slot
 
 HOT: Final = ("send", "send_oneway", "send_batch", "reserve")

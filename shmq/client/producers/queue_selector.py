@@ -11,15 +11,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from shmq.client.keywords import queue_in_order
 from shmq.client.kinds import check_text
+from shmq.client.wire import MessageSender, Queues, Sends
 from shmq.errors import UsageError
-
-if TYPE_CHECKING:
-    from shmq.client.wire import MessageSender, Queues, Sends
-    from shmq.shm.core import Receipt
+from shmq.shm.core import Receipt
 
 
 class Candidate(NamedTuple):

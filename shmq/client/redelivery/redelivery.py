@@ -28,19 +28,17 @@ import enum
 import heapq
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shmq.client import options
 from shmq.client.kinds import check_after, check_hiding
+from shmq.client.redelivery.send_back import SendBack
+from shmq.client.timetable import Timetable
 from shmq.client.wire import LOG
 from shmq.errors import ConsumeError, Reject, Retry, ShmqError, UsageError
 from shmq.functions import ENDING
+from shmq.shm.core import Message
 from shmq.words import reason_text
-
-if TYPE_CHECKING:
-    from shmq.client.redelivery.send_back import SendBack
-    from shmq.client.timetable import Timetable
-    from shmq.shm.core import Message
 
 
 class Redelivery:

@@ -19,18 +19,15 @@ import bisect
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shmq.client import options
-from shmq.client.wire import LOG, Question, error_in
+from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import LOG, Answer, Handed, Question, Wire, error_in
 from shmq.errors import ConsumeError, ShmqError
 from shmq.protocol.codes import Request
+from shmq.shm.core import Message
 from shmq.words import reason_text
-
-if TYPE_CHECKING:
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import Answer, Handed, Wire
-    from shmq.shm.core import Message
 
 DELAY_SECONDS: Final = (1.0, 5.0, *options.RETRY_DELAYS)
 """RocketMQ's delay levels 1 to 18."""

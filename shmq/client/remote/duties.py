@@ -20,13 +20,19 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from shmq.client.background import started
+from shmq.client.remote.pulls import GroupReader
+from shmq.client.remote.questions import QueueQuestions
+from shmq.client.remote.reader import ProcessQueue
 from shmq.client.remote.registration import HEARTBEAT_INTERVAL, Registration
 from shmq.client.remote.share import LOCK_RENEWAL, TcpShare
+from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import LOG
 from shmq.client.wire_tcp.name_service import REFRESH
+from shmq.client.wire_tcp.network import Channel
+from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import ConnectError, ProtocolError, Reject, Retry, ShmqError
 from shmq.functions import finished
 from shmq.message import retry_topic, retry_topic_of
@@ -36,15 +42,6 @@ from shmq.protocol.dialect import MessageQueue, dumps, loads
 from shmq.shm.core import Message, records_read
 from shmq.version import __version__
 from shmq.words import reason_text
-
-if TYPE_CHECKING:
-    from shmq.client.remote.pulls import GroupReader
-    from shmq.client.remote.questions import QueueQuestions
-    from shmq.client.remote.reader import ProcessQueue
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire_tcp.network import Channel
-    from shmq.client.wire_tcp.wire import TcpWire
-
 
 COMMIT_INTERVAL: Final = 5.0
 MISSING_INTERVAL: Final = 1.0

@@ -14,26 +14,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shmq.client.remote.duties import Duties, Upkeep
 from shmq.client.remote.pulls import GroupReader, PullReader
 from shmq.client.remote.questions import QueueQuestions
+from shmq.client.remote.reader import ProcessQueue
 from shmq.client.remote.registration import Registration
 from shmq.client.remote.share import TcpShare
 from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
-from shmq.client.wire import LOG, UNWATCHED, Watcher
+from shmq.client.wire import LOG, UNWATCHED, Handed, QueueSlot, ReaderOwner, Watcher
+from shmq.client.wire_tcp.route import Route
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import TOPIC_BYTES_MAX, retry_topic, retry_topic_of
 from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
-
-if TYPE_CHECKING:
-    from shmq.client.remote.reader import ProcessQueue
-    from shmq.client.wire import Handed, QueueSlot, ReaderOwner
-    from shmq.client.wire_tcp.route import Route
-    from shmq.shm.core import Message
+from shmq.shm.core import Message
 
 
 class TcpGroups:

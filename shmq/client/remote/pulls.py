@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from shmq.client import options
 from shmq.client.remote.questions import (
@@ -37,17 +37,13 @@ from shmq.client.remote.questions import (
     QueueQuestions,
 )
 from shmq.client.remote.reader import ProcessQueue, TcpReader
-from shmq.client.spec import TAG, Wanted
-from shmq.client.wire import LOG
+from shmq.client.remote.registration import Registration
+from shmq.client.spec import TAG, ConsumerSpec, Wanted
+from shmq.client.wire import LOG, ReaderOwner
 from shmq.client.wire_tcp.network import look_at
+from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
-
-if TYPE_CHECKING:
-    from shmq.client.remote.registration import Registration
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import ReaderOwner
-    from shmq.client.wire_tcp.wire import TcpWire
-    from shmq.shm.core import Message
+from shmq.shm.core import Message
 
 
 class GroupReader(TcpReader):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from shmq.client.position import Position
 from shmq.client.remote.questions import QueueQuestions
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.dialect import MessageQueue
-
-if TYPE_CHECKING:
-    from shmq.client.position import Position
-    from shmq.shm.core import Message
+from shmq.shm.core import Message
 
 
 class TcpQueues:

@@ -29,16 +29,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shmq.client import options
 from shmq.client.wire import Handed, ReaderOwner, WaitingReader
+from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import UsageError
+from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import RETRY_QUEUE_BASE, Assignment, Message, message_reopen, messages_keep, records_read
-
-if TYPE_CHECKING:
-    from shmq.client.wire_tcp.wire import TcpWire
-    from shmq.protocol.dialect import MessageQueue
 
 
 class ProcessQueue:

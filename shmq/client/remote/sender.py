@@ -17,7 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from shmq.client.edge import edge
 from shmq.client.keywords import (
@@ -34,6 +34,7 @@ from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
 from shmq.client.remote.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
 from shmq.client.wire import number_in
 from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
+from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import (
     BrokerNotRunning,
     ConnectError,
@@ -53,10 +54,6 @@ from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.system_topics.trace import TRACE_GROUP
 from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make
 from shmq.shm.pickling import stays_here
-
-if TYPE_CHECKING:
-    from shmq.client.wire_tcp.wire import TcpWire
-
 
 Publish = Callable[[memoryview, Mapping[str, str]], Receipt]
 

@@ -17,23 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shmq.client import options
 from shmq.client.position import BEGIN
 from shmq.client.queue_share import ReaderShare
+from shmq.client.remote.pulls import GroupReader
+from shmq.client.remote.questions import QueueQuestions
 from shmq.client.remote.reader import ProcessQueue
+from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import QueueSlot
-from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT
+from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import ConsumeError, ShmqError
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import RETRY_QUEUE_BASE
-
-if TYPE_CHECKING:
-    from shmq.client.remote.pulls import GroupReader
-    from shmq.client.remote.questions import QueueQuestions
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire_tcp.wire import TcpWire
 
 OPEN_AGAIN: Final = 1.0
 LOCK_RENEWAL: Final = 20.0

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shmq.client.keywords import SYS_FLAG_COMPRESSED
-from shmq.client.requests.requester import Requests, request_properties
+from shmq.client.requests.requester import Requests, Waiting, request_properties
 from shmq.errors import ProtocolError
 from shmq.message import encode_properties, parse_properties
 from shmq.protocol import request_reply as wire
 from shmq.protocol.codes import Response
+from shmq.protocol.command import Command
 from shmq.shm.core import Message, record_encode, records_read
-
-if TYPE_CHECKING:
-    from shmq.client.requests.requester import Waiting
-    from shmq.protocol.command import Command
 
 _TYPE_BITS = 0x700
 _INT32_MAX = (1 << 31) - 1

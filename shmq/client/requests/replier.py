@@ -22,10 +22,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shmq.client.keywords import body_of
-from shmq.client.wire import LOG, Question
+from shmq.client.wire import LOG, Question, Queues, Wire
 from shmq.errors import RemoteError, UsageError
 from shmq.functions import check_function, finished
 from shmq.message import encode_properties
@@ -33,10 +33,7 @@ from shmq.protocol import request_reply as wire
 from shmq.protocol.codes import Request
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import DEFAULT_TOPIC
-
-if TYPE_CHECKING:
-    from shmq.client.wire import Queues, Wire
-    from shmq.shm.core import Message
+from shmq.shm.core import Message
 
 REPLY_GROUP = "shmq_replier"
 CLOCK_SKEW_MS = 60_000

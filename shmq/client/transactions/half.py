@@ -22,12 +22,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from shmq.client.keywords import UniqueIds, body_of, queue_in_order, take_properties
 from shmq.client.kinds import real_in
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
-from shmq.client.wire import Question, number_in
+from shmq.client.wire import Question, Queues, Wire, number_in
 from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
 from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties, pop_names
 from shmq.protocol.codes import Request, Response
@@ -35,9 +35,6 @@ from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.system_topics import transaction as wire
 from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read
-
-if TYPE_CHECKING:
-    from shmq.client.wire import Queues, Wire
 
 _BUSY_PAUSE: Final = 0.02
 _TEXTS_MAX: Final = 4096

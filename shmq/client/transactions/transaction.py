@@ -21,18 +21,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from shmq.client.background import started
 from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
 from shmq.functions import check_function, finished
 from shmq.protocol.system_topics import transaction as wire
+from shmq.shm.core import Message, Receipt
 from shmq.shm.pickling import stays_here
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from shmq.shm.core import Message, Receipt
 
 
 class TxState(IntEnum):

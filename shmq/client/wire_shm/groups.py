@@ -17,25 +17,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shmq.client import options
 from shmq.client.position import BEGIN, Position, start_offset
 from shmq.client.queue_share import ReaderShare
 from shmq.client.spec import ConsumerSpec, Wanted, consumer_data, reads_retries
-from shmq.client.wire import Handed, QueueSlot, Watcher, ignore
+from shmq.client.wire import Handed, QueueSlot, ReaderOwner, Watcher, ignore
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import ShmqError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, retry_topic, retry_topic_of
 from shmq.protocol.allocation import strategy_of
 from shmq.protocol.body import SubscriptionData
 from shmq.protocol.dialect import MessageQueue
-from shmq.shm.core import RETRY_QUEUE_BASE, Message, Reader
+from shmq.shm.core import RETRY_QUEUE_BASE, Message, Reader, Store
 from shmq.waits import slice_seconds
-
-if TYPE_CHECKING:
-    from shmq.client.wire import ReaderOwner
-    from shmq.shm.core import Store
 
 
 class ShmShare(ReaderShare):

@@ -16,23 +16,19 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from shmq.addresses import Address
+from shmq.client.place import RemotePlace
 from shmq.client.wire import Answer, Question, QueueSlot, guarded, ignore, reply_of
-from shmq.client.wire_tcp.name_service import NameService
-from shmq.client.wire_tcp.network import Network, closed_meanwhile
+from shmq.client.wire_tcp.name_service import Answering, NameService
+from shmq.client.wire_tcp.network import Channel, Network, closed_meanwhile
 from shmq.client.wire_tcp.route import QueueNumbers, Route
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import failure_reply
-
-if TYPE_CHECKING:
-    from shmq.addresses import Address
-    from shmq.client.place import RemotePlace
-    from shmq.client.wire_tcp.name_service import Answering
-    from shmq.client.wire_tcp.network import Channel
 
 ResultT = TypeVar("ResultT")
 Handler = Callable[["Channel", Command], Command | None]
