@@ -1,4 +1,4 @@
-"""Makes the message to send from its keywords: properties, body, id.
+"""Makes the message to send from its keywords: properties and body.
 
     tag, key, keys, message_group, properties    `message_properties`; the core reads them by itself
     delay_level=3         DELAY=3                 waits 10 s
@@ -13,19 +13,13 @@ Invariants:
     1. A send without a special keyword never comes here.
     2. An unknown keyword is refused with the words of the core.
     3. Nothing is early: what is asked for is rounded up to the millisecond.
-    4. A body that does not become shorter is not compressed.
-    5. Two ids of one process differ, as long as it makes fewer than 65,536 in a millisecond.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import itertools
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from shmq.client.kinds import check_body, check_text, real_in, refuse_wrong, whole_in, wrong_body
@@ -284,106 +278,3 @@ def take_special(arguments: dict[str, Any]) -> dict[str, str]:
     if len(found) > 1:
         _check_one(found)
     return found
-
-
-# ---- compression -----------------------------------------------------------------------------------------------------
-
-# Every reader inflates by itself: `Message.body` knows all three kinds. zlib is written without its type bits: clients
-# older than the types read every compressed body as zlib.
-#
-#   sysFlag   bit 0 compressed · bits 8 to 10 how: 0 zlib, 1 LZ4 frame, 2 Zstandard
-
-COMPRESS_ABOVE_BYTES: Final = 4096
-SYS_FLAG_COMPRESSED: Final = 1
-_TYPE_BITS: Final = {"zlib": 0, "lz4": 1 << 8, "zstd": 2 << 8}
-_ZLIB_LEVEL: Final = 5
-
-
-def compress(body: Any, kind: str) -> tuple[Any, int]:
-    """Return the body to be sent and its sysFlag bits.
-
-    Raises:
-        UsageError: the library for this kind is not installed.
-    """
-    if kind == "none" or len(body) <= COMPRESS_ABOVE_BYTES:
-        return body, 0
-    packed = _pack(body, kind)
-    return (packed, SYS_FLAG_COMPRESSED | _TYPE_BITS[kind]) if len(packed) < len(body) else (body, 0)
-
-
-def _pack(body: Any, kind: str) -> bytes:
-    if kind == "zlib":
-        import zlib
-
-        return zlib.compress(body, _ZLIB_LEVEL)
-    try:
-        if kind == "lz4":
-            import lz4.frame
-
-            return bytes(lz4.frame.compress(body))
-        import zstandard
-
-        return zstandard.ZstdCompressor().compress(body)
-    except ImportError as error:
-        raise UsageError(f"{kind} is not installed: {error}", hint="pip install 'shmq[compression]'") from error
-
-
-# ---- ids -------------------------------------------------------------------------------------------------------------
-
-# As RocketMQ's clients make them: its tools search around the time in an id, so it is written as they read it.
-#
-#   bytes   4 or 16          2     4          4                                    2
-#           IP of the host   pid   a random   ms since the month began (local)     counter
-#                                  number
-#           upper-case hex: 32 characters, 56 for IPv6
-
-_HEAD: Final = Struct(">HI")
-_COUNTER_BITS: Final = 16
-
-
-def month_start_ms(now_ms: int) -> int:
-    """Return when the current month began, local time, in ms since the epoch."""
-    now = datetime.fromtimestamp(now_ms / 1000)
-    return round(datetime(now.year, now.month, 1).timestamp() * 1000)
-
-
-def _drawn(size_bytes: int) -> int:
-    """Return a number by chance. Not of `random`, which programs seed: two that did so alike would make equal ids."""
-    return int.from_bytes(os.urandom(size_bytes))
-
-
-class UniqueIds:
-    """Ids of one process on one host."""
-
-    _head: tuple[int, str]
-
-    def __init__(self, host: str, *, pid: int | None = None, salt: int | None = None) -> None:
-        self._host = ipaddress.ip_address(host).packed
-        self._process = (os.getpid() if pid is None else pid) & 0xFFFF
-        self._counter = itertools.count(_drawn(2))
-        self._month_ms = 0
-        self._month_ends_ms = 0
-        self._begin_round(0, _drawn(4) if salt is None else salt)
-
-    def next(self, now_ms: int) -> str:
-        """Return a new id."""
-        number = next(self._counter)
-        if number >> _COUNTER_BITS != self._round:
-            self._begin_round(number >> _COUNTER_BITS, _drawn(4))
-        made_ms, head = self._head
-        if made_ms != now_ms:
-            head = self._head_of(now_ms)
-            self._head = now_ms, head
-        return f"{head}{number & 0xFFFF:04X}"
-
-    def _begin_round(self, number: int, salt: int) -> None:
-        """Begin the counter anew, with another random number: the clock may stand, or have gone back."""
-        self._round = number
-        self._prefix = (self._host + _HEAD.pack(self._process, salt)).hex().upper()
-        self._head = (-1, "")  # all but the counter, of ids made in that millisecond
-
-    def _head_of(self, now_ms: int) -> str:
-        if not self._month_ms <= now_ms < self._month_ends_ms:
-            self._month_ms = month_start_ms(now_ms)
-            self._month_ends_ms = month_start_ms(self._month_ms + 32 * 86_400_000)
-        return f"{self._prefix}{now_ms - self._month_ms:08X}"

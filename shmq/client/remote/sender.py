@@ -22,9 +22,7 @@ from typing import Any, Final, NamedTuple, Self
 from shmq.client.edge import edge
 from shmq.client.keywords import (
     DEFAULT_PRODUCER_GROUP,
-    UniqueIds,
     body_of,
-    compress,
     keys_of,
     message_properties,
     take_properties,
@@ -48,8 +46,9 @@ from shmq.message import TRACE_TOPIC, check_open_topic, check_topic, encode_prop
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
+from shmq.protocol.compression import compress
 from shmq.protocol.dialect import MessageQueue
-from shmq.protocol.message_id import position_in
+from shmq.protocol.message_id import UniqueIds, position_in
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.system_topics.trace import TRACE_GROUP
 from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make

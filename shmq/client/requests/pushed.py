@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from shmq.client.keywords import SYS_FLAG_COMPRESSED
 from shmq.client.requests.requester import Requests, Waiting, request_properties
 from shmq.errors import ProtocolError
 from shmq.message import encode_properties, parse_properties
 from shmq.protocol import request_reply as wire
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
+from shmq.protocol.compression import SYS_FLAG_COMPRESSED
 from shmq.shm.core import Message, record_encode, records_read
 
 _TYPE_BITS = 0x700

@@ -10,10 +10,10 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.keywords import SYS_FLAG_COMPRESSED, compress
 from shmq.client.producers.queue_selector import Candidate
 from shmq.client.remote.send_policy import Latencies
 from shmq.errors import UsageError
+from shmq.protocol.compression import SYS_FLAG_COMPRESSED, compress
 from shmq.testing import Broker
 
 QUEUES = 4

@@ -6,13 +6,7 @@ import zlib
 import pytest
 
 from shmq import errors
-from shmq.client.keywords import (
-    UniqueIds,
-    compress,
-    keys_of,
-    message_properties,
-    month_start_ms,
-)
+from shmq.client.keywords import keys_of, message_properties
 from shmq.client.remote.send_policy import (
     Attempts,
     FaultTable,
@@ -26,7 +20,9 @@ from shmq.client.wire_tcp.route import Route
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
+from shmq.protocol.compression import compress
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.message_id import UniqueIds, month_start_ms
 from shmq.shm.core import record_encode, records_read, tag_hash
 from tests.tables.rows import every_row
 

@@ -15,7 +15,7 @@ import pytest
 import shmq
 import shmq.aio
 from shmq.client import client_id
-from shmq.client.keywords import UniqueIds
+from shmq.protocol.message_id import UniqueIds
 from tests.conformance.conftest import PATIENCE, Named
 
 NOW_MS = 1_790_000_000_000
