@@ -35,12 +35,13 @@ from shmq.client import options
 from shmq.client.kinds import whole_in, wrong_kind
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
 from shmq.client.spec import EVERYTHING, Wanted
-from shmq.client.wire import Question, QueueReader, Queues, QueueSlot, Wire, ask_each, number_in, poll_whole, reply_of
+from shmq.client.wire import Question, QueueReader, Queues, QueueSlot, Wire, ask_each, poll_whole
 from shmq.errors import OffsetOutOfRange, RemoteError, UsageError
 from shmq.message import check_topic
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.failure import number_in, reply_of
 from shmq.protocol.message_id import message_place
 from shmq.shm.core import CoreError, Message, records_read
 

@@ -18,10 +18,11 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from shmq.client import options
 from shmq.client.position import Position
-from shmq.errors import DamagedMessage, ProtocolError, RequestTimeout, ShmqError
+from shmq.errors import DamagedMessage, RequestTimeout, ShmqError
+from shmq.protocol.codes import NOT_SAVED_YET
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
-from shmq.protocol.failure import error_of
+from shmq.protocol.failure import Answer
 from shmq.shm.core import Assignment, Message, Receipt
 
 LOG: Final = logging.getLogger("shmq")
@@ -79,10 +80,6 @@ class Question(NamedTuple):
     def command(self) -> Command:
         """The same as it travels."""
         return Command(code=self.code, ext=dict(self.ext or {}), body=self.body)
-
-
-Answer = Command | ShmqError
-"""What `Wire.begin` hands over: the broker's answer whatever its code is, or why there is none."""
 
 
 class Wire(Protocol):
@@ -149,7 +146,6 @@ def guarded(call: Callable[..., None], *arguments: object) -> None:
 
 CONCURRENT_MAX: Final = 16
 """Requests of one question that are on their way at once."""
-_DIGITS_MAX: Final = 19  # of 64 bits
 _ANSWER_MARGIN: Final = 1.0  # seconds after the deadline of a request, whose own error says more
 
 
@@ -181,33 +177,15 @@ def ask_each(wire: Wire, questions: Sequence[Question], *, slave_may_answer: boo
     return [answer for answer in answers if answer is not None]
 
 
-def error_in(answer: Answer) -> ShmqError | None:
-    """Return why there is no answer, or why the broker refused; None when it did neither."""
-    return answer if isinstance(answer, ShmqError) else error_of(answer)
+def warn_of_unsaved(*replies: Command) -> None:
+    """Log what brokers say of changes that are done.
 
-
-def reply_of(answer: Answer) -> Command:
-    """Return an answer that is no refusal.
-
-    Raises:
-        ShmqError: there is none, or the broker refused; the type says why.
+    A broker answers a change when it is in shared memory, and its keeper saves it some 0.1 s later. Where the keeper
+    makes no rounds the change is lost with the host, and the remark says so: a line of the log, and no error.
     """
-    if (error := error_in(answer)) is not None:
-        raise error
-    assert not isinstance(answer, ShmqError)
-    return answer
-
-
-def number_in(answer: str, ext: Mapping[str, str], name: str) -> int:
-    """Return a field of an answer that is a number.
-
-    Raises:
-        ProtocolError: it is none; `answer` says what was answered.
-    """
-    text = ext.get(name, "")
-    if not text.isdecimal() or len(text) > _DIGITS_MAX:
-        raise ProtocolError(f"{answer} has {name}={text[:32]!a}")
-    return int(text)
+    for reply in replies:
+        if reply.remark and reply.remark.startswith(NOT_SAVED_YET):
+            LOG.warning("%s", reply.remark)
 
 
 class Queues(Protocol):

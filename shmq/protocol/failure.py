@@ -11,8 +11,11 @@ the type its code names, or RemoteError.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from shmq import errors
-from shmq.errors import RemoteError, ShmqError
+from shmq.errors import ProtocolError, RemoteError, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 
@@ -48,6 +51,11 @@ _TYPES: dict[str, type[ShmqError]] = {
 _TYPES_BY_CODE: dict[int, type[ShmqError]] = {Response.TOPIC_NOT_EXIST: errors.TopicNotFound}
 
 
+Answer = Command | ShmqError
+"""What `Wire.begin` hands over: the broker's answer whatever its code is, or why there is none."""
+_DIGITS_MAX: Final = 19  # of 64 bits
+
+
 def failure_reply(request: Command, error: ShmqError) -> Command:
     """Return the answer that tells the sender of `request` about `error`."""
     ext = {}
@@ -76,3 +84,26 @@ def error_of(reply: Command) -> ShmqError | None:
 def _printable(text: str) -> str:
     """Paths may hold bytes that are not UTF-8; the wire may not."""
     return text[:REMARK_CHARACTERS_MAX].encode(errors="replace").decode()
+
+
+def error_in(answer: Answer) -> ShmqError | None:
+    """Return why there is no answer, or why the broker refused; None when it did neither."""
+    return answer if isinstance(answer, ShmqError) else error_of(answer)
+
+
+def reply_of(answer: Answer) -> Command:
+    """Return an answer that is no refusal.
+    Raises ShmqError: there is none, or the broker refused; the type says why."""
+    if (error := error_in(answer)) is not None:
+        raise error
+    assert not isinstance(answer, ShmqError)
+    return answer
+
+
+def number_in(answer: str, ext: Mapping[str, str], name: str) -> int:
+    """Return a field of an answer that is a number.
+    Raises ProtocolError: it is none; `answer` says what was answered."""
+    text = ext.get(name, "")
+    if not text.isdecimal() or len(text) > _DIGITS_MAX:
+        raise ProtocolError(f"{answer} has {name}={text[:32]!a}")
+    return int(text)

@@ -35,13 +35,14 @@ from shmq.client.remote.questions import (
     pull_command,
     read_pulled,
 )
-from shmq.client.wire import ignore, number_in, reply_of
+from shmq.client.wire import ignore
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import OffsetOutOfRange, ProtocolError, TopicNotFound, UsageError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.failure import number_in, reply_of
 from shmq.shm.core import UNIT_BYTES, records_read, tag_hash
 from shmq.shm.unit import Unit, units_of
 from shmq.typed_json import decode_json

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from shmq.client.wire import CONCURRENT_MAX, Answer, Question, ask_each, reply_of
+from shmq.client.wire import CONCURRENT_MAX, Question, ask_each
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
+from shmq.protocol.failure import Answer, reply_of
 
 
 class Brokers:

@@ -12,16 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmq.client.administration.interface import ResetStep, TopicQueues, TopicSettings
-from shmq.client.broker_requests import (
-    group_creation,
-    group_deletion,
-    member_ids,
-    member_list,
-    topic_change,
-    topic_deletion,
-    warn_of_unsaved,
-)
-from shmq.client.wire import Question, Queues, ask_each, reply_of
+from shmq.client.wire import Question, Queues, ask_each, warn_of_unsaved
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.figures.model import QueueInfo, QueueLag, TopicInfo, flush_name, kind_name
 from shmq.figures.thresholds import DISK_RATIO_WARN
@@ -37,9 +28,18 @@ from shmq.protocol.body import (
     topic_flush,
     topic_kind,
 )
+from shmq.protocol.client_requests import (
+    group_creation,
+    group_deletion,
+    member_ids,
+    member_list,
+    topic_change,
+    topic_deletion,
+)
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, loads
+from shmq.protocol.failure import reply_of
 from shmq.protocol.route import KVTable
 from shmq.typed_json import decode_json
 

@@ -32,9 +32,10 @@ from shmq.client.kinds import check_after, check_hiding
 from shmq.client.pop.request import Batch, batch_of, pop_of, pop_request
 from shmq.client.pop.settlement import Lease, Settlement, warn
 from shmq.client.spec import ConsumerSpec
-from shmq.client.wire import Answer, ReaderOwner, WaitingReader, Wire
+from shmq.client.wire import ReaderOwner, WaitingReader, Wire
 from shmq.errors import LeaseExpired, ShmqError
 from shmq.message import RETRY_PREFIX
+from shmq.protocol.failure import Answer
 from shmq.protocol.pop import POP_COUNT_MAX, RECEIPT_PROPERTY, Receipt, parse_receipt
 from shmq.shm.core import CoreError, Message, records_read
 

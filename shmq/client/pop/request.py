@@ -16,12 +16,13 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from shmq.client.spec import ConsumerSpec
-from shmq.client.wire import Question, number_in, reply_of
+from shmq.client.wire import Question
 from shmq.errors import ProtocolError
 from shmq.message import POP_NORMAL, popped_topic
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
+from shmq.protocol.failure import number_in, reply_of
 from shmq.protocol.pop import PLACE_BYTES, BatchAck, BatchAcks, Receipt, bit_set, parse_start_offsets, read_places
 
 FROM_FIRST: Final = 0

@@ -29,10 +29,11 @@ from typing import Final
 from shmq.client.pop.request import ack_request, change_request, new_receipt
 from shmq.client.redelivery.send_back import DEAD_LETTER, send_back, send_back_ext
 from shmq.client.spec import ConsumerSpec
-from shmq.client.wire import LOG, Answer, Question, ReaderOwner, Wire, error_in, reply_of
+from shmq.client.wire import LOG, Question, ReaderOwner, Wire
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
+from shmq.protocol.failure import Answer, error_in, reply_of
 from shmq.protocol.pop import Receipt
 from shmq.shm.core import Message
 

@@ -23,9 +23,10 @@ from typing import Final
 
 from shmq.client import options
 from shmq.client.spec import ConsumerSpec
-from shmq.client.wire import LOG, Answer, Handed, Question, Wire, error_in
+from shmq.client.wire import LOG, Handed, Question, Wire
 from shmq.errors import ConsumeError, ShmqError
 from shmq.protocol.codes import Request
+from shmq.protocol.failure import Answer, error_in
 from shmq.shm.core import Message
 from shmq.words import reason_text
 

@@ -23,17 +23,17 @@ from typing import Final, NamedTuple
 import msgspec
 
 from shmq.addresses import Address
-from shmq.client.broker_requests import group_creation, member_ids, member_list
 from shmq.client.position import Kind, Position
-from shmq.client.wire import CONCURRENT_MAX, number_in, reply_of
+from shmq.client.wire import CONCURRENT_MAX
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ProtocolError, RemoteError, ShmqError
 from shmq.protocol.body import decode_body, encode_body
+from shmq.protocol.client_requests import group_creation, member_ids, member_list
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.dialect import MessageQueue, loads
-from shmq.protocol.failure import error_of
+from shmq.protocol.failure import error_of, number_in, reply_of
 from shmq.shm.core import Message, records_read
 
 ANONYMOUS_GROUP: Final = "TOOLS_CONSUMER"

@@ -13,16 +13,16 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from shmq.addresses import Address
-from shmq.client.broker_requests import goodbye, heartbeat
 from shmq.client.keywords import DEFAULT_PRODUCER_GROUP
 from shmq.client.spec import EVERYTHING, ConsumerSpec, Wanted, consumer_data
-from shmq.client.wire import reply_of
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import retry_topic, retry_topic_of
 from shmq.protocol.body import ClientConfig, HeartbeatData, ProducerData, SubscriptionData, encode_body
+from shmq.protocol.client_requests import goodbye, heartbeat
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
+from shmq.protocol.failure import reply_of
 
 HEARTBEAT_INTERVAL: Final = 30.0
 

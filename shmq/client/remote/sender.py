@@ -30,7 +30,6 @@ from shmq.client.keywords import (
 )
 from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
 from shmq.client.remote.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
-from shmq.client.wire import number_in
 from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import (
@@ -48,6 +47,7 @@ from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.compression import compress
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.failure import number_in
 from shmq.protocol.message_id import UniqueIds, position_in
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.system_topics.trace import TRACE_GROUP

@@ -27,12 +27,13 @@ from typing import Any, Final, NamedTuple
 from shmq.client.keywords import body_of, queue_in_order, take_properties
 from shmq.client.kinds import real_in
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
-from shmq.client.wire import Question, Queues, Wire, number_in
+from shmq.client.wire import Question, Queues, Wire
 from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
 from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties, pop_names
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.failure import number_in
 from shmq.protocol.message_id import UniqueIds
 from shmq.protocol.system_topics import transaction as wire
 from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read

@@ -15,7 +15,13 @@ from typing import Any
 
 import msgspec
 
-from shmq.client.broker_requests import (
+from shmq.client.leader import Leader
+from shmq.client.wire import warn_of_unsaved
+from shmq.client.wire_shm.control_channel import ControlChannel
+from shmq.errors import ShmqError, UsageError
+from shmq.message import PERM_READ_WRITE
+from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, attribute_text, decode_body
+from shmq.protocol.client_requests import (
     goodbye,
     group_creation,
     group_deletion,
@@ -24,16 +30,10 @@ from shmq.client.broker_requests import (
     member_list,
     topic_change,
     topic_deletion,
-    warn_of_unsaved,
 )
-from shmq.client.leader import Leader
-from shmq.client.wire import Answer
-from shmq.client.wire_shm.control_channel import ControlChannel
-from shmq.errors import ShmqError, UsageError
-from shmq.message import PERM_READ_WRITE
-from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, attribute_text, decode_body
 from shmq.protocol.codes import Request, Response, TopicKind
 from shmq.protocol.command import Command
+from shmq.protocol.failure import Answer
 from shmq.shm.core import Store
 
 _LEAVE_TIMEOUT = 1.0

@@ -28,13 +28,14 @@ from typing import Any, Self
 import msgspec
 
 from shmq.client.background import started
-from shmq.client.wire import UNWATCHED, guarded, reply_of
+from shmq.client.wire import UNWATCHED, guarded
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, ShmqError, UsageError
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
+from shmq.protocol.failure import reply_of
 from shmq.shm.core import ABI
 from shmq.shm.discovery import is_served
 from shmq.shm.instance import Instance

@@ -25,7 +25,7 @@ from shmq.client import options
 from shmq.client.edge import edge
 from shmq.client.leader import TABLES_SECONDS
 from shmq.client.position import Position, start_offset
-from shmq.client.wire import Answer, Question, QueueSlot, guarded
+from shmq.client.wire import Question, QueueSlot, guarded
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_channel import Attachment
 from shmq.errors import (
@@ -42,6 +42,7 @@ from shmq.message import PERM_READ_WRITE, PERM_WRITE, check_open_topic, check_to
 from shmq.protocol.codes import Role, TopicFlush
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.failure import Answer
 from shmq.shm.core import Message, Reader, Store
 from shmq.shm.instance import Instance
 from shmq.shm.log_reach import check_log_is_here

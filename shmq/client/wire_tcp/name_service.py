@@ -18,7 +18,6 @@ from typing import Final
 
 from shmq.addresses import Address
 from shmq.client.place import parse_address
-from shmq.client.wire import reply_of
 from shmq.client.wire_tcp.network import Network, look_at
 from shmq.client.wire_tcp.route import Route, decode_route, route_of_default
 from shmq.errors import (
@@ -36,6 +35,7 @@ from shmq.message import TRACE_TOPIC, is_system_topic
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
+from shmq.protocol.failure import reply_of
 from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID, ClusterInfo, TopicList
 
 REFRESH: Final = 30.0

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from shmq.addresses import Address
 from shmq.client.place import RemotePlace
-from shmq.client.wire import Answer, Question, QueueSlot, guarded, ignore, reply_of
+from shmq.client.wire import Question, QueueSlot, guarded, ignore
 from shmq.client.wire_tcp.name_service import Answering, NameService
 from shmq.client.wire_tcp.network import Channel, Network, closed_meanwhile
 from shmq.client.wire_tcp.route import QueueNumbers, Route
@@ -28,7 +28,7 @@ from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
-from shmq.protocol.failure import failure_reply
+from shmq.protocol.failure import Answer, failure_reply, reply_of
 
 ResultT = TypeVar("ResultT")
 Handler = Callable[["Channel", Command], Command | None]

@@ -3,7 +3,6 @@
     topics      made or changed, deleted
     groups      made, deleted; their members
     clients     heartbeats and goodbyes
-    answers     to changes that are done and not on disk yet
 
 A request of which one wire alone knows stands with what asks it. All have RocketMQ's fields on the control socket, too,
 so a leader on another host takes them as they are.
@@ -11,13 +10,11 @@ so a leader on another host takes them as they are.
 
 from __future__ import annotations
 
-import logging
-
-from shmq.client.wire import Answer, error_in, reply_of
 from shmq.errors import RemoteError
 from shmq.protocol.body import ConsumerList, HeartbeatData, SubscriptionGroupConfig, decode_body, encode_body
-from shmq.protocol.codes import NOT_SAVED_YET, Request
+from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
+from shmq.protocol.failure import Answer, error_in, reply_of
 from shmq.protocol.route import DEFAULT_TOPIC
 
 _NO_MEMBERS = "no consumer for this group"  # how RocketMQ says that a list is empty
@@ -90,15 +87,3 @@ def goodbye(client_id: str, consumer_group: str = "", producer_group: str = "") 
     groups = {"consumerGroup": consumer_group, "producerGroup": producer_group}
     ext = {"clientID": client_id} | {role: group for role, group in groups.items() if group}
     return Command(code=Request.UNREGISTER_CLIENT, ext=ext)
-
-
-# -- answers
-def warn_of_unsaved(*replies: Command) -> None:
-    """Log what brokers say of changes that are done.
-
-    A broker answers a change when it is in shared memory, and its keeper saves it some 0.1 s later. Where the keeper
-    makes no rounds the change is lost with the host, and the remark says so: a line of the log, and no error.
-    """
-    for reply in replies:
-        if reply.remark and reply.remark.startswith(NOT_SAVED_YET):
-            logging.getLogger("shmq").warning("%s", reply.remark)
