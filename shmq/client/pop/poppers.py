@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Mapping
 
 from shmq.client.pop.reader import MappedLog, PopReader
-from shmq.client.pop.request import ANY_QUEUE
 from shmq.client.position import BEGIN
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import Question, Queues, QueueSlot, ReaderOwner, Wire
@@ -14,6 +13,7 @@ from shmq.errors import BrokerNotRunning, RemoteError, TopicNotFound
 from shmq.message import retry_topic_of
 from shmq.progress import Backlog
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.pop import ANY_QUEUE
 from shmq.protocol.route import DEFAULT_TOPIC
 
 

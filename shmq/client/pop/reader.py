@@ -29,14 +29,22 @@ from typing import Final
 
 from shmq.client import options
 from shmq.client.kinds import check_after, check_hiding
-from shmq.client.pop.request import Batch, batch_of, pop_of, pop_request
 from shmq.client.pop.settlement import Lease, Settlement, warn
 from shmq.client.spec import ConsumerSpec
-from shmq.client.wire import ReaderOwner, WaitingReader, Wire
+from shmq.client.wire import Question, ReaderOwner, WaitingReader, Wire
 from shmq.errors import LeaseExpired, ShmqError
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.failure import Answer
-from shmq.protocol.pop import POP_COUNT_MAX, RECEIPT_PROPERTY, Receipt, parse_receipt
+from shmq.protocol.pop import (
+    POP_COUNT_MAX,
+    RECEIPT_PROPERTY,
+    Batch,
+    Receipt,
+    batch_of,
+    parse_receipt,
+    pop_of,
+    pop_request,
+)
 from shmq.shm.core import CoreError, Message, records_read
 
 HOLD_MAX: Final = 15.0
@@ -138,18 +146,20 @@ class PopReader(WaitingReader):
         elif not brokers:
             self._owner._later(min(hold, MISSING_PAUSE), self._look_again)
         else:
-            self._flying = len(brokers)
+            self._flying, spec, wanted = len(brokers), self.spec, self.spec.wanted
             for broker, base in brokers.items():
                 ask = pop_request(
-                    self.spec,
-                    broker,
+                    spec.group or "",
+                    spec.topic,
+                    (wanted.kind, wanted.expression),
+                    broker=broker,
                     count=min(count, POP_COUNT_MAX),
                     invisible=self._invisible,
                     hold=hold,
                     wants_places=message_at is not None,
                 )
                 answered = partial(self._answered, broker, base, message_at, hold)
-                self._wire.begin(ask, answered, timeout=hold + self._wire.timeout)
+                self._wire.begin(Question.of(broker, ask), answered, timeout=hold + self._wire.timeout)
 
     def _forget(self) -> None:
         """Drop expired receipts, whose messages were never settled."""

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from shmq.client.pop.request import ack_request, change_request, new_receipt
 from shmq.client.redelivery.send_back import DEAD_LETTER, send_back, send_back_ext
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import LOG, Question, ReaderOwner, Wire
@@ -34,7 +33,7 @@ from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import Answer, error_in, reply_of
-from shmq.protocol.pop import Receipt
+from shmq.protocol.pop import Receipt, ack_request, change_request, new_receipt
 from shmq.shm.core import Message
 
 ACK_DELAY: Final = 0.001
@@ -105,8 +104,11 @@ class Settlement:
         for broker, leases in self._take_acked():
             with self._changed:
                 self._unconfirmed += len(leases)
-            ask = ack_request(self._spec, broker, [lease.receipt for lease in leases])
-            self._wire.begin(ask, partial(self._confirmed, leases))
+            self._wire.begin(self._acks(broker, leases), partial(self._confirmed, leases))
+
+    def _acks(self, broker: str, leases: Sequence[Lease]) -> Question:
+        receipts = [lease.receipt for lease in leases]
+        return Question.of(broker, ack_request(self._spec.group or "", self._spec.topic, broker, receipts))
 
     def _take_acked(self) -> list[tuple[str, list[Lease]]]:
         """Take what was acknowledged, in portions that fit one request, each with its broker."""
@@ -148,9 +150,8 @@ class Settlement:
         self.send_acks()
         self.wait_confirmed()
         for broker, leases in self._take_acked():
-            ask = ack_request(self._spec, broker, [lease.receipt for lease in leases])
             try:
-                self._wire.request(ask, timeout=CLOSE_WAIT)
+                self._wire.request(self._acks(broker, leases), timeout=CLOSE_WAIT)
             except ShmqError as error:
                 warn(self._spec, error, "messages could not be acknowledged before the end, and come again")
 
@@ -182,7 +183,8 @@ class Settlement:
 
     def _hiding(self, lease: Lease, seconds: float) -> Exchange:
         try:
-            reply = yield change_request(self._spec, lease.receipt, seconds)
+            change = change_request(self._spec.group or "", self._spec.topic, lease.receipt, seconds)
+            reply = yield Question.of(lease.pop.broker, change)
         except RemoteError as error:
             if error.code != Response.NO_MESSAGE:
                 raise
@@ -194,7 +196,7 @@ class Settlement:
         if not (yield from self._hiding(lease, DEAD_LETTER_HOLD)):
             return False  # others have it, and it is theirs to judge
         yield send_back(lease.pop.broker, send_back_ext(self._spec, message, DEAD_LETTER, reason))
-        yield ack_request(self._spec, lease.pop.broker, [lease.receipt])
+        yield self._acks(lease.pop.broker, [lease])
         return True
 
     def _carry_out(self, lease: Lease, exchange: Exchange, consequence: str) -> bool:
