@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from shmq.client.local_session import LocalSession
     from shmq.client.observers.observer import SpansWanted
     from shmq.client.remote_session import RemoteSession
-    from shmq.client.transactions.transaction import Checkers, Transactions
+    from shmq.client.transactions.half import Transactions
+    from shmq.client.transactions.transaction import Checkers
 
 
 _live: weakref.WeakSet[Link] = weakref.WeakSet()

@@ -18,8 +18,7 @@ from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
-    from shmq.client.transactions.half import LocalTransactions
-    from shmq.client.transactions.transaction import Transactions
+    from shmq.client.transactions.half import LocalTransactions, Transactions
 
 
 class LocalSession:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shmq.client.requests.requester import Requests
     from shmq.client.search import Search
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.transactions.transaction import Transactions
+    from shmq.client.transactions.half import Transactions
     from shmq.shm.core import Message
 
 

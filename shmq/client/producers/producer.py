@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from shmq.client.keywords import Body
     from shmq.client.observers.observer import Observer
     from shmq.client.producers.nowait import NowaitQueue
-    from shmq.client.transactions.transaction import Half, Transaction, Transactions, TxState
+    from shmq.client.transactions.half import Transactions
+    from shmq.client.transactions.transaction import Half, Transaction, TxState
     from shmq.shm.core import Receipt, Slot
 
 HOT: Final = ("send", "send_oneway", "send_batch", "reserve")

@@ -62,12 +62,21 @@ class RemoteHalf(Half):
     receipt: Receipt
 
 
-class _Endings:
-    """Ends at brokers, and their questions; what both ways have in common."""
+class Transactions:
+    """The transactions of one session; ends at brokers, and their questions, are the same on both ways."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._asked: Callable[[TransactionCheck], None] | None = None
+
+    def begin(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> Half:
+        """Store a message that stays hidden; `arguments` are those of `send`."""
+        raise NotImplementedError
+
+    def end(self, half: Any, state: TxState, timeout: float) -> Receipt | None:
+        """Make it visible and return where it is, or never let it be seen.
+        Raises TransactionError: it has been ended already."""
+        raise NotImplementedError
 
     def _end_at_broker(self, half: Half, state: TxState, timeout: float) -> Command:
         """Let the broker that has a half end its transaction.
@@ -106,7 +115,7 @@ class _Endings:
             self._asked(check)
 
 
-class LocalTransactions(_Endings):
+class LocalTransactions(Transactions):
     """The transactions of one generation of segments."""
 
     def __init__(
@@ -241,7 +250,7 @@ class LocalTransactions(_Endings):
         self.asked(command, lambda fields: self._tell(self._broker, fields, self._wire.timeout))
 
 
-class RemoteTransactions(_Endings):
+class RemoteTransactions(Transactions):
     """The transactions of one connection to a cluster."""
 
     def __init__(self, wire: Wire, queues: Queues, send_half: Callable[..., Receipt]) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 from shmq.client.background import started
 from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
@@ -65,23 +65,6 @@ class Half:
 
 End = Callable[["Half", "TxState", float], "Receipt | None"]
 """`Transactions.end` of the session there is at that time."""
-
-
-class Transactions(Protocol):
-    """The transactions of one session."""
-
-    def begin(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> Half:
-        """Store a message that stays hidden; `arguments` are those of `send`."""
-
-    def end(self, half: Any, state: TxState, timeout: float) -> Receipt | None:
-        """Make it visible and return where it is, or never let it be seen.
-
-        Raises:
-            TransactionError: it has been ended already.
-        """
-
-    def answer(self, groups: list[str], asked: Callable[[TransactionCheck], None]) -> None:
-        """Let the broker ask this client; `asked` is called on a thread that must not wait."""
 
 
 class TransactionCheck(NamedTuple):
