@@ -283,15 +283,7 @@ class Connection(Looking):
         from shmq.client.consumers.listener import Listener, Listeners
 
         spec = consumer_spec(
-            topic,
-            group,
-            tags,
-            "clustering",
-            start,
-            where=where,
-            attempts_max=attempts_max,
-            codec=codec,
-            verify=verify,
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec, verify=verify
         )
 
         @edge

@@ -105,10 +105,7 @@ def body_of(body: Any) -> Any:
 
 
 def message_properties(
-    tag: str | None,
-    keys: Iterable[str],
-    message_group: str | None,
-    properties: Mapping[str, str] | None,
+    tag: str | None, keys: Iterable[str], message_group: str | None, properties: Mapping[str, str] | None
 ) -> dict[str, str]:
     """Return the properties of a message without its id.
 

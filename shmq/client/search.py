@@ -162,10 +162,7 @@ class Search:
             return Found([found] if found is not None else self.find_by_unique_key(wish.topic, message_id))
         if key is not None:
             query = KeyQuery(
-                wish.topic,
-                key,
-                begin_ms=wish.begin_ms or 0,
-                end_ms=TIME_MS_MAX if wish.end_ms is None else wish.end_ms,
+                wish.topic, key, begin_ms=wish.begin_ms or 0, end_ms=TIME_MS_MAX if wish.end_ms is None else wish.end_ms
             )
             return self._find_by_key(query, wish)
         return self._from_queues(wish, queues)

@@ -121,13 +121,7 @@ class Observer:
 
     # -- transactions
     def begin(
-        self,
-        begin: Callable[..., Any],
-        group: str,
-        topic: str,
-        body: Any,
-        timeout: float,
-        arguments: dict[str, Any],
+        self, begin: Callable[..., Any], group: str, topic: str, body: Any, timeout: float, arguments: dict[str, Any]
     ) -> tuple[Any, TransactionTrace | None]:
         """Store the first half of a transaction with `begin`; return it, and the trace that notes its end."""
         if self.spans is not None:

@@ -129,13 +129,7 @@ class Tracer:
         request_id = os.urandom(_REQUEST_ID_BYTES).hex().upper()
         self.add(
             Trace(
-                wire.SUB_BEFORE,
-                message_id,
-                _now_ms(),
-                group or "",
-                keys=keys,
-                request_id=request_id,
-                retries=retries,
+                wire.SUB_BEFORE, message_id, _now_ms(), group or "", keys=keys, request_id=request_id, retries=retries
             )
         )
         return request_id
@@ -145,13 +139,7 @@ class Tracer:
         self._ended(group, message.message_id, " ".join(message.keys), request_id, cost_ms, context_code)
 
     def _ended(
-        self,
-        group: str | None,
-        message_id: str,
-        keys: str,
-        request_id: str,
-        cost_ms: int,
-        context_code: ContextCode,
+        self, group: str | None, message_id: str, keys: str, request_id: str, cost_ms: int, context_code: ContextCode
     ) -> None:
         self.add(
             Trace(
@@ -169,13 +157,7 @@ class Tracer:
 
     # -- transactions
     def begin(
-        self,
-        begin: Callable[..., Any],
-        group: str,
-        topic: str,
-        body: Any,
-        timeout: float,
-        arguments: dict[str, Any],
+        self, begin: Callable[..., Any], group: str, topic: str, body: Any, timeout: float, arguments: dict[str, Any]
     ) -> tuple[Any, TransactionTrace]:
         """Store the first half of a transaction, and return it and what notes its end."""
         words = keys_of(arguments.get("key"), arguments.get("keys"))  # an iterator of keys is read twice

@@ -50,11 +50,7 @@ class ControlClient(ControlChannel):
     leader: Leader | None = None
 
     def request(
-        self,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        timeout: float | None = None,
+        self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
     ) -> Command:
         """Ask the broker, or the leader on another host what only that may do, and return the answer."""
         if self.leader is not None and self.leader.takes(code):

@@ -196,11 +196,7 @@ class ControlChannel:
     # -- requests
 
     def request(
-        self,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        timeout: float | None = None,
+        self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
     ) -> Command:
         """Ask the broker and return its answer. While the broker is away the request waits for it.
 

@@ -167,8 +167,7 @@ def _dial_error(place: Place, error: OSError) -> ConnectError:
         except OSError:
             owner = f"the directory {path.parent} may not be entered"
         return PermissionDenied(
-            f'the socket of broker "{name}" at {path} excludes uid {os.geteuid()}: {owner}',
-            hint=_ADMISSION,
+            f'the socket of broker "{name}" at {path} excludes uid {os.geteuid()}: {owner}', hint=_ADMISSION
         )
     reasons = {
         errno.ENOENT: f"{path} does not exist",

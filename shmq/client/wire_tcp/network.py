@@ -382,10 +382,7 @@ class Network:
                 connected = await self._connect(address)
                 channel = Channel(address, connected, self._on_request, self._lost)
                 await self.loop.create_connection(
-                    lambda: channel,
-                    sock=connected,
-                    ssl=self._tls,
-                    server_hostname=address.host if self._tls else None,
+                    lambda: channel, sock=connected, ssl=self._tls, server_hostname=address.host if self._tls else None
                 )
         except TimeoutError:
             _close(connected)
