@@ -228,20 +228,16 @@ class Queues(Protocol):
 class MessageSender(Protocol):
     """The four ways to send; see `shmq.Connection` for what they take."""
 
-    @property
-    def send(self) -> Callable[..., Any]:
+    def send(self, *positional: Any, **named: Any) -> Any:
         """Store one message and return its receipt."""
 
-    @property
-    def send_oneway(self) -> Callable[..., Any]:
+    def send_oneway(self, *positional: Any, **named: Any) -> Any:
         """Store one message without a receipt."""
 
-    @property
-    def send_batch(self) -> Callable[..., Any]:
+    def send_batch(self, *positional: Any, **named: Any) -> Any:
         """Store messages in one queue and return their receipts."""
 
-    @property
-    def reserve(self) -> Callable[..., Any]:
+    def reserve(self, *positional: Any, **named: Any) -> Any:
         """Return memory for a body to be written in place."""
 
 

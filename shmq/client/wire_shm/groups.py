@@ -120,15 +120,12 @@ class ShmShare(ReaderShare):
     def _committed(self, slot: QueueSlot, now: float) -> int | None:
         """The group's offset; None while it is too early to call the queue new (rule 3)."""
         committed = self._store.offset_get(slot.offset_slot)
-        if committed < 0 and slot.queue_id >= RETRY_QUEUE_BASE:
-            return start_offset(
-                self._store, slot.queue_index, BEGIN
-            )  # what comes again is for the group, wherever it began
         if committed >= 0:
             self._unset_since.pop(slot.queue_index, None)
             return committed
-        since = self._unset_since.setdefault(slot.queue_index, now)
-        if now - since < options.UNSET_QUEUE_GRACE:
+        # What comes again is for the group, wherever it began.
+        is_shared = slot.queue_id < RETRY_QUEUE_BASE
+        if is_shared and now - self._unset_since.setdefault(slot.queue_index, now) < options.UNSET_QUEUE_GRACE:
             return None
         return start_offset(self._store, slot.queue_index, BEGIN)
 

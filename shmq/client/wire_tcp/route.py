@@ -100,11 +100,7 @@ class QueueNumbers:
         self._ordinals: dict[str, int] = {}
         self._names: list[str] = []
 
-    def learn(self, route: Route) -> None:
-        """Give the brokers of a route their ordinals, if they have none."""
-        self.learn_names(route.brokers)
-
-    def learn_names(self, names: Iterable[str]) -> None:
+    def learn(self, names: Iterable[str]) -> None:
         """Give brokers their ordinals, sorted, if they have none."""
         with self._lock:
             for name in sorted(names):

@@ -67,7 +67,7 @@ class TcpWire:
 
     async def _open(self) -> str:
         names = await self.names.broker_names(timeout=self.timeout)
-        self.numbers.learn_names(names)  # all at once, so that numbers are the same in every process
+        self.numbers.learn(names)  # all at once, so that numbers are the same in every process
         channel = await self.network.channel(self.names.current, self.timeout)
         return channel.local_host
 
@@ -82,7 +82,7 @@ class TcpWire:
     def brokers(self, topic: str | None = None) -> list[str]:
         if topic is None:
             masters = self.call(self.names.masters(timeout=self.timeout))
-            self.numbers.learn_names(masters)
+            self.numbers.learn(masters)
             return sorted(masters)
         route = self.call(self.names.route(topic, timeout=self.timeout))
         return sorted(route.brokers) if route is not None else []
@@ -176,7 +176,7 @@ class TcpWire:
             channel.answer(reply)
 
     def _route_changed(self, route: Route) -> None:
-        self.numbers.learn(route)  # first, so the route's queues have numbers wherever it is used
+        self.numbers.learn(route.brokers)  # first, so the route's queues have numbers wherever it is used
         self.on_route(route)
 
     def _reconnected(self, address: Address) -> None:

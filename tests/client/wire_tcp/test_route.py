@@ -78,19 +78,19 @@ def test_an_unknown_topic_is_written_to_few_queues_of_the_default_topic() -> Non
 
 def test_with_one_broker_a_queue_number_is_the_queue_id() -> None:
     numbers = QueueNumbers()
-    numbers.learn(decode_route("T", body(("a", 4, 4, 6))))
+    numbers.learn(decode_route("T", body(("a", 4, 4, 6))).brokers)
     queue = MessageQueue("a", 3, "T")
     assert numbers.number(queue) == 3 and numbers.queue("T", 3) == queue
 
 
 def test_queue_numbers_of_several_brokers_and_of_a_retry_topic_differ_and_lead_back() -> None:
     numbers = QueueNumbers()
-    numbers.learn(decode_route("T", body(("b", 2, 2, 6), ("a", 2, 2, 6))))
+    numbers.learn(decode_route("T", body(("b", 2, 2, 6), ("a", 2, 2, 6))).brokers)
     queues = [MessageQueue(name, number, topic) for topic in ("T", "%RETRY%g") for name in "ab" for number in (0, 1)]
     made = [numbers.number(queue, retry=queue.topic != "T") for queue in queues]
     assert len(set(made)) == len(queues) and made[:2] == [0, 1]
     assert [numbers.queue("T", number, group="g") for number in made] == queues
-    numbers.learn(decode_route("T", body(("0-new", 2, 2, 6), ("a", 2, 2, 6))))
+    numbers.learn(decode_route("T", body(("0-new", 2, 2, 6), ("a", 2, 2, 6))).brokers)
     assert numbers.number(queues[0]) == 0
 
 
