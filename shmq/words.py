@@ -1,7 +1,7 @@
 r"""Checks the words of a message: tag, key, message group; and how words that other clients stored are sent again.
 
 This is the one rule for every door: local sends (bindings/face/send/py_property.c holds it in C), TCP, asyncio, both
-guarantees of the Spark sink, the commands. Names of topics and groups, and properties, are in message.py.
+guarantees of the Spark sink, the commands. Names of topics and groups are in message.py, properties in properties.py.
 
     word             may not be, or hold
     tag              `|` and blanks around it, which separate tags in a subscription; `*`, which means every tag
@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from shmq.errors import UsageError
-from shmq.message import RESERVED_PROPERTIES, is_control
+from shmq.properties import RESERVED_PROPERTIES, is_control
 
 REASON_CHARACTERS_MAX: Final = 500
 _TRIMMED: Final = "".join(map(chr, range(0x21)))  # what Java's trim takes away; U+3000 is a letter

@@ -33,7 +33,8 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.waits": {"shmq.errors"},
     "shmq.bindings": {"shmq.plain_file"},
     "shmq.message": {"shmq.errors"},
-    "shmq.words": {"shmq.errors", "shmq.message"},
+    "shmq.properties": {"shmq.errors", "shmq.message"},
+    "shmq.words": {"shmq.errors", "shmq.properties"},
     "shmq.delay_levels": {"shmq.errors"},
     "shmq.progress": set(),
     "shmq.timing": {"shmq.errors"},
@@ -41,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.typed_json": set(),
     "shmq.addresses": {"shmq.errors"},
-    "shmq.protocol": {"shmq.errors", "shmq.message", "shmq.typed_json", "shmq.plain_file"},
+    "shmq.protocol": {"shmq.errors", "shmq.message", "shmq.properties", "shmq.typed_json", "shmq.plain_file"},
     "shmq.filter": {"shmq.errors", "shmq.shm"},
     "shmq.columns": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.store": {
@@ -54,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.words",
         "shmq.plain_file",
+        "shmq.properties",
     },
     "shmq.options": {
         "shmq.addresses",
@@ -92,6 +94,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.words",
         "shmq.plain_file",
         "shmq.waits",
+        "shmq.properties",
     },
     "shmq.compat": {"shmq", "shmq.errors", "shmq.functions", "shmq.words"},
     "shmq.contrib": {"shmq", "shmq.errors", "shmq.message", "shmq.version", "shmq.words"},
@@ -127,6 +130,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.words",
         "shmq.daemon.logic",
         "shmq.plain_file",
+        "shmq.properties",
     },
     "shmq.measurement": {"shmq", "shmq.errors", "shmq.figures", "shmq.store", "shmq.version"},
     "shmq.tools": {
@@ -149,6 +153,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.client",
         "shmq.words",
         "shmq.plain_file",
+        "shmq.properties",
     },
     "shmq.spark": {
         "shmq",
@@ -162,6 +167,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.client",
         "shmq.plain_file",
         "shmq.typed_json",
+        "shmq.properties",
     },
     "shmq.spark.jobs": {
         "shmq",
@@ -175,6 +181,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.tools",
         "shmq.words",
         "shmq.plain_file",
+        "shmq.properties",
     },
     "pyspark_shmq": {"shmq.spark"},
 }

@@ -15,22 +15,24 @@ from shmq.errors import InvalidName, MessageTooLarge, PermissionDenied, UsageErr
 from shmq.message import (
     CONSUMER_GROUP_BYTES_MAX,
     GROUP_BYTES_MAX,
-    PROPERTIES_BYTES_MAX,
-    RESERVED_PROPERTIES,
     TOPIC_BYTES_MAX,
     check_consumer_group,
     check_group,
     check_open_topic,
     check_popping,
-    check_properties,
     check_topic,
     dead_letter_topic,
-    encode_properties,
-    is_control,
     is_system_topic,
     nearest,
-    parse_properties,
     retry_topic,
+)
+from shmq.properties import (
+    PROPERTIES_BYTES_MAX,
+    RESERVED_PROPERTIES,
+    check_properties,
+    encode_properties,
+    is_control,
+    parse_properties,
 )
 from shmq.shm import core
 from shmq.testing import SharedBroker

@@ -9,8 +9,8 @@ from typing import Any
 
 from shmq.addresses import Address
 from shmq.filter.sql import CHARACTERS_MAX
-from shmq.message import PROPERTIES_BYTES_MAX
 from shmq.options.broker import Options
+from shmq.properties import PROPERTIES_BYTES_MAX
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 from shmq.client.kinds import check_body, check_text, real_in, refuse_wrong, whole_in, wrong_body
 from shmq.delay_levels import DELAY
 from shmq.errors import UsageError
-from shmq.message import check_properties
+from shmq.properties import check_properties
 from shmq.shm.core import tag_hash
 from shmq.timing import DELAY_MS, DELIVER_MS, MAX_DELAY_SECONDS
 

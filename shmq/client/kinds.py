@@ -24,7 +24,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from shmq.errors import InvalidName, MessageTooLarge, ShmqError, UsageError, WrongKind
-from shmq.message import check_properties, check_topic, encode_properties
+from shmq.message import check_topic
+from shmq.properties import check_properties, encode_properties
 from shmq.shm.core import BODY_BYTES_MAX
 from shmq.words import check_word
 

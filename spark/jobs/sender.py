@@ -33,8 +33,9 @@ from shmq.errors import (
     UsageError,
     VersionMismatch,
 )
-from shmq.message import DEAD_LETTER_REASON, RESERVED_PROPERTIES
+from shmq.message import DEAD_LETTER_REASON
 from shmq.plain_file import open_plain
+from shmq.properties import RESERVED_PROPERTIES
 from shmq.shm.descriptors import above_standard
 from shmq.spark.access.way import open_place
 from shmq.spark.options import full_url, parse_options

@@ -25,7 +25,8 @@ import msgspec
 from shmq.client.keywords import body_of, queue_in_order, take_properties, take_special
 from shmq.client.wire import Question
 from shmq.errors import BrokerBusy, BrokerNotRunning, MessageTooLarge, RemoteError, RequestTimeout, UsageError
-from shmq.message import check_topic, encode_properties
+from shmq.message import check_topic
+from shmq.properties import encode_properties
 from shmq.protocol.batch_body import ENTRY_OVERHEAD, pack_entry
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

@@ -8,7 +8,7 @@ from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Ranged, Stored
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.daemon.logic.parking import Congestion
 from shmq.errors import ShmqError, StoreError, UsageError
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Response
 from shmq.shm.core import Filter, tag_hash
 

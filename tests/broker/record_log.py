@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shmq.daemon.broker.log import Entry, NewRecord, Stored
 from shmq.daemon.broker.records.stored_record import stored_record
 from shmq.daemon.broker.tables import QueueBounds, Topic
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.shm.core import record_encode, tag_hash
 from shmq.shm.unit import Unit
 from tests.broker.memory_log import MemoryLog

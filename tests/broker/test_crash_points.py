@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.message import encode_properties, parse_properties, retry_topic_of
+from shmq.message import retry_topic_of
+from shmq.properties import encode_properties, parse_properties
 from shmq.protocol.body import HeartbeatData, ProducerData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.system_topics import transaction

@@ -20,7 +20,8 @@ import pytest
 from shmq.daemon.logic.access.needs import NEEDS
 from shmq.daemon.logic.access.rules import read_rules
 from shmq.daemon.logic.access.text import read_access_text
-from shmq.message import dead_letter_topic, encode_properties, retry_topic, retry_topic_of
+from shmq.message import dead_letter_topic, retry_topic, retry_topic_of
+from shmq.properties import encode_properties
 from shmq.protocol.acl import sign
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body

@@ -13,7 +13,8 @@ import pytest
 
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.message import encode_properties, retry_topic_of
+from shmq.message import retry_topic_of
+from shmq.properties import encode_properties
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response

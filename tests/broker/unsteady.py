@@ -12,7 +12,7 @@ from typing import Any
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Notify, Reply
 from shmq.errors import BrokerBusy, SegmentFull, StoreError
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from tests.broker.conftest import MemoryTables

@@ -17,7 +17,8 @@ import pytest
 import shmq
 from shmq.client.client_id import name_of, new_client_id, pid_of, program_name
 from shmq.client.spec import parse_tags
-from shmq.message import CONNECTION_NAME_BYTES_MAX, is_control
+from shmq.message import CONNECTION_NAME_BYTES_MAX
+from shmq.properties import is_control
 from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker, SharedBroker
 from tests.tables.rows import every_row

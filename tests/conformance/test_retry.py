@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.message import PROPERTIES_BYTES_MAX
+from shmq.properties import PROPERTIES_BYTES_MAX
 from shmq.testing import Broker
 from tests.conformance.conftest import Named, url_of
 from tests.conformance.foreign import store_foreign

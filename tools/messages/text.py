@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.errors import CorruptionError, MessageTooLarge, UsageError
 from shmq.figures.quantity import clock_text, iso_text
-from shmq.message import RESERVED_PROPERTIES
+from shmq.properties import RESERVED_PROPERTIES
 from shmq.tools.terminal.output import json_line, printable
 from shmq.words import escaped
 

@@ -9,7 +9,8 @@ has to be stored is not kept out by what its sender put into it: `fitting` leave
 
 from collections.abc import Mapping
 
-from shmq.message import DEAD_LETTER_REASON, PROPERTIES_BYTES_MAX, RESERVED_PROPERTIES
+from shmq.message import DEAD_LETTER_REASON
+from shmq.properties import PROPERTIES_BYTES_MAX, RESERVED_PROPERTIES
 from shmq.timing import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 
 _NAME_SEPARATOR = b"\x01"

@@ -20,7 +20,7 @@ from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.daemon.logic.requests import Call
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
-from shmq.message import encode_properties
+from shmq.properties import encode_properties
 from shmq.protocol.system_topics.row_marks import (
     MARKS_QUEUE,
     ROWS_QUEUE,

@@ -25,7 +25,7 @@ from shmq.daemon.broker.tables import Topic, Topics
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import UsageError
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Response
 from shmq.shm.core import UNIT_DELAY_BASE
 from shmq.timing import (

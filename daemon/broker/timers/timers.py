@@ -48,7 +48,7 @@ from shmq.daemon.logic.effects import Effect, Report
 from shmq.daemon.logic.requests import Answer, Call, Handler, Part, WhenDurable
 from shmq.delay_levels import REAL_TOPIC
 from shmq.errors import ShmqError
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Request
 from shmq.timing import (
     CANCEL_BIT,

@@ -32,7 +32,7 @@ from shmq.client.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.client.kinds import refuse_wrong
 from shmq.client.wire import LOG, MessageSender
 from shmq.errors import ConnectError, DamagedMessage
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.protocol.system_topics import trace as wire
 from shmq.protocol.system_topics.trace import ContextCode, MessageType, Trace, encode_trace, trace_keys

@@ -29,7 +29,8 @@ from shmq.client.keywords import is_delayed, late, queue_in_order, take_special
 from shmq.client.kinds import refuse_wrong
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError, UsageError
-from shmq.message import PERM_WRITE, check_properties, encode_properties
+from shmq.message import PERM_WRITE
+from shmq.properties import check_properties, encode_properties
 from shmq.protocol.message_id import UniqueIds
 from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_moved
 from shmq.timing import DELAY_MS, DELIVER_MS, OUT_MS, TIMER_TOPIC, UNIQUE_KEY, RecallHandle, out_ms

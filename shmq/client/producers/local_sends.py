@@ -20,7 +20,8 @@ from shmq.client.leader import FollowingSender, Leader
 from shmq.client.producers.delayed import SpecialSend
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import ShmqError, UsageError
-from shmq.message import TRACE_TOPIC, check_open_topic, encode_properties
+from shmq.message import TRACE_TOPIC, check_open_topic
+from shmq.properties import encode_properties
 from shmq.protocol.compression import COMPRESS_ABOVE_BYTES, compress
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.shm.core import Producer, Receipt, receipt_make

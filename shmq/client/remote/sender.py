@@ -41,7 +41,8 @@ from shmq.errors import (
     ShmqError,
     UsageError,
 )
-from shmq.message import TRACE_TOPIC, check_open_topic, check_topic, encode_properties
+from shmq.message import TRACE_TOPIC, check_open_topic, check_topic
+from shmq.properties import encode_properties
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command

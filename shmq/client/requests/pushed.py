@@ -9,7 +9,7 @@ from typing import Any
 
 from shmq.client.requests.requester import Requests, Waiting, request_properties
 from shmq.errors import ProtocolError
-from shmq.message import encode_properties, parse_properties
+from shmq.properties import encode_properties, parse_properties
 from shmq.protocol import request_reply as wire
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command

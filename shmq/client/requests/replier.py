@@ -28,7 +28,7 @@ from shmq.client.keywords import body_of
 from shmq.client.wire import LOG, Question, Queues, Wire
 from shmq.errors import RemoteError, UsageError
 from shmq.functions import check_function, finished
-from shmq.message import encode_properties
+from shmq.properties import encode_properties
 from shmq.protocol import request_reply as wire
 from shmq.protocol.codes import Request
 from shmq.protocol.dialect import MessageQueue

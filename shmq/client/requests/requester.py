@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from shmq.client import options
 from shmq.client.background import started
 from shmq.errors import CorruptionError, RequestTimeout, ShmqError, UsageError
-from shmq.message import check_properties, encode_properties
+from shmq.properties import check_properties, encode_properties
 from shmq.protocol import request_reply as wire
 from shmq.shm.core import Message, Producer, Reader, Store
 from shmq.waits import give_turn, slice_seconds

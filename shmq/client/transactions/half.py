@@ -29,7 +29,8 @@ from shmq.client.kinds import real_in
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question, Queues, Wire
 from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
-from shmq.message import check_topic, encode_properties, is_system_topic, parse_properties, pop_names
+from shmq.message import check_topic, is_system_topic, pop_names
+from shmq.properties import encode_properties, parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue

@@ -12,7 +12,7 @@ half has to leave room for that: where it does not, its message is refused when 
 from __future__ import annotations
 
 from shmq.errors import MessageTooLarge
-from shmq.message import PROPERTIES_BYTES_MAX
+from shmq.properties import PROPERTIES_BYTES_MAX
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.shm.core import record_decode
 
 _TRANSACTION_MASK = 12

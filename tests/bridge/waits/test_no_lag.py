@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from shmq.message import encode_properties
+from shmq.properties import encode_properties
 from shmq.protocol.codes import Request, Response
 from shmq.testing import Broker
 from tests.interop.peers.wire import Frame, Wire, has_route

@@ -22,7 +22,7 @@ from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.access.admission import Admission
 from shmq.daemon.logic.effects import Effect, Notify, Reply, Report
-from shmq.message import encode_properties
+from shmq.properties import encode_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.shm.access import access_rights

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from shmq.message import POP_RETRY, encode_properties, retry_topic, retry_topic_of
+from shmq.message import POP_RETRY, retry_topic, retry_topic_of
+from shmq.properties import encode_properties
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response, TopicFlush

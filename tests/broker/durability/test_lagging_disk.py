@@ -13,7 +13,8 @@ import pytest
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.timers.timers import TIMER_TOPIC
-from shmq.message import dead_letter_topic, encode_properties, retry_topic, retry_topic_of
+from shmq.message import dead_letter_topic, retry_topic, retry_topic_of
+from shmq.properties import encode_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.pop import parse_start_offsets
 from shmq.protocol.system_topics import transaction

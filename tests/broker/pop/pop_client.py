@@ -12,7 +12,8 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.figures import Figures
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.logic.effects import Effect, Reply, Report, Wake
-from shmq.message import parse_properties, pop_retry_flag, popped_topic, retry_topic_of
+from shmq.message import pop_retry_flag, popped_topic, retry_topic_of
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.pop import Receipt, parse_receipt, parse_start_offsets

@@ -10,7 +10,7 @@ import pytest
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import BrokerBusy
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.system_topics.pop_records import REVIVE_KNOWN_GROUP
 from tests.broker.pop.pop_client import INVISIBLE_MS, PopClient

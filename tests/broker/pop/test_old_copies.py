@@ -14,7 +14,7 @@ import pytest
 
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.message import encode_properties, parse_properties
+from shmq.properties import encode_properties, parse_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.pop import parse_start_offsets
 from tests.broker.pop.pop_client import INVISIBLE_MS, PopClient, PoppedMessage

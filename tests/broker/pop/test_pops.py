@@ -10,7 +10,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.figures import Labels, NoFigures
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import BrokerBusy
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Request, Response
 from tests.broker.pop.pop_client import INVISIBLE_MS, PopClient, messages_of
 from tests.tables.rows import every_row

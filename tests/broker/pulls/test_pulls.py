@@ -14,7 +14,7 @@ from shmq.daemon.broker.pulls.waits import NEWS_MS
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.daemon.logic.effects import Effect, Reply, Report, Wake
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command

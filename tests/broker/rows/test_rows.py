@@ -25,7 +25,7 @@ from shmq.errors import (
     TransactionError,
     UsageError,
 )
-from shmq.message import PROPERTIES_BYTES_MAX, parse_properties
+from shmq.properties import PROPERTIES_BYTES_MAX, parse_properties
 from shmq.protocol.batch_body import entries_of, pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

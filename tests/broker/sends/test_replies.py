@@ -11,7 +11,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Notify, Reply
 from shmq.daemon.logic.requests import Peer
 from shmq.errors import BrokerBusy
-from shmq.message import encode_properties, parse_properties
+from shmq.properties import encode_properties, parse_properties
 from shmq.protocol.body import HeartbeatData, ProducerData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command

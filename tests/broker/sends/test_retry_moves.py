@@ -11,7 +11,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Notify, Report, Wake
 from shmq.daemon.logic.requests import Peer
 from shmq.errors import SegmentFull
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

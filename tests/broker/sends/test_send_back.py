@@ -12,7 +12,7 @@ from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Reply
 from shmq.errors import SegmentFull
-from shmq.message import PROPERTIES_BYTES_MAX, parse_properties
+from shmq.properties import PROPERTIES_BYTES_MAX, parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.timing import TIMER_TOPIC

@@ -12,7 +12,7 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Reply
 from shmq.errors import BrokerBusy, MessageTooLarge, ReadOnlyStore, SegmentFull, ShmqError
-from shmq.message import PROPERTIES_BYTES_MAX, encode_properties, parse_properties
+from shmq.properties import PROPERTIES_BYTES_MAX, encode_properties, parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.request_reply import REPLY_QUEUES

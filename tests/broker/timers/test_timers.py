@@ -15,7 +15,7 @@ from shmq.daemon.broker.timers.timers import TimerService
 from shmq.daemon.logic.effects import Effect, Report, Wake
 from shmq.daemon.logic.requests import Answer, Call, Connection
 from shmq.errors import BrokerBusy, UsageError
-from shmq.message import PROPERTIES_BYTES_MAX, parse_properties
+from shmq.properties import PROPERTIES_BYTES_MAX, parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.shm.unit import Unit

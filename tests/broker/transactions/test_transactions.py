@@ -15,7 +15,7 @@ from shmq.daemon.broker.tables import QueueBounds, StoreFacts
 from shmq.daemon.logic.effects import Effect, Notify, Reply, Report, Wake
 from shmq.daemon.logic.requests import Peer
 from shmq.errors import BrokerBusy
-from shmq.message import PROPERTIES_BYTES_MAX, encode_properties, parse_properties
+from shmq.properties import PROPERTIES_BYTES_MAX, encode_properties, parse_properties
 from shmq.protocol.body import HeartbeatData, ProducerData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command

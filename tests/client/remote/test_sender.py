@@ -17,7 +17,7 @@ from shmq.client.remote.send_policy import (
 )
 from shmq.client.remote.sender import BATCH_BYTES_MAX, BATCH_COUNT_MAX, batches, send_command, single
 from shmq.client.wire_tcp.route import Route
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.compression import compress

@@ -14,7 +14,7 @@ import shmq.aio
 from shmq.client.requests.replier import is_expired
 from shmq.client.requests.requester import request_text
 from shmq.errors import RequestTimeout, UsageError
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.request_reply import SharedAddress, reply_topic
 from shmq.testing import Broker
 

@@ -14,7 +14,7 @@ import pytest
 
 import shmq
 from shmq.compat.rocketmq import Message, TransactionMQProducer, TransactionStatus
-from shmq.message import parse_properties
+from shmq.properties import parse_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.system_topics import transaction as wire
 from shmq.shm.core import BrokerLog, record_decode

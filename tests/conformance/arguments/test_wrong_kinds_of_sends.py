@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.message import RESERVED_PROPERTIES
+from shmq.properties import RESERVED_PROPERTIES
 from shmq.testing import Broker
 from tests.tables.rows import every_row
 

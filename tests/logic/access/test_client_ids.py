@@ -11,7 +11,7 @@ from shmq.daemon.logic.access.rights import EVERYTHING, Permission, Rights
 from shmq.daemon.logic.access.rules import read_rules
 from shmq.daemon.logic.access.text import read_access_text
 from shmq.errors import PermissionDenied
-from shmq.message import encode_properties
+from shmq.properties import encode_properties
 from shmq.protocol.acl import sign
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response
