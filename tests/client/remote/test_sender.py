@@ -1,7 +1,6 @@
 """Sending over TCP, without a socket: what is on the wire, which queue is next, and what an answer means."""
 
 import struct
-import zlib
 
 import pytest
 
@@ -20,10 +19,9 @@ from shmq.client.wire_tcp.route import Route
 from shmq.properties import parse_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
-from shmq.protocol.compression import compress
 from shmq.protocol.dialect import MessageQueue
-from shmq.protocol.message_id import UniqueIds, month_start_ms
-from shmq.shm.core import record_encode, records_read, tag_hash
+from shmq.protocol.message_id import UniqueIds
+from shmq.shm.core import tag_hash
 from tests.tables.rows import every_row
 
 NOW_MS = 1_795_166_223_123
@@ -33,32 +31,6 @@ IDS = UniqueIds("10.0.0.7", pid=0x12345, salt=7)
 def route(*names: str, queues: int = 2) -> Route:
     writable = tuple(MessageQueue(name, number, "T") for name in names for number in range(queues))
     return Route("T", writable, writable, {})
-
-
-# -- ids
-def made_ms(message_id: str, now_ms: int = NOW_MS) -> int:
-    """When an id was made: RocketMQ counts from the start of the month in which it was."""
-    return month_start_ms(now_ms) + int(message_id[-12:-4], 16)
-
-
-def test_an_id_says_host_process_and_time_as_rocketmqs_do() -> None:
-    made = IDS.next(NOW_MS)
-    assert len(made) == 32 and made == made.upper()
-    assert made.startswith("0A000007" + "2345" + "00000007")
-    assert made_ms(made) == NOW_MS
-
-
-def test_ids_of_one_millisecond_differ() -> None:
-    assert len({IDS.next(NOW_MS) for _ in range(1000)}) == 1000
-
-
-def test_an_id_of_last_month_counts_from_the_start_of_that_month() -> None:
-    last = month_start_ms(NOW_MS) - 1000
-    assert made_ms(IDS.next(last), last) == last
-
-
-def test_an_ipv6_host_makes_a_longer_id() -> None:
-    assert len(UniqueIds("::1").next(NOW_MS)) == 56
 
 
 # -- the message
@@ -119,23 +91,6 @@ def test_long_batches_are_sent_in_parts_that_fit() -> None:
     assert [len(part.message_ids) for part in large] == [1, 1, 1]
     assert all(len(part.body) <= BATCH_BYTES_MAX for part in large)
     assert batches(IDS, NOW_MS, "T", [], []) == []
-
-
-@pytest.mark.parametrize(("kind", "bits"), [("zlib", 1), ("lz4", 1 | 1 << 8), ("zstd", 1 | 2 << 8)])
-def test_every_compression_is_read_by_the_core(kind: str, bits: int) -> None:
-    body = b"shared memory " * 1000
-    packed, flags = compress(body, kind)
-    assert flags == bits and len(packed) < len(body)
-    (message,) = records_read(record_encode(body=packed, topic=b"T", sys_flag=flags))
-    assert message.body == body
-
-
-@pytest.mark.parametrize("body", [b"x" * 4096, zlib.compress(bytes(range(256)) * 64, 9) * 30])
-def test_short_and_incompressible_bodies_go_as_they_are(body: bytes) -> None:
-    packed, flags = compress(body, "zlib")
-    assert flags == 0 or len(packed) < len(body)
-    assert compress(b"x" * 4096, "zstd") == (b"x" * 4096, 0)
-    assert compress(b"x" * 9999, "none") == (b"x" * 9999, 0)
 
 
 # -- the queue
