@@ -36,7 +36,7 @@ class RemoteSession:
             answer: answers what name servers are asked, in their place.
         """
         self.wire = wire = TcpWire(place, client_id=client_id, timeout=timeout, answer=answer)
-        questions = QueueQuestions(wire.network, wire.names)
+        questions = QueueQuestions(wire.network, wire.names, timeout)
         self.queues = TcpQueues(wire, questions)
         self.members = TcpGroups(wire, questions)
         self.sends = TcpSends(wire)

@@ -95,7 +95,7 @@ class RangeClient:
         # No group, so brokers send no requests.
         self._network = Network(place.options, connect_timeout=timeout, on_request=ignore, on_reconnect=ignore)
         self._names = NameService(self._network, place.name_servers, ignore, timeout=timeout)
-        self._queues = QueueQuestions(self._network, self._names)
+        self._queues = QueueQuestions(self._network, self._names, timeout)
         self._stock: dict[str, bool] = {}
         self._record_bytes: dict[MessageQueue, int] = {}  # of a RocketMQ broker's queue, on average, lately
 
@@ -120,11 +120,11 @@ class RangeClient:
     def search_time(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the first offset stored at or after a time; that behind the last one when all are older."""
         position = Position(Kind.TIME_MS, min(max(time_ms, 0), _TIME_MS_MAX))
-        return self._call(self._queues.place_in(queue, position, self._timeout))
+        return self._call(self._queues.place_in(queue, position))
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Return what a group committed on queues; those it never committed on are left out."""
-        return self._call(self._queues.committed_exactly(group, queues, self._timeout))
+        return self._call(self._queues.committed_exactly(group, queues))
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Write a group's offsets down."""
@@ -200,17 +200,17 @@ class RangeClient:
         route, broker = await self._route(topic)
         queue = MessageQueue(broker, 0, topic)
         if not self._stock.get(broker):
-            reply = await self._queues.ask(queue, Request.DESCRIBE_QUEUES, {}, self._timeout)
+            reply = await self._queues.ask(queue, Request.DESCRIBE_QUEUES, {})
             self._stock[broker] = reply.code == Response.REQUEST_CODE_NOT_SUPPORTED
             if not self._stock[broker]:
                 return _described(reply_of(reply).body)
         queues = [queue for queue in route.readable if queue.brokerName == broker]
-        bounds = await asyncio.gather(*(self._queues.bounds(queue, self._timeout) for queue in queues))
+        bounds = await asyncio.gather(*(self._queues.bounds(queue) for queue in queues))
         return Described(broker, list(bounds))
 
     async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, offset in offsets.items():
-            await self._queues.commit(group, queue, offset, self._timeout)
+            await self._queues.commit(group, queue, offset)
 
     async def _is_stock(self, queue: MessageQueue) -> bool:
         if queue.brokerName not in self._stock:
@@ -235,7 +235,7 @@ class RangeClient:
 
     async def _range(self, queue: MessageQueue, begin: int, end: int, ext: Mapping[str, str]) -> Piece:
         asked = {**ext, "queueOffset": str(begin), "queueEnd": str(end)}
-        reply = reply_of(await self._queues.ask(queue, Request.READ_RANGE, asked, self._timeout))
+        reply = reply_of(await self._queues.ask(queue, Request.READ_RANGE, asked))
         next_offset, first = (
             number_in("the answer to a range", reply.ext, name) for name in ("nextOffset", "offsetMin")
         )
@@ -290,7 +290,7 @@ class RangeClient:
             expression=" || ".join(tags) or "*",
             version=0,
         )
-        address = await self._queues.master(queue, self._timeout)
+        address = await self._queues.master(queue)
         reply = await self._network.request(address, pull_command(question), self._timeout)
         pulled = read_pulled(reply, question, 0.0)
         if pulled.error is not None:

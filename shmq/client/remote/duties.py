@@ -116,8 +116,7 @@ class Upkeep:
                     await _quietly(self._commit_one(reader.spec.group, queue, offset))
 
     async def _commit_one(self, group: str, queue: ProcessQueue, offset: int) -> None:
-        wire = self._wire
-        await self._questions.commit(group, queue.queue, offset, wire.timeout, oneway=True)
+        await self._questions.commit(group, queue.queue, offset, oneway=True)
         queue.stored_offset = offset
 
     async def _keep_locks(self) -> None:
@@ -188,9 +187,9 @@ class Duties:
         return request.reply()
 
     async def _commit(self, reader: GroupReader, queue: MessageQueue, offset: int) -> None:
-        wire, group = self._wire, reader.spec.group
+        group = reader.spec.group
         if reader.commits and group is not None:
-            await self._questions.commit(group, queue, offset, wire.timeout, oneway=True)
+            await self._questions.commit(group, queue, offset, oneway=True)
 
     def _running_info(self, _channel: Channel, request: Command) -> Command:
         readers = self._readers_of(request)

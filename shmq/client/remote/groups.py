@@ -113,7 +113,7 @@ class TcpGroups:
             return slots, slots
         if not queues:
             return [], []
-        members = await self._questions.members(spec.group, spec.topic, wire.timeout)
+        members = await self._questions.members(spec.group, spec.topic)
         if client_id not in members:
             raise BrokerNotRunning(
                 f'the brokers do not list this client in group "{spec.group}" yet', hint="it is asked again"
@@ -124,13 +124,13 @@ class TcpGroups:
             retry_topics.append(retry_topic(spec.group))
         for topic in retry_topics:
             retries = await self._retry_queues(topic) if len(topic) <= TOPIC_BYTES_MAX else ()
-            sharers = await self._questions.members(spec.group, topic, wire.timeout) if retries else []
+            sharers = await self._questions.members(spec.group, topic) if retries else []
             wanted += [wire.slot(queue, retry=True) for queue in self._allocate(sharers, client_id, retries)]
         return wanted, [wire.slot(queue) for queue in queues]
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
         wire = self._wire
-        route = await wire.names.route(topic, timeout=wire.timeout)
+        route = await wire.names.route(topic)
         if route is None:
             return ()
         return route.readable
@@ -149,7 +149,7 @@ class TcpGroups:
         wire = self._wire
         try:
             queues = await self._queues(spec.topic)
-            members = await self._questions.members(spec.group, spec.topic, wire.timeout) if spec.group else []
+            members = await self._questions.members(spec.group, spec.topic) if spec.group else []
         except ShmqError as error:
             return f"the brokers could not say who is in the group: {error}"
         if not queues:
@@ -211,9 +211,9 @@ class TcpGroups:
         for queue, offset in ends.items():
             try:
                 if offset >= 0:
-                    await self._questions.commit(group, queue, offset, wire.timeout)
+                    await self._questions.commit(group, queue, offset)
                 if spec.ordered:
-                    await self._questions.unlock(group, wire.client_id, [queue], wire.timeout)
+                    await self._questions.unlock(group, wire.client_id, [queue])
             except ShmqError as error:
                 LOG.warning(
                     'offset %d of queue %d of topic "%s" could not be committed for group "%s": %s',

@@ -144,19 +144,20 @@ class _LockedBody(msgspec.Struct):
 
 
 class QueueQuestions:
-    """Requests to the brokers of queues."""
+    """Requests to the brokers of queues; `timeout` is seconds for an answer."""
 
-    def __init__(self, network: Network, names: NameService) -> None:
+    def __init__(self, network: Network, names: NameService, timeout: float) -> None:
         self.network = network
         self.names = names
+        self._timeout = timeout
 
-    async def master(self, queue: MessageQueue, timeout: float) -> Address:
+    async def master(self, queue: MessageQueue) -> Address:
         """Return the address of the broker that has a queue.
 
         Raises:
             BrokerNotRunning: no name server knows it any more.
         """
-        route = await self.names.route(queue.topic, timeout=timeout)
+        route = await self.names.route(queue.topic, timeout=self._timeout)
         address = route.reader(queue.brokerName) if route is not None else None
         if address is None:
             raise BrokerNotRunning(
@@ -165,20 +166,18 @@ class QueueQuestions:
             )
         return address
 
-    async def ask(
-        self, queue: MessageQueue, code: int, ext: Mapping[str, str], timeout: float, *, oneway: bool = False
-    ) -> Command:
+    async def ask(self, queue: MessageQueue, code: int, ext: Mapping[str, str], *, oneway: bool = False) -> Command:
         """Ask about one queue; topic, queue id and broker name are added."""
-        address = await self.master(queue, timeout)
+        address = await self.master(queue)
         fields = {**ext, "topic": queue.topic, "queueId": str(queue.queueId), "bname": queue.brokerName}
         command = Command(code=code, ext=fields, flag=FLAG_ONEWAY if oneway else 0)
         if oneway:
-            await self.network.notify(address, command, timeout)
+            await self.network.notify(address, command, self._timeout)
             return command
-        return await self.network.request(address, command, timeout)
+        return await self.network.request(address, command, self._timeout)
 
-    async def _number(self, queue: MessageQueue, code: int, ext: Mapping[str, str], timeout: float) -> int:
-        return _offset_of(await self.ask(queue, code, ext, timeout))
+    async def _number(self, queue: MessageQueue, code: int, ext: Mapping[str, str]) -> int:
+        return _offset_of(await self.ask(queue, code, ext))
 
     async def pull(self, question: PullQuestion, broker_id: int, timeout: float) -> Pulled:
         """Ask for messages of a queue at one of its broker's replicas, and say what the answer means."""
@@ -194,70 +193,68 @@ class QueueQuestions:
         return read_pulled(reply, question, self.network.loop.time() - started)
 
     # -- offsets
-    async def offset_min(self, queue: MessageQueue, timeout: float) -> int:
+    async def offset_min(self, queue: MessageQueue) -> int:
         """Return the first offset stored."""
-        return await self._number(queue, Request.GET_MIN_OFFSET, {}, timeout)
+        return await self._number(queue, Request.GET_MIN_OFFSET, {})
 
-    async def offset_max(self, queue: MessageQueue, timeout: float) -> int:
+    async def offset_max(self, queue: MessageQueue) -> int:
         """Return the offset behind the last one stored."""
-        return await self._number(queue, Request.GET_MAX_OFFSET, {}, timeout)
+        return await self._number(queue, Request.GET_MAX_OFFSET, {})
 
-    async def bounds(self, queue: MessageQueue, timeout: float) -> tuple[int, int]:
+    async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
         """Return both."""
-        low, high = await asyncio.gather(self.offset_min(queue, timeout), self.offset_max(queue, timeout))
+        low, high = await asyncio.gather(self.offset_min(queue), self.offset_max(queue))
         return low, max(low, high)
 
-    async def place_in(self, queue: MessageQueue, position: Position, timeout: float) -> int:
+    async def place_in(self, queue: MessageQueue, position: Position) -> int:
         """Return the offset a position means in a queue now."""
         if position.kind is Kind.BEGIN:
-            return await self.offset_min(queue, timeout)
+            return await self.offset_min(queue)
         if position.kind is Kind.END:
-            return await self.offset_max(queue, timeout)
-        low, high = await self.bounds(queue, timeout)
+            return await self.offset_max(queue)
+        low, high = await self.bounds(queue)
         found = position.value
         if position.kind is Kind.TIME_MS and high > low:
             ext = {"timestamp": str(position.value)}
-            found = await self._number(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, ext, timeout)
-            if found >= high - 1 and await self._is_older(queue, high - 1, position.value, timeout):
+            found = await self._number(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+            if found >= high - 1 and await self._is_older(queue, high - 1, position.value):
                 found = high  # RocketMQ's search answers the last message when all are older
         return min(max(found, low), high)
 
-    async def _is_older(self, queue: MessageQueue, offset: int, time_ms: int, timeout: float) -> bool:
-        message = await self._message_at(queue, offset, timeout)
+    async def _is_older(self, queue: MessageQueue, offset: int, time_ms: int) -> bool:
+        message = await self._message_at(queue, offset)
         return message is not None and message.offset == offset and message.store_ms < time_ms
 
-    async def _message_at(self, queue: MessageQueue, offset: int, timeout: float) -> Message | None:
+    async def _message_at(self, queue: MessageQueue, offset: int) -> Message | None:
         """Return the message at an offset, or the first one after it; None where the broker gives none."""
         question = PullQuestion(ANONYMOUS_GROUP, queue, offset, count_max=1, hold=0.0, expression="*")
-        reply = await self.network.request(await self.master(queue, timeout), pull_command(question), timeout)
+        reply = await self.network.request(await self.master(queue), pull_command(question), self._timeout)
         if reply.code == Response.PULL_OFFSET_MOVED:  # once, where looks at a former topic of the name came before
-            reply = await self.network.request(await self.master(queue, timeout), pull_command(question), timeout)
+            reply = await self.network.request(await self.master(queue), pull_command(question), self._timeout)
         messages = records_read(reply.body) if reply.code == Response.SUCCESS else []
         return messages[0] if messages else None
 
-    async def messages_at(self, places: Sequence[tuple[MessageQueue, int]], timeout: float) -> list[Message]:
+    async def messages_at(self, places: Sequence[tuple[MessageQueue, int]]) -> list[Message]:
         """Return the messages at offsets of queues, without those that are gone."""
         room = asyncio.Semaphore(CONCURRENT_MAX)
 
         async def one(queue: MessageQueue, offset: int) -> Message | None:
             async with room:
-                return await self._message_at(queue, offset, timeout)
+                return await self._message_at(queue, offset)
 
         found = await asyncio.gather(*(one(queue, offset) for queue, offset in places))
         return [message for message in found if message is not None]
 
-    async def committed(self, group: str, queue: MessageQueue, timeout: float) -> int:
+    async def committed(self, group: str, queue: MessageQueue) -> int:
         """Return a group's committed offset, -1 when the broker knows none.
 
         For a young queue a broker answers 0 instead; `committed_exactly` tells the difference.
         """
         ext = {"consumerGroup": group, "setZeroIfNotFound": "false"}
-        reply = await self.ask(queue, Request.QUERY_CONSUMER_OFFSET, ext, timeout)
+        reply = await self.ask(queue, Request.QUERY_CONSUMER_OFFSET, ext)
         return -1 if reply.code == Response.QUERY_NOT_FOUND else _offset_of(reply)
 
-    async def committed_exactly(
-        self, group: str, queues: Sequence[MessageQueue], timeout: float
-    ) -> dict[MessageQueue, int]:
+    async def committed_exactly(self, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         """Return what a group really committed on queues, from the brokers' whole tables.
 
         Where those are for administrators each queue is asked for; only shmq's broker then tells 0 from nothing.
@@ -265,12 +262,12 @@ class QueueQuestions:
         found: dict[MessageQueue, int] = {}
         for broker_name in sorted({queue.brokerName for queue in queues}):
             mine = [queue for queue in queues if queue.brokerName == broker_name]
-            address = await self.master(mine[0], timeout)
-            reply = await self.network.request(address, Command(code=Request.GET_ALL_CONSUMER_OFFSET), timeout)
+            address = await self.master(mine[0])
+            reply = await self.network.request(address, Command(code=Request.GET_ALL_CONSUMER_OFFSET), self._timeout)
             if (error := error_of(reply)) is not None:
                 if not isinstance(error, PermissionDenied) and error.code != Response.NO_PERMISSION:
                     raise error
-                told = [(queue, await self.committed(group, queue, timeout)) for queue in mine]
+                told = [(queue, await self.committed(group, queue)) for queue in mine]
                 found |= {queue: offset for queue, offset in told if offset >= 0}
                 continue
             table = loads(reply.body) if len(reply.body) <= OFFSETS_BODY_BYTES_MAX else {}
@@ -282,39 +279,37 @@ class QueueQuestions:
                     found[queue] = offset
         return found
 
-    async def commit(
-        self, group: str, queue: MessageQueue, offset: int, timeout: float, *, oneway: bool = False
-    ) -> None:
+    async def commit(self, group: str, queue: MessageQueue, offset: int, *, oneway: bool = False) -> None:
         """Write a group's offset down."""
         ext = {"consumerGroup": group, "commitOffset": str(offset)}
-        reply = await self.ask(queue, Request.UPDATE_CONSUMER_OFFSET, ext, timeout, oneway=oneway)
+        reply = await self.ask(queue, Request.UPDATE_CONSUMER_OFFSET, ext, oneway=oneway)
         if not oneway:
             reply_of(reply)
 
-    async def commit_made(self, group: str, queue: MessageQueue, offset: int, timeout: float) -> None:
+    async def commit_made(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Write an offset down for a group that may not exist yet: RocketMQ 5 wants it made before, 4 makes it so."""
         try:
-            await self.commit(group, queue, offset, timeout)
+            await self.commit(group, queue, offset)
         except RemoteError as error:
             if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
-            reply = await self.network.request(await self.master(queue, timeout), group_creation(group), timeout)
+            reply = await self.network.request(await self.master(queue), group_creation(group), self._timeout)
             if (refused := error_of(reply)) is not None:
                 raise refused from error
-            await self.commit(group, queue, offset, timeout)
+            await self.commit(group, queue, offset)
 
     # -- groups
-    async def members(self, group: str, topic: str, timeout: float) -> list[str]:
+    async def members(self, group: str, topic: str) -> list[str]:
         """Return the client ids of a group, as some broker of the topic knows them; [] when it knows none.
 
         Our brokers name only the members that share the topic, RocketMQ's all members.
         """
-        route = await self.names.route(topic, timeout=timeout)
+        route = await self.names.route(topic)
         addresses = _addresses(route.readable if route else (), route.brokers if route else {})
         failure: Exception | None = None
         for address in addresses:
             try:
-                reply = await self.network.request(address, member_list(group, topic), timeout)
+                reply = await self.network.request(address, member_list(group, topic), self._timeout)
             except ConnectError as raised:
                 failure = raised
                 continue
@@ -324,28 +319,26 @@ class QueueQuestions:
         return []
 
     # -- locks of ordered consumers
-    async def lock(
-        self, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
-    ) -> set[MessageQueue]:
+    async def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock queues for this client, and return those that are ours now."""
         held: set[MessageQueue] = set()
-        for address, mine in (await self._by_broker(queues, timeout)).items():
+        for address, mine in (await self._by_broker(queues)).items():
             body = encode_body(_LockBody(client_id, group, mine))
             command = Command(code=Request.LOCK_BATCH_MQ, body=body)
-            reply = reply_of(await self.network.request(address, command, timeout))
+            reply = reply_of(await self.network.request(address, command, self._timeout))
             held.update(decode_body(reply.body, _LockedBody).lockOKMQSet)
         return held
 
-    async def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float) -> None:
+    async def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give locks up."""
-        for address, mine in (await self._by_broker(queues, timeout)).items():
+        for address, mine in (await self._by_broker(queues)).items():
             body = encode_body(_LockBody(client_id, group, mine))
-            await self.network.request(address, Command(code=Request.UNLOCK_BATCH_MQ, body=body), timeout)
+            await self.network.request(address, Command(code=Request.UNLOCK_BATCH_MQ, body=body), self._timeout)
 
-    async def _by_broker(self, queues: Iterable[MessageQueue], timeout: float) -> dict[Address, list[MessageQueue]]:
+    async def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[Address, list[MessageQueue]]:
         found: dict[Address, list[MessageQueue]] = {}
         for queue in queues:
-            found.setdefault(await self.master(queue, timeout), []).append(queue)
+            found.setdefault(await self.master(queue), []).append(queue)
         return found
 
 

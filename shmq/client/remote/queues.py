@@ -27,7 +27,7 @@ class TcpQueues:
     def resolve(self, topic: str) -> int:
         """Ask for the route of a topic; a consumer may wait for a topic that does not exist yet."""
         wire = self._wire
-        route = wire.call(wire.names.route(topic, timeout=wire.timeout))
+        route = wire.call(wire.names.route(topic))
         return len(route.readable) if route is not None else 0
 
     def write_queues(self, topic: str) -> list[int]:
@@ -46,12 +46,10 @@ class TcpQueues:
         return sorted(map(wire.slot, route.readable))
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
-        wire, named = self._wire, self.message_queue(topic, queue.queue_index)
-        return wire.call(self._questions.bounds(named, wire.timeout))
+        return self._wire.call(self._questions.bounds(self.message_queue(topic, queue.queue_index)))
 
     def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
-        wire, named = self._wire, self.message_queue(topic, queue.queue_index)
-        return wire.call(self._questions.place_in(named, position, wire.timeout))
+        return self._wire.call(self._questions.place_in(self.message_queue(topic, queue.queue_index), position))
 
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
         return self._wire.numbers.queue(topic, queue_id)
@@ -60,24 +58,22 @@ class TcpQueues:
         return self._wire.numbers.number(queue)
 
     def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
-        wire = self._wire
         named = [(self.message_queue(topic, number), offset) for topic, number, offset in places]
-        return wire.call(self._questions.messages_at(named, wire.timeout))
+        return self._wire.call(self._questions.messages_at(named))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         return self._wire.call(self._committed(group, topic))
 
     async def _committed(self, group: str, topic: str) -> dict[int, int]:
         wire = self._wire
-        route = await wire.names.route(topic, timeout=wire.timeout)
+        route = await wire.names.route(topic)
         if route is None:
             return {}
-        found = await self._questions.committed_exactly(group, route.readable, wire.timeout)
+        found = await self._questions.committed_exactly(group, route.readable)
         return {wire.numbers.number(queue): offset for queue, offset in found.items()}
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         self._wire.call(self._commit(group, {self.message_queue(topic, number): at for number, at in offsets.items()}))
 
     async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        questions, timeout = self._questions, self._wire.timeout
-        await asyncio.gather(*(questions.commit_made(group, queue, at, timeout) for queue, at in offsets.items()))
+        await asyncio.gather(*(self._questions.commit_made(group, queue, at) for queue, at in offsets.items()))

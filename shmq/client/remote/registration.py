@@ -90,7 +90,7 @@ class Registration:
     async def register(self) -> None:
         """Let every broker of the topics that are read, and of those that were written, know what we are now."""
         for topic in self.topics():
-            await self._wire.names.route(topic, timeout=self._wire.timeout)
+            await self._wire.names.route(topic)
         await self.check()
         await self.beat()
 

@@ -112,7 +112,7 @@ class TcpShare(ReaderShare):
         queue = self._queue_of(slot.queue_index)
         locked_at: float | None = None
         if spec.ordered and spec.group is not None:
-            if queue not in await self._questions.lock(spec.group, wire.client_id, [queue], wire.timeout):
+            if queue not in await self._questions.lock(spec.group, wire.client_id, [queue]):
                 raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is locked by another member")
             locked_at = wire.network.loop.time()
         offset = await self._start_offset(slot.queue_index, queue)
@@ -121,20 +121,20 @@ class TcpShare(ReaderShare):
         return made
 
     async def _start_offset(self, number: int, queue: MessageQueue) -> int:
-        spec, questions, timeout = self._spec, self._questions, self._wire.timeout
+        spec, questions = self._spec, self._questions
         if not self._reader.commits:
             known = self._offsets.get(number)
-            return known if known is not None else await questions.place_in(queue, spec.start, timeout)
+            return known if known is not None else await questions.place_in(queue, spec.start)
         assert spec.group is not None
-        offset = await questions.committed(spec.group, queue, timeout)
+        offset = await questions.committed(spec.group, queue)
         begin = BEGIN if number >= RETRY_QUEUE_BASE else spec.start
         if offset == 0 and begin != BEGIN:
             # A young queue answers 0 whether the group committed that or nothing.
-            offset = (await questions.committed_exactly(spec.group, [queue], timeout)).get(queue, -1)
+            offset = (await questions.committed_exactly(spec.group, [queue])).get(queue, -1)
         if offset >= 0:
             return offset
-        offset = await questions.place_in(queue, begin, timeout)
-        await questions.commit(spec.group, queue, offset, timeout)
+        offset = await questions.place_in(queue, begin)
+        await questions.commit(spec.group, queue, offset)
         return offset
 
     def finish(self) -> None:
@@ -167,7 +167,7 @@ class TcpShare(ReaderShare):
             return
         now = wire.network.loop.time()
         try:
-            locked = await self._questions.lock(group, wire.client_id, held, wire.timeout)
+            locked = await self._questions.lock(group, wire.client_id, held)
         except ShmqError:
             locked = set()
         for queue, process in held.items():

@@ -20,7 +20,7 @@ class Brokers:
         self.committed: dict[tuple[str, int], int] = {}
         self.gone: dict[str, Exception] = {}
 
-    async def commit(self, group: str, queue: MessageQueue, offset: int, timeout: float, *, oneway: bool) -> None:
+    async def commit(self, group: str, queue: MessageQueue, offset: int, *, oneway: bool) -> None:
         if queue.brokerName in self.gone:
             raise self.gone[queue.brokerName]
         self.committed[queue.brokerName, queue.queueId] = offset
