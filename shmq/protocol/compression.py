@@ -20,7 +20,10 @@ _ZLIB_LEVEL: Final = 5
 
 def compress(body: Any, kind: str) -> tuple[Any, int]:
     """Return the body to be sent and its sysFlag bits.
-    Raises UsageError: the library for this kind is not installed."""
+
+    Raises:
+        UsageError: the library for this kind is not installed.
+    """
     if kind == "none" or len(body) <= COMPRESS_ABOVE_BYTES:
         return body, 0
     packed = _pack(body, kind)

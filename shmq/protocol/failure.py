@@ -93,7 +93,10 @@ def error_in(answer: Answer) -> ShmqError | None:
 
 def reply_of(answer: Answer) -> Command:
     """Return an answer that is no refusal.
-    Raises ShmqError: there is none, or the broker refused; the type says why."""
+
+    Raises:
+        ShmqError: there is none, or the broker refused; the type says why.
+    """
     if (error := error_in(answer)) is not None:
         raise error
     assert not isinstance(answer, ShmqError)
@@ -102,7 +105,10 @@ def reply_of(answer: Answer) -> Command:
 
 def number_in(answer: str, ext: Mapping[str, str], name: str) -> int:
     """Return a field of an answer that is a number.
-    Raises ProtocolError: it is none; `answer` says what was answered."""
+
+    Raises:
+        ProtocolError: it is none; `answer` says what was answered.
+    """
     text = ext.get(name, "")
     if not text.isdecimal() or len(text) > _DIGITS_MAX:
         raise ProtocolError(f"{answer} has {name}={text[:32]!a}")

@@ -285,7 +285,11 @@ def pop_request(
 
 def batch_of(reply: Command) -> Batch:
     """Read the answer to a pop.
-    Raises ShmqError: the broker refused; the type says why; ProtocolError: it is no such answer."""
+
+    Raises:
+        ShmqError: the broker refused; the type says why.
+        ProtocolError: it is no such answer.
+    """
     if reply.code in NOTHING:
         return Batch()
     reply_of(reply)  # raises what was refused

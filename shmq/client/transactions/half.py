@@ -76,7 +76,10 @@ class Transactions:
 
     def end(self, half: Any, state: TxState, timeout: float) -> Receipt | None:
         """Make it visible and return where it is, or never let it be seen.
-        Raises TransactionError: it has been ended already."""
+
+        Raises:
+            TransactionError: it has been ended already.
+        """
         raise NotImplementedError
 
     def _end_at_broker(self, half: Half, state: TxState, timeout: float) -> Command:
