@@ -292,10 +292,12 @@ class Link(Sender, Placed):
 
     # -- what the control plane reports, on its own thread: only hand over
     def _members_changed(self, group: str) -> None:
-        self._timetable.call_soon(lambda: self._membership.rebalance(group))
+        if not self._closed:
+            self._timetable.call_soon(lambda: self._membership.rebalance(group))
 
     def _reconnected(self) -> None:
-        self._timetable.call_soon(self._reattach)
+        if not self._closed:
+            self._timetable.call_soon(self._reattach)
 
     def _reattach(self) -> None:
         session = self._session
