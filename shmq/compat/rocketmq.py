@@ -28,7 +28,7 @@ from shmq.compat.message import (
     SendStatus,
     text_of,
 )
-from shmq.errors import SendTimeout, UsageError
+from shmq.errors import ConnectError, SendTimeout, ShmqError, UsageError
 from shmq.functions import check_function, finished
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
@@ -297,7 +297,14 @@ class PushConsumer(_Client):
         self._subscriptions.append((text_of(topic), callback, text_of(expression)))
 
     def start(self) -> None:
-        """Connect, and begin to call back."""
+        """Connect, and begin to call back; where that is refused, nothing stays open."""
+        try:
+            self._begin()
+        except ShmqError:
+            self.shutdown()
+            raise
+
+    def _begin(self) -> None:
         connection = self._start()
         for topic, callback, expression in self._subscriptions:
             tags = None if expression in ("", "*") else expression
@@ -310,7 +317,10 @@ class PushConsumer(_Client):
             subscription = connection.subscribe(topic, group=self.group_id, tags=tags, model="broadcasting")
             self._broadcasts.append(subscription)
             worker = threading.Thread(target=_broadcast, args=(subscription, callback), name="shmq-compat", daemon=True)
-            worker.start()
+            try:
+                worker.start()
+            except RuntimeError as error:
+                raise ConnectError(f"a callback needs a thread of its own, and none can be started: {error}") from error
             self._workers.append(worker)
         if self._model is MessageModel.CLUSTERING and self._subscriptions:
             connection.start()
@@ -321,6 +331,8 @@ class PushConsumer(_Client):
             subscription.close()
         for worker in self._workers:
             worker.join(_CLOSE_TIMEOUT)
+        self._broadcasts.clear()
+        self._workers.clear()
         super().shutdown()
 
 

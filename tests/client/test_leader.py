@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from shmq.client.leader import TABLES_SECONDS, Leader
-from shmq.daemon.ha import following
+from shmq.daemon.ha.slave import following
 from shmq.errors import NotMaster
 from shmq.shm.core import READ_ONLY_FOLLOWER, Store
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import shmq
-from shmq.compat.rocketmq import Message, Producer
+from shmq.compat.rocketmq import Message, MessageModel, Producer, PushConsumer
 from shmq.errors import UsageError
 from shmq.testing import Broker
+from tests.client.lives.thread_limit import REFUSED, no_thread_starts
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,23 @@ def test_a_batch_with_a_delay_is_refused_and_stores_nothing(broker: Broker, prod
         producer.send_batch([made(producer, "1"), made(producer, "2", level=3)])
     assert refused.value.hint
     assert [each.message_id for each in stored(broker, producer, 100)] == before
+
+
+@pytest.mark.parametrize("model", MessageModel)
+def test_where_no_thread_starts_a_consumer_is_refused_and_can_be_started_later(
+    broker: Broker, model: MessageModel
+) -> None:
+    topic, got = f"no-thread-{model.name.lower()}", threading.Event()
+    with broker.connect() as mq:
+        mq.admin.create_topic(topic)
+        consumer = PushConsumer(topic, message_model=model)
+        consumer.set_name_server_address(broker.url)
+        consumer.subscribe(topic, lambda message: got.set())
+        with (
+            no_thread_starts("shmq-compat" if model is MessageModel.BROADCASTING else "shmq"),
+            pytest.raises(shmq.ConnectError, match=REFUSED),
+        ):
+            consumer.start()
+        with consumer:
+            mq.send(topic, b"x")
+            assert got.wait(60)

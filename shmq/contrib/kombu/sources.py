@@ -22,7 +22,7 @@ from kombu.log import get_logger
 
 from shmq import Connection, Message, PullConsumer
 from shmq.contrib.kombu.envelope import Foreign, decoded
-from shmq.errors import CorruptionError, LeaseExpired, ShmqError
+from shmq.errors import ConnectError, CorruptionError, LeaseExpired, ShmqError
 
 _logger = get_logger(__name__)
 
@@ -55,10 +55,15 @@ class _Thread:
     """Repeats a step until `stopping` is set; what fails is tried again."""
 
     def __init__(self, name: str, step: Callable[[threading.Event], None]) -> None:
+        """Raises ConnectError: no thread can be started any more."""
         self.stopping = threading.Event()
         self._step = step
         self._thread = threading.Thread(target=self._run, name=f"shmq-kombu-{name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            what = f"queue {name} needs a thread of its own, and none can be started: {error}"
+            raise ConnectError(what, hint="consume before the program ends, or see `ulimit -u`") from error
 
     def _run(self) -> None:
         while not self.stopping.is_set():
@@ -93,7 +98,11 @@ class Pops:
         self._prolong_at = time.monotonic() + self._invisible / 3
         self._is_wanted = threading.Event()
         self._thread: _Thread | None = None
-        self._keeper = _Thread(f"{queue}-keeper", self._prolong)
+        try:
+            self._keeper = _Thread(f"{queue}-keeper", self._prolong)
+        except ConnectError:
+            mq.close()
+            raise
 
     def start(self) -> None:
         """Deliver without being asked, from now on."""

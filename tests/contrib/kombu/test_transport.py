@@ -17,6 +17,7 @@ import shmq
 import shmq.contrib.kombu
 from shmq.contrib.kombu.transport import url_of
 from shmq.testing import Broker
+from tests.client.lives.thread_limit import REFUSED, no_thread_starts
 
 URL = "shmq://"
 _serial = itertools.count(1)
@@ -326,3 +327,17 @@ def test_the_name_is_known_once_the_module_is_imported() -> None:
     program = "from kombu import Connection; import shmq.contrib.kombu; print(Connection('shmq://').transport_cls)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "shmq\n"
+
+
+def test_where_no_thread_starts_a_queue_is_refused_and_consumed_later(
+    broker: Broker, connection: Any, work: str
+) -> None:
+    queue = Queue(work, Exchange(work), routing_key=work)
+    connection.Producer().publish({"n": 1}, exchange=queue.exchange, routing_key=work, declare=[queue])
+    with broker.connect() as mq:
+        for consume in (lambda: consumed(connection, queue, 1), lambda: queue(connection.channel()).get()):
+            with no_thread_starts("shmq-kombu"), pytest.raises(connection.connection_errors, match=REFUSED):
+                consume()
+            assert not any(group.members for group in mq.admin.groups.values() if group.name.endswith(work))
+    [message] = consumed(connection, queue, 1)
+    message.ack()
