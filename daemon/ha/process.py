@@ -25,13 +25,13 @@ from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.ha.confirming import Confirming
-from shmq.daemon.ha.following import Following
 from shmq.daemon.ha.growth import Growth
 from shmq.daemon.ha.leader import LogSpan
-from shmq.daemon.ha.master_tables import MasterTables
 from shmq.daemon.ha.meeting import Side
 from shmq.daemon.ha.replicas import Replicas
 from shmq.daemon.ha.shipping import Shipping
+from shmq.daemon.ha.slave.following import Following
+from shmq.daemon.ha.slave.master_tables import MasterTables
 from shmq.daemon.ha.switch_socket import SwitchSocket
 from shmq.daemon.ha.switching import Switching, finish_promotion
 from shmq.daemon.ha.telling import Telling

@@ -33,9 +33,9 @@ import msgspec
 
 from shmq.addresses import parse_address
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.ha.master_state import MasterState
 from shmq.daemon.ha.meeting import Side, read_side
 from shmq.daemon.ha.proving import prove_to_master
+from shmq.daemon.ha.slave.master_state import MasterState
 from shmq.daemon.ha.stream import GREETING, FrameReader, pack_report
 from shmq.daemon.ha.trust import Trust
 from shmq.daemon.switched import Switched

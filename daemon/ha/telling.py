@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.ha.master_state import MasterState
 from shmq.daemon.ha.replicas import Replicas
+from shmq.daemon.ha.slave.master_state import MasterState
 from shmq.errors import StoreError
 from shmq.shm.access import Access
 from shmq.shm.core import READ_ONLY_FENCED, READ_ONLY_FOLLOWER, Store

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmq.daemon.ha.follower import FollowerLink
 from shmq.daemon.ha.leader import LeaderLink, LogSpan
 from shmq.daemon.ha.meeting import LastRecord, Side, State, side_bytes
+from shmq.daemon.ha.slave.follower import FollowerLink
 from shmq.daemon.ha.stream import (
     GREETING,
     HEADER_BYTES,

@@ -13,7 +13,7 @@ import pytest
 from psutil import CONN_LISTEN, Process
 
 from shmq.addresses import parse_address
-from shmq.daemon.ha.follower import FollowerLink
+from shmq.daemon.ha.slave.follower import FollowerLink
 from shmq.daemon.ha.stream import HEADER_BYTES, pack_header, pack_report
 from shmq.daemon.ha.trust import is_allowed
 from shmq.errors import BrokerNotRunning, UsageError

@@ -20,7 +20,7 @@ import pytest
 import shmq
 from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE
 from shmq.daemon.ha import switching
-from shmq.daemon.ha.master_state import MasterState
+from shmq.daemon.ha.slave.master_state import MasterState
 from shmq.daemon.ha.switching import Switching
 from shmq.daemon.ha.trust import WITHOUT_SECRET
 from shmq.daemon.switched import as_switched

@@ -31,15 +31,15 @@ from shmq.daemon.ha.election.policy import Identity, Policy
 from shmq.daemon.ha.election.reach import reach_of
 from shmq.daemon.ha.elector import Elector
 from shmq.daemon.ha.etcd.client import Etcd, EtcdOptions
-from shmq.daemon.ha.following import Elected, Following
 from shmq.daemon.ha.growth import Growth
 from shmq.daemon.ha.leader import LogSpan
-from shmq.daemon.ha.master_state import MasterState
-from shmq.daemon.ha.master_tables import MasterTables
 from shmq.daemon.ha.meeting import Side
 from shmq.daemon.ha.process import open_listener, open_segments, own_side, warn_of_unproven
-from shmq.daemon.ha.progress.kept_commits import KeptCommits
 from shmq.daemon.ha.shipping import Shipping
+from shmq.daemon.ha.slave.following import Elected, Following
+from shmq.daemon.ha.slave.kept_commits import KeptCommits
+from shmq.daemon.ha.slave.master_state import MasterState
+from shmq.daemon.ha.slave.master_tables import MasterTables
 from shmq.daemon.ha.switch_socket import SwitchSocket
 from shmq.daemon.ha.telling import Telling
 from shmq.daemon.ha.trust import Trust, open_trust

@@ -26,8 +26,8 @@ from shmq.daemon.ha.election.message_codec import message_bytes
 from shmq.daemon.ha.election.policy import NO_LIMIT_MS
 from shmq.daemon.ha.election.reach import Reach, read_reach
 from shmq.daemon.ha.elector import Positions
-from shmq.daemon.ha.following import Elected, Following
 from shmq.daemon.ha.in_sync import Verdict
+from shmq.daemon.ha.slave.following import Elected, Following
 from shmq.daemon.ha.switching import finish_promotion
 from shmq.daemon.switched import Switched, followed, led
 from shmq.errors import ShmqError

@@ -12,16 +12,16 @@ from typing import Any, cast
 import pytest
 
 from shmq.daemon.bridge.store.tables import StoreTables
-from shmq.daemon.ha.following import Following
-from shmq.daemon.ha.master_tables import MasterTables
 from shmq.daemon.ha.meeting import Side, side_bytes
+from shmq.daemon.ha.slave.following import Following
+from shmq.daemon.ha.slave.master_tables import MasterTables
 from shmq.daemon.ha.stream import pack_header, pack_welcome
 from shmq.delay_levels import DelayLevels
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
 from tests.bindings.live_store import LiveStore
 from tests.broker.conftest import MemoryTables
-from tests.ha.test_master_tables import Master, offset_of
+from tests.ha.slave.test_master_tables import Master, offset_of
 from tests.keeper.conftest import Events
 from tests.tables.rows import every_row
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmq.daemon.ha.master_state import STUCK_MS, MasterState
+from shmq.daemon.ha.slave.master_state import STUCK_MS, MasterState
 from shmq.shm.links import CONNECTING, LOST, STUCK, UP_TO_DATE
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shmq.daemon.ha.follower import FollowerLink
 from shmq.daemon.ha.handshake import BYTES_MAX, NONCE_BYTES, MasterHandshake, SlaveHandshake
 from shmq.daemon.ha.leader import LeaderLink, LogSpan
 from shmq.daemon.ha.meeting import Side, State, side_bytes
+from shmq.daemon.ha.slave.follower import FollowerLink
 from shmq.daemon.ha.stream import (
     AUTHENTICATION,
     GREETING,

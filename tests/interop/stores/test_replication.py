@@ -7,7 +7,7 @@ import socket
 import pytest
 
 import shmq
-from shmq.daemon.ha.follower import FollowerLink
+from shmq.daemon.ha.slave.follower import FollowerLink
 from shmq.protocol.codes import Response
 from shmq.shm.instance import read_instance
 from shmq.shm.segment import open_store

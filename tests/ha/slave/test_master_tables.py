@@ -14,7 +14,7 @@ import pytest
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.tables import QueueBounds, StoreFacts
-from shmq.daemon.ha.master_tables import MasterTables, TablesNotTold
+from shmq.daemon.ha.slave.master_tables import MasterTables, TablesNotTold
 from shmq.errors import UsageError
 from shmq.protocol.codes import Request
 from shmq.protocol.header import CommandDecoder, encode_command

@@ -32,17 +32,17 @@ import msgspec
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.ha.election.effects import Message
 from shmq.daemon.ha.election.message_codec import message_bytes, read_message
-from shmq.daemon.ha.flush_news import FlushNews
-from shmq.daemon.ha.follower import FollowerLink
 from shmq.daemon.ha.handshake import Claim
-from shmq.daemon.ha.log_file import LogFile
-from shmq.daemon.ha.master_state import MasterState, cure_of, obstacle
-from shmq.daemon.ha.master_tables import ANSWER_SECONDS, MasterTables, TablesNotTold, Told
-from shmq.daemon.ha.meeting import START_AGAIN, LastRecord, Side, State
+from shmq.daemon.ha.meeting import START_AGAIN, Side, State
 from shmq.daemon.ha.proving import prove_to_master, refuse_itself
+from shmq.daemon.ha.slave.flush_news import FlushNews
+from shmq.daemon.ha.slave.follower import FollowerLink
+from shmq.daemon.ha.slave.master_state import MasterState, cure_of, obstacle
+from shmq.daemon.ha.slave.master_tables import ANSWER_SECONDS, MasterTables, TablesNotTold, Told
+from shmq.daemon.ha.slave.own_log import OwnLog
 from shmq.daemon.ha.trust import WITHOUT_SECRET, Trust
 from shmq.delay_levels import DelayLevels
-from shmq.errors import CorruptionError, ProtocolError, ShmqError, StoreError
+from shmq.errors import CorruptionError, ProtocolError, ShmqError
 from shmq.shm.core import (
     ACK_CONFIRMED,
     LOG_FULL,
@@ -53,10 +53,8 @@ from shmq.shm.core import (
     ReplicaStore,
     Store,
 )
-from shmq.shm.unit import Unit, units_of
+from shmq.shm.unit import units_of
 from shmq.store.layout import StoreLayout
-from shmq.store.lineage.beginning import wish_beginning
-from shmq.store.lineage.cutting import wish_cut
 from shmq.store.lineage.epochs import check_epochs, load_epochs, store_epochs
 from shmq.store.lineage.standing import Identity, store_identity
 
@@ -132,6 +130,7 @@ class Following:
         self._me = me
         self._store = store
         self._layout = layout
+        self._own = OwnLog(store, layout, log)
         self._replica = ReplicaStore(store)
         self._tables = tables
         self._delays = pack(f"={levels.count}Q", *(levels.delay_ms(level + 1) for level in range(levels.count)))
@@ -228,11 +227,11 @@ class Following:
         link = FollowerLink(
             end,
             _now_ms(),
-            is_empty=self._is_empty(end),
+            is_empty=self._own.is_empty(end),
             flushed=self._store.durable_end,
             me=msgspec.structs.replace(self._me, begin=self._store.log_begin),
             greets=not self._is_stock,
-            last=self._last_record(end),
+            last=self._own.last_record(end),
             expects=None if self._elected is None else self._elected[:2],
             proven=proven,
         )
@@ -254,10 +253,10 @@ class Following:
         self._is_stock = link.is_stock and not link.is_met
         if link.begins_at is not None:
             with self._tables.changing():
-                self._begin_at(link.begins_at, is_stock=link.is_stock)
+                self._own.begin_at(link.begins_at, _text(self._master), is_stock=link.is_stock)
         if link.cut_at is not None and link.master is not None:
             with self._tables.changing():
-                self._cut_at(link.cut_at, link.master.epoch)
+                self._own.cut_at(link.cut_at, link.master.epoch, _text(self._master))
         if link.state is not None and link.state is not State.FOLLOWING:
             return f"{link.state}: {link.closed}", link.cure
         return link.closed, link.cure
@@ -300,60 +299,6 @@ class Following:
             and self._replica.confirm(link.confirmed, 0, _CONFIRM_SECONDS) is not None
         ):
             self._confirmed = link.confirmed
-
-    def _last_record(self, log_end: int) -> LastRecord | None:
-        """The last record that is in a queue; None where there is none."""
-        last = Unit(-1, 0, 0)
-        for topic in self._store.topics():
-            for queue in topic["queues"]:
-                place = self._store.queue(queue)
-                if place.offset_max > place.offset_min:
-                    units = units_of(self._store.units_stored(queue, place.offset_max - 1, 1))
-                    last = max(last, *units)
-        if not self._store.log_begin <= last.log_position < log_end:
-            return None
-        file = LogFile(self._layout.root, int(self._store.head["file_bytes"]))
-        try:
-            return LastRecord(last.log_position, file.read(last.log_position, last.record_bytes))
-        finally:
-            file.close()
-
-    def _is_empty(self, log_end: int) -> bool:
-        """Whether no record ever was in this log: one whose files retention has taken has queues that go on."""
-        if log_end != self._store.log_begin:
-            return False
-        queues = (queue for topic in self._store.topics() for queue in topic["queues"])
-        return log_end == 0 or not any(self._store.queue(queue).offset_max for queue in queues)
-
-    def _begin_at(self, position: int, *, is_stock: bool) -> None:
-        """Have the log of this host, which is empty, begin where the master's does."""
-        if is_stock:
-            raise StoreError(
-                f"the master ships its log from {position} to an empty slave, which is its last file: what lies before"
-                " it would be missing here",
-                hint="copy the master's store directory to this host while that is stopped, then start this slave",
-            )
-        file_bytes = int(self._store.head["file_bytes"])
-        if position % file_bytes:
-            raise StoreError(
-                f"the master's log begins at {position}, which is no multiple of this slave's file size {file_bytes}",
-                hint="start this slave with the master's --file-size",
-            )
-        wish_beginning(self._layout, position)
-        self._log("ha.begins", master=_text(self._master), log_position=position)
-        KeeperStore(self._store).set_retired()  # the keeper ends, and comes again
-
-    def _cut_at(self, position: int, epoch: int) -> None:
-        """Have the log of this host cut where it parts from the master's; what is cut off is kept."""
-        wish_cut(self._layout, position, epoch)
-        self._log(
-            "ha.parted",
-            master=_text(self._master),
-            log_position=position,
-            bytes=self._store.log_end - position,
-            epoch=epoch,
-        )
-        KeeperStore(self._store).set_retired()  # as above
 
     def _join(self, master: Side | None) -> None:
         """Take over which log this is, and whose epochs; before a byte of it. A stock master says neither."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shmq.daemon.ha.progress.kept_commits import KeptCommits, Place
+from shmq.daemon.ha.slave.kept_commits import KeptCommits, Place
 from shmq.delay_levels import SCHEDULE_GROUP
 from tests.broker.conftest import MemoryTables
 

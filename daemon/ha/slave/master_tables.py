@@ -39,8 +39,8 @@ import msgspec
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.topics import delete_retries
-from shmq.daemon.ha.progress.kept_commits import KeptCommits
-from shmq.daemon.ha.progress.known_pops import note_known_pops
+from shmq.daemon.ha.slave.kept_commits import KeptCommits
+from shmq.daemon.ha.slave.known_pops import note_known_pops
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.errors import InvalidName, ProtocolError, RemoteError, SegmentFull, UsageError
 from shmq.message import (
