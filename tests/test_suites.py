@@ -1,6 +1,7 @@
 """Each test is in one suite, by its markers and its folder; what the pages say of the suites is so."""
 
 import configparser
+import importlib
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.spark.conftest import pytest_ignore_collect
-from tests.suites import PLACES, SUITES, suite_of
+from tests.suites import PLACES, SUITES, pytest_collection, suite_of
 from tests.tables.rows import every_row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +42,29 @@ def test_without_spark_every_suite_but_that_of_the_peers_can_be_collected(monkey
     for suite in SUITES:
         config = SimpleNamespace(option=SimpleNamespace(suite=suite))
         assert bool(pytest_ignore_collect(path, config)) == (suite != "peers")  # type: ignore[arg-type]
+
+
+def test_each_process_of_a_gate_reads_all_of_its_modules_and_begins_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(importlib, "import_module", read.append)
+
+    def read_by(process: str) -> list[str]:
+        read.clear()
+        config = SimpleNamespace(
+            workerinput={"workerid": process, "workercount": 4},
+            option=SimpleNamespace(suite="gate"),
+            args_source=pytest.Config.ArgsSource.TESTPATHS,
+            ArgsSource=pytest.Config.ArgsSource,
+            rootpath=ROOT,
+        )
+        pytest_collection(SimpleNamespace(config=config))  # type: ignore[arg-type]
+        return read.copy()
+
+    orders = [read_by(f"gw{number}") for number in range(4)]
+    assert len({order[0] for order in orders}) == 4
+    assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(orders[0]))}
+    assert "tests.test_suites" in orders[0]
+    assert not [name for name in orders[0] if suite_of(f"{name.replace('.', '/')}.py", set()) != "gate"]
 
 
 def test_every_place_is_there() -> None:
