@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, LiveStore, raises_status
+from tests.deadline import attempts
 from tests.tables.rows import every_row
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
@@ -501,16 +502,21 @@ def holder(live: LiveStore) -> subprocess.Popen[str]:
 
 def test_a_send_waits_for_anothers_claim_and_then_goes_round_it() -> None:
     with LiveStore() as live:
-        live.topic()
-        child = holder(live)
-        producer = live.producer()
-        with raises_status(_core.BROKER_BUSY, f"pid {child.pid}"):
-            producer.send("orders", b"x", timeout=0.0)
-        receipt = producer.send("orders", b"x", timeout=20.0)
-        assert live.figures.stats()["claims_evicted"] == 1
-        assert receipt.log_position > 0
+        live.topic(queues=1)
+        producer, expected = live.producer(), [b"x"]
+        for _ in attempts():
+            child = holder(live)
+            try:
+                producer.send("orders", b"late", timeout=0.0)
+            except _core.CoreError as error:
+                assert (error.args[0], f"pid {child.pid}" in error.args[1]) == (_core.BROKER_BUSY, True)
+                break
+            child.communicate("\n")  # this process was late: the claim had had its 20 ms
+            expected.insert(0, b"late")
+        producer.send("orders", b"x", timeout=20.0)
+        assert live.figures.stats()["claims_evicted"] == len(expected)
         child.communicate("\n")
-        assert bodies(live) == [b"x"]
+        assert bodies(live) == expected
 
 
 def test_a_claim_of_the_dead_stops_no_writer() -> None:
