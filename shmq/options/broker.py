@@ -58,7 +58,7 @@ class Options:
     """Settings of one broker.
 
     Attributes:
-        lease_ms: how long a stopped process may hold the append lock.
+        lease_ms: how long a stopped process may hold a lock in shared memory.
         clock: for tests; "movable": local clients may move the broker's clock ahead; "frozen": nothing else moves it.
         clock_ms: where a frozen one stands at first, in ms since the epoch; 0 is the time of the start.
         group_role: the role that was configured, of an elected broker; as_switched tells it.

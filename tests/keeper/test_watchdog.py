@@ -1,4 +1,4 @@
-"""A process that is stopped while it holds the append lock: ended if it may be, else said; no other is harmed."""
+"""A process that is stopped while it holds a lock: ended if it may be, else said; no other is harmed."""
 
 import os
 import signal
@@ -36,6 +36,17 @@ while True:
 """
 
 
+# Changes the same topic without a pause, each time under the lock of the tables.
+CHANGER = """
+import sys
+from shmq.shm.core import BrokerTables
+from shmq.shm.segment import Instance, open_store
+tables = BrokerTables(open_store(Instance.from_json(sys.argv[1]), writable=True))
+print("changing", flush=True)
+while True:
+    tables.topic_put("orders", read_queues=2, write_queues=2)
+"""
+
 LEASE_MS, FOR_EVER_MS = 200, 600_000
 
 
@@ -55,16 +66,30 @@ def appender(start_keeper: StartKeeper, request: pytest.FixtureRequest) -> Itera
     process.communicate()
 
 
-def stop_while_it_holds_the_lock(running: Any, process: subprocess.Popen[str]) -> None:
+@pytest.fixture
+def changer(start_keeper: StartKeeper) -> Iterator[tuple[Any, subprocess.Popen[str]]]:
+    """A keeper with a short lease, and a process that changes a topic all the time."""
+    running = start_keeper(lease_ms=LEASE_MS)
+    running.topic("orders")
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHANGER, running.attached.instance.to_json()], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout and process.stdout.readline() == "changing\n"
+    yield running, process
+    process.kill()
+    process.communicate()
+
+
+def stop_while_it_holds_the_lock(running: Any, process: subprocess.Popen[str], lock: str = "lock_tid") -> None:
     """SIGSTOP again and again until it hits the locked section."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        if StoreFigures(running.store).stats()["lock_tid"] == process.pid:
+        if StoreFigures(running.store).stats()[lock] == process.pid:
             return
         os.kill(process.pid, signal.SIGCONT)
-    pytest.fail("the appender was never met inside the lock")
+    pytest.fail("it was never met inside the lock")
 
 
 def test_a_stopped_holder_is_ended_after_the_lease_and_its_append_finished_or_undone(
@@ -107,10 +132,34 @@ def test_a_holder_that_proc_hides_from_the_keeper_is_not_taken_for_a_dead_one(
     monkeypatch.setattr(watchdog, "status_of", lambda tid: {})
     stop_while_it_holds_the_lock(running, process)
     [event] = eventually(lambda: running.events.named("lock.held_long"))
-    assert event == {"tid": process.pid, "state": "hidden"}
+    assert event == {"lock": "append", "tid": process.pid, "state": "hidden"}
     eventually(lambda: StoreFigures(running.store).stats()["lock_tid"] == process.pid)
     assert process.poll() is None and not running.events.named("lock.not_taken")
     os.kill(process.pid, signal.SIGCONT)
+
+
+def test_a_stopped_holder_of_the_tables_is_ended_and_they_are_changed_again(
+    changer: tuple[Any, subprocess.Popen[str]], eventually: Eventually
+) -> None:
+    running, process = changer
+    stop_while_it_holds_the_lock(running, process, "table_lock_tid")
+    assert process.wait(DEADLINE_SECONDS) == -signal.SIGKILL
+    [event] = eventually(lambda: running.events.named("lock.holder_killed"))
+    assert (event["lock"], event["pid"]) == ("table", process.pid)
+    assert running.topic("payments") != running.topic("orders")
+
+
+def test_a_stopped_holder_of_the_tables_that_may_not_be_ended_stops_no_send(
+    changer: tuple[Any, subprocess.Popen[str]], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, process = changer
+    monkeypatch.setattr(watchdog.os, "geteuid", lambda: 12345)
+    stop_while_it_holds_the_lock(running, process, "table_lock_tid")
+    [event] = eventually(lambda: running.events.named("lock.holder_stopped"))
+    assert (event["lock"], event["pid"], process.poll()) == ("table", process.pid, None)
+    running.send("orders", b"goes on", timeout=DEADLINE_SECONDS)
+    os.kill(process.pid, signal.SIGCONT)
+    assert running.topic("payments") != running.topic("orders")
 
 
 @pytest.mark.parametrize("appender", [FOR_EVER_MS], indirect=True)  # the keeper is not to be the one who kills it
