@@ -36,8 +36,8 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
-from shmq.daemon.instance_record import LOOK_SECONDS, InstanceRecord
 from shmq.daemon.rehearsal import rehearse
+from shmq.daemon.runtime_files import LOOK_SECONDS, RuntimeFiles
 from shmq.daemon.service_manager import ServiceManager
 from shmq.daemon.switched import stand_back
 from shmq.errors import ShmqError
@@ -106,7 +106,7 @@ class Supervisor:
         self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start
         self._instance: Instance | None = None
-        self._instance_record = InstanceRecord(options.place, log)
+        self._runtime_files = RuntimeFiles(options.place, log)
         self._keeper_report: dict[str, Any] = {}
         self._began = time.monotonic()
         self._served = False
@@ -148,7 +148,7 @@ class Supervisor:
             self._spawn(role)
         wake_ups = list(self._due.values())
         if self._served and self._instance is not None:
-            wake_ups.append(self._instance_record.look(now, self._instance))
+            wake_ups.append(self._runtime_files.look(now, self._instance))
             if self._manager.feed_seconds:
                 wake_ups.append(self._feeder.turn(now, self._instance, self._servers))
         pause = max(0.0, min(wake_ups) - now) if wake_ups else None
@@ -235,6 +235,7 @@ class Supervisor:
 
     def _on_server_ready(self, role: str) -> None:
         assert self._instance is not None
+        self._runtime_files.learn(role)
         self._ready_roles.add(role)
         if role == "bridge":  # the others follow it, because it knows the ports
             for worker in self._workers:
@@ -304,6 +305,7 @@ class Supervisor:
                 self._selector.unregister(descriptor)
         child.close()
         self._children.pop(child.role, None)
+        self._runtime_files.forget(child.role)
 
     def _record(self) -> None:
         """Note which processes there are."""
@@ -315,7 +317,7 @@ class Supervisor:
 
     def _write_instance(self) -> bool:
         """Write instance.json; False where that cannot be, which ends a start."""
-        error = self._instance_record.write(self._instance) if self._instance is not None else None
+        error = self._runtime_files.write(self._instance) if self._instance is not None else None
         if error is not None and not self._served:
             self._failure = _failure_of(error)
         return error is None

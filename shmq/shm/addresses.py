@@ -18,13 +18,13 @@ from shmq.plain_file import read_plain
 
 HA_ADDRESS = "ha"  # in a file of its own: where slaves get the log
 _REGISTERED = "registered "
-_FILE_BYTES_MAX = 1 << 20
+FILE_BYTES_MAX = 1 << 20
 
 
 def read_addresses(path: Path) -> dict[str, str]:
     """Return what tcp.json says, {} when it is not there or says nothing usable."""
     try:
-        data: Any = json.loads(read_plain(path, _FILE_BYTES_MAX))
+        data: Any = json.loads(read_plain(path, FILE_BYTES_MAX))
     except (OSError, ValueError):
         return {}
     if not isinstance(data, dict):

@@ -16,7 +16,15 @@ from tests.tools.shell import Shell
 
 Serve = Callable[..., Any]
 Attach = Callable[[Any], Any]
-FILES = ("instance.json", "tcp.json", "metrics.json", "ha.json", "links.json", "roster.json")
+KEPT = ("instance.json", "tcp.json", "metrics.json", "ha.json")
+FILES = (*KEPT, "links.json", "roster.json")
+ADDRESSES: dict[str, Any] = {
+    "tcp": True,
+    "listen": "127.0.0.1:0",
+    "nameserver_listen": "127.0.0.1:0",
+    "metrics": "127.0.0.1:0",
+    "ha_listen": "127.0.0.1:0",
+}
 
 
 def put_a_link(path: Path) -> None:
@@ -42,16 +50,9 @@ def put_in_its_place(path: Path, kind: str) -> None:
 def test_children_are_started_again_and_the_broker_stops_in_order_whatever_has_the_names(
     serve: Serve, broker_name: str
 ) -> None:
-    addresses = {
-        "listen": "127.0.0.1:0",
-        "nameserver_listen": "127.0.0.1:0",
-        "metrics": "127.0.0.1:0",
-        "ha_listen": "127.0.0.1:0",
-    }
-
     @every_row("kind", KINDS)
     def each(kind: str) -> None:
-        served = serve(tcp=True, log_format="json", **addresses)
+        served = serve(log_format="json", **ADDRESSES)
         shell = Shell(Place(broker_name, served.runtime).url)
         eventually(lambda: all((served.runtime / name).is_file() for name in FILES))
         marks = served.instance.processes
@@ -92,21 +93,24 @@ def test_a_runtime_directory_that_is_removed_ends_no_broker(serve: Serve, attach
     assert served.stop() == 0, served.text()
 
 
-def test_instance_json_that_is_removed_comes_again_for_new_programs_while_no_process_is_started(
-    serve: Serve, attach: Attach
-) -> None:
-    served = serve(log_format="json")
-    path = served.runtime / "instance.json"
-    before = path.read_text()
+def test_what_is_removed_comes_again_for_new_programs_while_no_process_is_started(serve: Serve, attach: Attach) -> None:
+    served = serve(log_format="json", **ADDRESSES)
+    paths = [served.runtime / name for name in KEPT]
+    before = {path: path.read_text() for path in paths}
     for round_number in (1, 2):
-        path.unlink()
-        eventually(lambda: path.exists() and path.read_text() == before)
+        for path in paths:
+            path.unlink()
+        eventually(lambda: all(path.exists() and path.read_text() == before[path] for path in paths))
         client = attach(served)
         client.send(b"x")
         assert client.sent == round_number
         client.leave()
+    text = served.text()
+    assert (text.count('"instance.written_again"'), text.count('"addresses.written_again"')) == (2, 2 * len(KEPT) - 2)
+    os.kill(served.instance.processes["exporter"].pid, signal.SIGTERM)  # it takes its file along, and writes it anew
+    eventually(lambda: served.text().count('"exporter.listens"') == 2)
     assert served.stop() == 0
-    assert served.text().count('"instance.written_again"') == 2
+    assert not [path for path in paths if path.exists() and path.name != "instance.json"]
 
 
 def test_a_start_is_refused_where_the_segments_cannot_be_written_down(serve: Serve, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.instance_record import LOOK_SECONDS, InstanceRecord
+from shmq.daemon.runtime_files import LOOK_SECONDS, RuntimeFiles
 from shmq.shm.instance import Instance, read_instance, segment_names
 from shmq.shm.place import Place
 
@@ -31,7 +31,7 @@ class Kept:
     def __init__(self, place: Place) -> None:
         self.path = place.instance_path
         self.events: list[str] = []
-        self.record = InstanceRecord(place, self._log)  # type: ignore[arg-type]
+        self.record = RuntimeFiles(place, self._log)  # type: ignore[arg-type]
         self.now = 100.0
 
     def _log(self, event: str, **values: Any) -> None:
@@ -80,3 +80,21 @@ def test_where_it_cannot_be_written_that_is_said_once_for_each_time(kept: Kept) 
         assert kept.look(5) == []
         moved.rename(kept.path.parent)
         assert kept.look(5) == ["written_again"]
+
+
+def test_of_a_process_that_has_ended_nothing_is_written_again(kept: Kept) -> None:
+    path = kept.path.with_name("tcp.json")
+    path.write_text('{"broker": "127.0.0.1:10911"}')
+    kept.record.learn("bridge")
+    path.unlink()
+    assert kept.look(2) == ["addresses.written_again"]
+    assert path.read_text() == '{"broker": "127.0.0.1:10911"}'
+    kept.record.forget("bridge")
+    path.unlink()
+    assert kept.look(2) == [] and not path.exists()
+
+
+def test_a_process_that_listens_nowhere_has_no_file(kept: Kept) -> None:
+    kept.record.learn("bridge")
+    kept.record.learn("keeper")
+    assert kept.look(2) == []
