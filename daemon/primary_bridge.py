@@ -99,11 +99,14 @@ async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, t
         name_service = None
         if around.listeners:
             name_service = await _listen_for_clients(around, bridge, nameserver_before, open_things)
-        _listen_for_processes(around, bridge, open_things)
+        control = _listen_for_processes(around, bridge, open_things)
         tether.ready()
 
         def tick() -> None:
             bridge.tick()
+            if (before := control.look(around.log)) is not None:
+                bridge.listen_instead(before, control.socket)
+                before.close()
             _publish_roster(around, broker)
             if name_service is not None:
                 name_service.tick()
@@ -138,13 +141,14 @@ async def _listen_for_clients(
     return name_service
 
 
-def _listen_for_processes(around: Surroundings, bridge: Bridge, open_things: contextlib.ExitStack) -> None:
+def _listen_for_processes(around: Surroundings, bridge: Bridge, open_things: contextlib.ExitStack) -> Listener:
     """Open the control socket; it comes last, because who sees it may expect the rest."""
     path, access = around.place.socket_path, access_rights()
     control = Listener(path, mode=access.mode, gid=access.gid)
     open_things.callback(control.close)
     bridge.listen(control.socket)
     around.log("bridge.ready", socket=path, generation=f"{around.settings.generation:016x}")
+    return control
 
 
 def _publish_roster(around: Surroundings, broker: Broker) -> None:

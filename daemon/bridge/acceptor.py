@@ -64,6 +64,14 @@ class Acceptor:
         self._doors.append(door)
         asyncio.get_running_loop().add_reader(listener, self._accept, door)
 
+    def listen_instead(self, before: socket.socket, listener: socket.socket) -> None:
+        """Accept from another socket in place of one; who has connected to that comes in first."""
+        for door in [door for door in self._doors if door.socket is before]:
+            self._accept(door)
+            self._doors.remove(door)
+            asyncio.get_running_loop().remove_reader(before)
+            self.listen(listener, door.refused)
+
     def left(self, connection_id: int) -> None:
         """The connection is gone: its place is free."""
         self._reception.leave(connection_id)

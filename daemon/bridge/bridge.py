@@ -113,6 +113,10 @@ class Bridge:
         """
         self._acceptor.listen(listener, refused)
 
+    def listen_instead(self, before: socket.socket, listener: socket.socket) -> None:
+        """Accept from another socket in place of one, which the caller closes."""
+        self._acceptor.listen_instead(before, listener)
+
     # -- events of connections
 
     def _take(self, connection: BridgeConnection, event: Event) -> None:

@@ -217,9 +217,7 @@ async def _serve(
         shipping = _shipping(options, store, growth, me, log, trust)
         replicas = shipping.replicas
         serving = asyncio.create_task(shipping.serve(listener.socket))
-        access = access_rights()
-        write_addresses(place.ha_path, {HA_ADDRESS: str(listener.address)}, mode=access.read_mode, gid=access.gid)
-        log("ha.listens", address=str(listener.address))
+        say_where(place, str(listener.address), log)
     epoch = (lambda: follower.following.epoch) if follower is not None else (lambda: me.epoch)
     telling = Telling(place.links_path, access_rights(), lambda: options.role, epoch, replicas, lambda: state, log)
     await commands.open()
@@ -232,6 +230,7 @@ async def _serve(
             if follower is not None and follower.is_dead:
                 break
             log.tick()
+            await commands.look(log)
             telling.tell(store, _now_ms())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
@@ -242,6 +241,13 @@ async def _serve(
             await asyncio.gather(serving, return_exceptions=True)
             growth.close()
     return ExitCode.DONE
+
+
+def say_where(place: Place, address: str, log: EventLog) -> None:
+    """Write down where slaves get the log."""
+    access = access_rights()
+    write_addresses(place.ha_path, {HA_ADDRESS: address}, mode=access.read_mode, gid=access.gid)
+    log("ha.listens", address=address)
 
 
 def _now_ms() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from shmq.daemon.bridge.sockets.peer import peer_of
@@ -42,6 +43,14 @@ class SwitchSocket:
     async def open(self) -> None:
         """Begin to accept."""
         self._server = await asyncio.start_unix_server(self._serve, sock=self._listener.socket, limit=_LINE_BYTES_MAX)
+
+    async def look(self, log: Callable[..., None]) -> None:
+        """Listen anew where the path is gone."""
+        if self._listener.look(log) is not None:
+            before = self._server
+            await self.open()
+            if before is not None:
+                before.close()
 
     async def close(self) -> None:
         """Let a client that was answered read it, and leave."""

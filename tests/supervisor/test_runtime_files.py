@@ -17,6 +17,7 @@ from tests.tools.shell import Shell
 Serve = Callable[..., Any]
 Attach = Callable[[Any], Any]
 KEPT = ("instance.json", "tcp.json", "metrics.json", "ha.json")
+SOCKETS = ("control.sock", "switch.sock")
 FILES = (*KEPT, "links.json", "roster.json")
 ADDRESSES: dict[str, Any] = {
     "tcp": True,
@@ -96,15 +97,20 @@ def test_a_runtime_directory_that_is_removed_ends_no_broker(serve: Serve, attach
 def test_what_is_removed_comes_again_for_new_programs_while_no_process_is_started(serve: Serve, attach: Attach) -> None:
     served = serve(log_format="json", **ADDRESSES)
     paths = [served.runtime / name for name in KEPT]
+    sockets = [served.runtime / name for name in SOCKETS]
     before = {path: path.read_text() for path in paths}
+    first = attach(served)
     for round_number in (1, 2):
-        for path in paths:
+        for path in (*paths, *sockets):
             path.unlink()
         eventually(lambda: all(path.exists() and path.read_text() == before[path] for path in paths))
+        eventually(lambda: all(path.is_socket() for path in sockets))
         client = attach(served)
         client.send(b"x")
         assert client.sent == round_number
         client.leave()
+    first.send(b"x")
+    first.leave()
     text = served.text()
     assert (text.count('"instance.written_again"'), text.count('"addresses.written_again"')) == (2, 2 * len(KEPT) - 2)
     os.kill(served.instance.processes["exporter"].pid, signal.SIGTERM)  # it takes its file along, and writes it anew

@@ -4,6 +4,7 @@
     path is a socket, no answer        a dead bridge left it: replaced by the rename
     path is a socket, and answers      refused
     path is anything else              refused: it is not ours to remove
+    path vanishes later                bound again under a new socket: `look`
 
 Invariants:
  1. The path never names a socket that is not listening yet.
@@ -14,6 +15,7 @@ import contextlib
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from shmq.errors import PermissionDenied, StoreLocked
@@ -34,31 +36,55 @@ class Listener:
             PermissionDenied: something else is in the way, or the directory is not ours.
         """
         self.path = path
+        self._mode, self._gid = mode, gid
+        self._said = ""
         _check_vacant(path)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self.socket, self._identity = self._opened()
+
+    def look(self, log: Callable[..., None]) -> socket.socket | None:
+        """Listen anew where the path is gone; return the socket of before, which the caller closes then, else None.
+
+        Cleaners of /tmp remove what is old. What hinders it is said once for each reason.
+        """
+        if os.path.lexists(self.path):
+            return None
+        before = self.socket
         try:
-            self._identity = self._bind(mode, gid)
+            self.socket, self._identity = self._opened()
+        except PermissionDenied as error:
+            if self._said != str(error):
+                self._said = str(error)
+                log("socket.not_made", reason=self._said, hint=error.hint)
+            return None
+        self._said = ""
+        log("socket.made_again", path=str(self.path))
+        return before
+
+    def _opened(self) -> tuple[socket.socket, tuple[int, int]]:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            return made, self._bind(made)
         except OSError as error:
-            self.socket.close()
+            made.close()
             raise PermissionDenied(
-                f"the socket {path} cannot be made: {error.strerror}",
-                hint=f"ls -ld {path.parent}; the directory has to belong to uid {os.geteuid()}",
+                f"the socket {self.path} cannot be made: {error.strerror}",
+                hint=f"ls -ld {self.path.parent}; the directory has to belong to uid {os.geteuid()}",
             ) from error
 
-    def _bind(self, mode: int, gid: int) -> tuple[int, int]:
+    def _bind(self, made: socket.socket) -> tuple[int, int]:
         temporary = writing_path(self.path.with_name("s"))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         # The path itself is known to fit into a socket address, a longer name beside it may not.
         directory = os.open(self.path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self.socket.bind(f"/proc/self/fd/{directory}/{temporary.name}")
+            made.bind(f"/proc/self/fd/{directory}/{temporary.name}")
         finally:
             os.close(directory)
         try:
-            os.chown(temporary, -1, gid, follow_symlinks=False)
-            os.chmod(temporary, mode)
-            self.socket.listen(_BACKLOG)
+            os.chown(temporary, -1, self._gid, follow_symlinks=False)
+            os.chmod(temporary, self._mode)
+            made.listen(_BACKLOG)
             status = os.lstat(temporary)
             os.rename(temporary, self.path)
         except OSError:

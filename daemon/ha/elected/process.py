@@ -34,7 +34,7 @@ from shmq.daemon.ha.etcd.client import Etcd, EtcdOptions
 from shmq.daemon.ha.growth import Growth
 from shmq.daemon.ha.leader import LogSpan
 from shmq.daemon.ha.meeting import Side
-from shmq.daemon.ha.process import open_listener, open_segments, own_side, warn_of_unproven
+from shmq.daemon.ha.process import open_listener, open_segments, own_side, say_where, warn_of_unproven
 from shmq.daemon.ha.shipping import Shipping
 from shmq.daemon.ha.slave.following import Elected, Following
 from shmq.daemon.ha.slave.kept_commits import KeptCommits
@@ -50,7 +50,6 @@ from shmq.errors import ShmqError
 from shmq.exit_code import ExitCode
 from shmq.options.broker import Options
 from shmq.shm.access import UMASK, access_rights
-from shmq.shm.addresses import HA_ADDRESS, write_addresses
 from shmq.shm.core import Store
 from shmq.shm.instance import Instance
 from shmq.shm.links import ElectionState
@@ -168,9 +167,7 @@ class ElectedBroker:
         self._loop = asyncio.get_running_loop()
         self._ending, stop = asyncio.Event(), stop_event(tether.stopping)
         serving = asyncio.create_task(self._shipping.serve(listener.socket))
-        access = access_rights()
-        write_addresses(self._place.ha_path, {HA_ADDRESS: str(listener.address)}, mode=access.read_mode, gid=access.gid)
-        self._log("ha.listens", address=str(listener.address))
+        say_where(self._place, str(listener.address), self._log)
         warn_of_unproven(self._options, self._log)
         self._station.rest("it has not been elected yet")
         thread = threading.Thread(target=self._elect, name="elects", daemon=True)
@@ -181,6 +178,7 @@ class ElectedBroker:
         tether.ready()
         try:
             while not (stop.is_set() or self._ending.is_set() or self._store.retired or serving.done()):
+                await commands.look(self._log)
                 await self._look(stop)
             if stop.is_set() and not self._store.retired:
                 self._elector.stop()

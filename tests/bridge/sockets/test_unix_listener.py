@@ -101,3 +101,26 @@ def test_the_longest_path_a_socket_can_have_will_do() -> None:
         with socket.socket(socket.AF_UNIX) as peer:
             peer.connect(os.fspath(path))
         made.close()
+
+
+def test_where_the_path_is_gone_it_listens_anew_and_says_once_what_hinders_it(path: Path) -> None:
+    said: list[str] = []
+    made, moved = listener(path), path.parent.with_name(f"{path.parent.name}-moved")
+    assert made.look(said.append) is None
+    for _ in range(2):
+        path.unlink()
+        path.parent.rename(moved)
+        for _ in range(3):
+            assert made.look(lambda event, **_: said.append(event)) is None
+        moved.rename(path.parent)
+        before = made.look(lambda event, **_: said.append(event))
+        assert before is not None and before is not made.socket
+        before.close()
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(os.fspath(path))
+    assert said == ["socket.not_made", "socket.made_again"] * 2
+    path.unlink()
+    path.write_text("of another program")
+    assert made.look(said.append) is None
+    made.close()
+    assert path.read_text() == "of another program"
