@@ -12,6 +12,7 @@ that the lock is free only when the last process that works on the store is gone
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -98,10 +99,11 @@ class Child:
 
     def wait(self, timeout: float) -> int | None:
         """Return the exit status (negative: the signal that killed it), None when it still runs after `timeout` s."""
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
+        if timeout > 0 and self._process.poll() is None:  # its pidfd wakes at once, where Popen.wait looks now and then
+            poll = select.poll()
+            poll.register(self.exit_descriptor, select.POLLIN)
+            poll.poll(timeout * 1000)
+        return self._process.poll()
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM."""

@@ -63,6 +63,10 @@ class Flusher:
         """Whether the thread runs; it does not end by itself."""
         return self._thread.is_alive()
 
+    def ask_to_stop(self) -> None:
+        """Let the thread end when it looks next."""
+        self._stopping.set()
+
     def stop(self, timeout: float) -> bool:
         """End the thread; False when it hangs in a sync for longer than `timeout` seconds."""
         self._stopping.set()

@@ -220,6 +220,8 @@ class Keeper:
             self._keeper_store.repair(_BUSY_SECONDS)  # an append under way ends before the last flush
         except CoreError:
             self._log("lock.busy", reason="an append was not finished when the broker stopped")
+        self._flusher.ask_to_stop()  # both sleep for up to 0.2 s, at the same time and beside what follows
+        self._mark_writer.ask_to_stop()
         saved_end = self._live_log.finish()
         self._scrubber.close(keeps_place=not self._live_log.is_astray)
         if self._live_log.is_astray:

@@ -55,6 +55,10 @@ class MarkWriter:
         """Begin to follow."""
         self._thread.start()
 
+    def ask_to_stop(self) -> None:
+        """Let the thread end when it looks next."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """End the thread, when the sync it may be in has returned, and say what the last flush reached."""
         self._stopping.set()
