@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmq.addresses import Address
-from shmq.filter.sql import CHARACTERS_MAX
+from shmq.filter.program import CHARACTERS_MAX
 from shmq.options.broker import Options
 from shmq.properties import PROPERTIES_BYTES_MAX
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
+CHARACTERS_MAX: Final = 8192
+"""Of the text of a filter."""
 NAMES_MAX: Final = 128
 
 _HEAD: Final = struct.Struct("<IHHII")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from shmq.bindings import _core
-from shmq.filter.sql import sql_filter, sql_program
+from shmq.filter.sql import sql_filter
+from shmq.filter.translation import sql_program
 from tests.bindings.live_store import LiveStore, raises_status, until
 
 WHERE = "qty BETWEEN 3 AND 5"

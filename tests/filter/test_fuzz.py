@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shmq.errors import FilterSyntaxError
 from shmq.filter.java_number import double_of, integer_of
-from shmq.filter.sql import sql_program
+from shmq.filter.translation import sql_program
 from tests.bindings.c_core import BINDINGS, run_sanitized
 from tests.filter import java_rules
 from tests.filter.core_filter import SOURCES, Loaded, core, text_of

@@ -11,8 +11,9 @@ import pytest
 import shmq
 from shmq.errors import FilterSyntaxError
 from shmq.filter.compiler import DEPTH_MAX
-from shmq.filter.program import NAMES_MAX
-from shmq.filter.sql import CHARACTERS_MAX, sql_filter, sql_program, with_tags
+from shmq.filter.program import CHARACTERS_MAX, NAMES_MAX
+from shmq.filter.sql import sql_filter, with_tags
+from shmq.filter.translation import sql_program
 from tests.tables.rows import every_row
 
 # The expression, the faulty part between «», a word of the reason or the hint.

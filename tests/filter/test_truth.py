@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from shmq.errors import FilterSyntaxError
-from shmq.filter.sql import sql_program
+from shmq.filter.translation import sql_program
 from tests.filter import java_rules
 from tests.filter.core_filter import Loaded, text_of
 from tests.tables.rows import every_row

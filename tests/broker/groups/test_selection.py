@@ -9,7 +9,7 @@ from shmq.daemon.broker.groups.selection import Selection, select
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import FilterSyntaxError, RemoteError
-from shmq.filter.sql import CHARACTERS_MAX
+from shmq.filter.program import CHARACTERS_MAX
 from shmq.protocol.body import (
     ClientConfig,
     ConsumerData,
