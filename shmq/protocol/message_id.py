@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import socket
-from datetime import datetime
+from datetime import datetime, timedelta
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -65,14 +65,14 @@ def message_place(text: str) -> MessagePlace | None:
 #                                  number
 #           upper-case hex: 32 characters, 56 for IPv6
 
-_HEAD: Final = Struct(">HI")
+_PROCESS: Final = Struct(">HI")
 _COUNTER_BITS: Final = 16
 
 
-def month_start_ms(now_ms: int) -> int:
-    """Return when the current month began, local time, in ms since the epoch."""
-    now = datetime.fromtimestamp(now_ms / 1000)
-    return round(datetime(now.year, now.month, 1).timestamp() * 1000)
+def month_of(now_ms: int) -> range:
+    """Return the month, local time, in which a moment lies, in ms since the epoch."""
+    first = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
+    return range(*(round(day.timestamp() * 1000) for day in (first, (first + timedelta(days=32)).replace(day=1))))
 
 
 def _drawn(size_bytes: int) -> int:
@@ -80,38 +80,42 @@ def _drawn(size_bytes: int) -> int:
     return int.from_bytes(os.urandom(size_bytes))
 
 
+class _Head(NamedTuple):
+    """All but the counter of the ids that one process makes in one millisecond.
+
+    A round is the 65,536 ids until the counter begins anew. Each has a random number of its own: the clock may stand,
+    or have gone back. Threads take it and set it as one value: a counter never stands behind another round's number.
+    """
+
+    round: int
+    process: str
+    month: range  # ms since the epoch
+    made_ms: int
+    text: str
+
+
 class UniqueIds:
     """Ids of one process on one host."""
 
-    _head: tuple[int, str]
-
     def __init__(self, host: str, *, pid: int | None = None, salt: int | None = None) -> None:
         self._host = ipaddress.ip_address(host).packed
-        self._process = (os.getpid() if pid is None else pid) & 0xFFFF
+        self._pid = (os.getpid() if pid is None else pid) & 0xFFFF
         self._counter = itertools.count(_drawn(2))
-        self._month_ms = 0
-        self._month_ends_ms = 0
-        self._begin_round(0, _drawn(4) if salt is None else salt)
+        self._head = self._new_head(0, _drawn(4) if salt is None else salt)
 
     def next(self, now_ms: int) -> str:
         """Return a new id."""
         number = next(self._counter)
-        if number >> _COUNTER_BITS != self._round:
-            self._begin_round(number >> _COUNTER_BITS, _drawn(4))
-        made_ms, head = self._head
+        begun, process, month, made_ms, text = self._head
+        if begun != number >> _COUNTER_BITS:
+            begun, process, month, made_ms, text = self._new_head(number >> _COUNTER_BITS, _drawn(4))
         if made_ms != now_ms:
-            head = self._head_of(now_ms)
-            self._head = now_ms, head
-        return f"{head}{number & 0xFFFF:04X}"
+            if now_ms not in month:
+                month = month_of(now_ms)
+            text = f"{process}{now_ms - month.start:08X}"
+            self._head = _Head(begun, process, month, now_ms, text)
+        return f"{text}{number & 0xFFFF:04X}"
 
-    def _begin_round(self, number: int, salt: int) -> None:
-        """Begin the counter anew, with another random number: the clock may stand, or have gone back."""
-        self._round = number
-        self._prefix = (self._host + _HEAD.pack(self._process, salt)).hex().upper()
-        self._head = (-1, "")  # all but the counter, of ids made in that millisecond
-
-    def _head_of(self, now_ms: int) -> str:
-        if not self._month_ms <= now_ms < self._month_ends_ms:
-            self._month_ms = month_start_ms(now_ms)
-            self._month_ends_ms = month_start_ms(self._month_ms + 32 * 86_400_000)
-        return f"{self._prefix}{now_ms - self._month_ms:08X}"
+    def _new_head(self, number: int, salt: int) -> _Head:
+        process = (self._host + _PROCESS.pack(self._pid, salt)).hex().upper()
+        return _Head(number, process, range(0), -1, "")

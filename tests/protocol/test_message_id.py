@@ -5,7 +5,7 @@ from shmq.protocol.message_id import (
     UniqueIds,
     message_id_text,
     message_place,
-    month_start_ms,
+    month_of,
     position_in,
 )
 from tests.tables.rows import every_row
@@ -43,7 +43,7 @@ def test_a_port_that_none_can_have_names_no_broker() -> None:
 
 def made_ms(message_id: str, now_ms: int = NOW_MS) -> int:
     """When an id was made: RocketMQ counts from the start of the month in which it was."""
-    return month_start_ms(now_ms) + int(message_id[-12:-4], 16)
+    return month_of(now_ms).start + int(message_id[-12:-4], 16)
 
 
 def test_an_id_says_host_process_and_time_as_rocketmqs_do() -> None:
@@ -58,7 +58,7 @@ def test_ids_of_one_millisecond_differ() -> None:
 
 
 def test_an_id_of_last_month_counts_from_the_start_of_that_month() -> None:
-    last = month_start_ms(NOW_MS) - 1000
+    last = month_of(NOW_MS).start - 1000
     assert made_ms(IDS.next(last), last) == last
 
 

@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import shmq.aio
 from shmq.client import client_id
 from shmq.protocol.message_id import UniqueIds
 from tests.conformance.conftest import PATIENCE, Named
+from tests.interruption import interrupted_everywhere
 
 NOW_MS = 1_790_000_000_000
 
@@ -34,6 +36,27 @@ def test_ids_of_a_clock_that_stands_or_goes_back_differ() -> None:
     ids = UniqueIds("172.17.0.2", pid=1)
     made = [ids.next(NOW_MS + number // 50_000 % 2) for number in range(200_000)]
     assert len(set(made)) == len(made)
+
+
+def lines_of_a_new_round(ids: UniqueIds, at: int) -> int:
+    """Let another thread make ids before that line of the one that begins the counter anew; return how many it has."""
+    made: list[str] = []
+    for _ in range(2):  # the second round has all numbers under one head
+        made.append(ids.next(NOW_MS))
+        while not made[-1].endswith("FFFF"):
+            made.append(ids.next(NOW_MS))
+    others = map(partial(map, ids.next), [[]] * at + [[NOW_MS, NOW_MS + 1, NOW_MS]])
+    lines = interrupted_everywhere(lambda: made.append(ids.next(NOW_MS)), lambda: made.extend(next(others, ())))
+    assert len(set(made)) == len(made)
+    return lines
+
+
+def test_ids_of_threads_that_meet_where_the_counter_begins_anew_differ() -> None:
+    ids = UniqueIds("172.17.0.2", pid=1)
+    lines = lines_of_a_new_round(ids, 0)
+    for at in range(1, lines + 1):
+        lines_of_a_new_round(ids, at)
+    assert lines > 5
 
 
 def test_containers_that_number_their_processes_alike_have_clients_of_their_own(
