@@ -3,12 +3,16 @@
     sync-send        a local send() to a synchronous master with one slave, beside what it cannot do without: a flush of
                      the same file system and a round trip over loopback, measured in the same run
     sync-producers   64 threads that send so, beside one
-    catch-up         an empty slave takes a log, beside sendfile of as many bytes into fresh pages
+    sync-tcp         sends over TCP to a synchronous master with one slave, 64 unanswered, beside a stock pair
+    catch-up         an empty slave takes a log, beside sendfile of as many bytes into fresh pages, and beside a stock
+                     slave, which takes a gigabyte
     followed-send    a local send() to an asynchronous master, 100,000 a second, with a slave and beside it without one
     link             processor time of the two processes that ship and take 50 MB a second
 
 Master and slave share one disk and the processors here, so a flush of the one waits for the other's: on two hosts they
-run side by side. Options and output are those of `python -m benchmarks.local`.
+run side by side. A stock pair acknowledges what both have in memory, ours what both have on disk.
+
+Options and output are those of `python -m benchmarks.local`.
 """
 
 from __future__ import annotations
@@ -21,85 +25,47 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 
+import shmq
+from benchmarks.brokers.contestants import OURS, in_pair, name_of
+from benchmarks.brokers.pairs import (
+    BODY,
+    FILE_BYTES,
+    TOPIC,
+    asynchronous_pair,
+    looking,
+    slave_of,
+    stock_log_end,
+    stock_master,
+    stock_slave,
+    synchronous_pair,
+    until,
+    until_equal,
+)
+from benchmarks.brokers.rocketmq import Arena
 from benchmarks.command import run
-from benchmarks.workload import Figure, Workload
+from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.measurement.measure import median
-from shmq.shm.addresses import read_addresses
-from shmq.shm.core import Store
-from shmq.shm.instance import read_instance
-from shmq.shm.segment import open_store
 from shmq.testing import Broker
+from tests.interop.peers.cache import PeerMissing
 
-BODY = bytes(256)
 SENDS, SENDS_MIN = 2_000, 50
 PRODUCERS = 64
+CONNECTIONS = 8
+VERSION = "4"
+STOCK = name_of(VERSION)
 LOG_BYTES, LOG_BYTES_MIN = 2 << 30, 16 << 20
+STOCK_LOG_BYTES = 960 << 20  # in one log file
 PACED_PER_SECOND, PACED_SECONDS, PACED_MIN = 100_000, 3.0, 2_000
 LINK_BYTES_PER_SECOND, LINK_SECONDS, LINK_SECONDS_MIN = 50_000_000, 5.0, 0.2
 LINK_BATCH, LINK_BODY = 64, bytes(4096)
-FILE_BYTES = 64 << 20
-_PATIENCE_SECONDS = 120.0
 _PAGE_BYTES = 4096
 _FRAME_BYTES = 1 << 20
-
-
-@contextmanager
-def _looking(broker: Broker) -> Iterator[Store]:
-    instance = read_instance(broker.place.instance_path)
-    assert instance is not None
-    store = open_store(instance, writable=False, observing=True)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def _slave_of(master: Broker) -> Broker:
-    ha = read_addresses(master.place.ha_path)["ha"]
-    return Broker(
-        name=master.name, tcp=True, role="slave", master=master.broker_address, master_ha=ha, file_bytes=FILE_BYTES
-    )
-
-
-@contextmanager
-def _pair() -> Iterator[Broker]:
-    """A synchronous master whose slave is in sync."""
-    with (
-        Broker(tcp=True, role="sync-master", ha_listen="127.0.0.1:0", file_bytes=FILE_BYTES) as master,
-        _slave_of(master),
-        _looking(master) as store,
-    ):
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while not store.in_sync_count:
-            assert time.monotonic() < until, master.log
-            time.sleep(0.05)
-        yield master
-
-
-@contextmanager
-def _asynchronous_pair(*, has_slave: bool = True) -> Iterator[tuple[Broker, Broker | None]]:
-    """An asynchronous master, and a slave that has what it has."""
-    with ExitStack() as living:
-        master = living.enter_context(Broker(tcp=True, ha_listen="127.0.0.1:0", file_bytes=FILE_BYTES))
-        with master.connect() as mq:
-            mq.producer().send("orders", BODY)
-        slave = living.enter_context(_slave_of(master)) if has_slave else None
-        if slave is not None:
-            _until_equal(master, slave)
-        yield master, slave
-
-
-def _until_equal(master: Broker, slave: Broker) -> None:
-    with _looking(master) as there, _looking(slave) as here:
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while here.log_end < there.log_end:
-            assert time.monotonic() < until, slave.log
-            time.sleep(0.001)
 
 
 def _flush_us(count: int) -> float:
@@ -149,11 +115,11 @@ def _loopback() -> tuple[socket.socket, socket.socket]:
 def _sync_send(effort: float) -> Mapping[str, float]:
     count = max(SENDS_MIN, int(SENDS * effort))
     took = []
-    with _pair() as master, master.connect() as mq:
+    with synchronous_pair() as (master, _), master.connect() as mq:
         producer = mq.producer()
         for number in range(count + SENDS_MIN):
             began = time.perf_counter_ns()
-            producer.send("orders", BODY)
+            producer.send(TOPIC, BODY)
             if number >= SENDS_MIN:
                 took.append((time.perf_counter_ns() - began) / 1000)
     return {"p50_us": median(took)}
@@ -166,15 +132,15 @@ def _parts(effort: float) -> Mapping[str, float]:
 
 def _rate(producers: int, effort: float) -> Mapping[str, float]:
     each = max(SENDS_MIN, int(SENDS * effort)) // (4 if producers > 1 else 1)
-    with _pair() as master, master.connect() as mq, ThreadPoolExecutor(producers) as threads:
+    with synchronous_pair() as (master, _), master.connect() as mq, ThreadPoolExecutor(producers) as threads:
         ready = threading.Barrier(producers + 1)
 
         def send() -> None:
             producer = mq.producer()
-            producer.send("orders", BODY)
+            producer.send(TOPIC, BODY)
             ready.wait()
             for _ in range(each):
-                producer.send("orders", BODY)
+                producer.send(TOPIC, BODY)
 
         sending = [threads.submit(send) for _ in range(producers)]
         ready.wait()
@@ -187,18 +153,43 @@ def _rate(producers: int, effort: float) -> Mapping[str, float]:
 def _catch_up(effort: float) -> Mapping[str, float]:
     wanted = max(LOG_BYTES_MIN, int(LOG_BYTES * effort))
     with Broker(tcp=True, ha_listen="127.0.0.1:0", file_bytes=FILE_BYTES) as master:
-        with master.connect() as mq, _looking(master) as store:
+        with master.connect() as mq, looking(master) as store:
             producer = mq.producer()
             while store.log_end < wanted:
-                producer.send_batch("orders", [bytes(4096)] * 64)
+                producer.send_batch(TOPIC, [bytes(4096)] * 64)
             end = store.log_end
-        with _slave_of(master) as slave, _looking(slave) as copy:
-            until = time.monotonic() + _PATIENCE_SECONDS
+        with slave_of(master) as slave, looking(slave) as copy:
             first, began = copy.log_end, time.perf_counter()
-            while copy.log_end < end:
-                assert time.monotonic() < until, slave.log
-                time.sleep(0.001)
+            until(lambda: copy.log_end >= end, lambda: slave.log)
             return {"mb_per_second": (end - first) / 1e6 / (time.perf_counter() - began)}
+
+
+def _stock_catch_up(effort: float) -> Mapping[str, float]:
+    size = max(LOG_BYTES_MIN, int(STOCK_LOG_BYTES * effort))
+    with _present(), stock_master() as master:
+        with shmq.connect(f"rocketmq://{master.name_server}") as mq:
+            while stock_log_end(master) < size:
+                for _ in range(64):
+                    mq.send_batch(TOPIC, [bytes(4096)] * 64)
+        end = stock_log_end(master)
+        with stock_slave(master) as slave:
+            until(lambda: stock_log_end(slave) > 0, lambda: "the slave copies nothing")
+            first, began = stock_log_end(slave), time.perf_counter()
+            until(lambda: stock_log_end(slave) == end, lambda: f"{stock_log_end(slave)} of {end} bytes are copied")
+            return {"mb_per_second": (end - first) / 1e6 / (time.perf_counter() - began)}
+
+
+@contextmanager
+def _present() -> Iterator[None]:
+    try:
+        yield
+    except PeerMissing as reason:
+        raise PeerAbsent(str(reason)) from reason
+
+
+def _sync_tcp(broker: str, effort: float) -> Mapping[str, float]:
+    with _present(), Arena() as arena:
+        return arena.loading(in_pair(broker), CONNECTIONS, PRODUCERS // CONNECTIONS, effort)
 
 
 def _sendfile(effort: float) -> Mapping[str, float]:
@@ -230,14 +221,14 @@ def _sendfile(effort: float) -> Mapping[str, float]:
 def _paced(effort: float, *, has_slave: bool) -> Mapping[str, float]:
     count = max(PACED_MIN, int(PACED_PER_SECOND * PACED_SECONDS * effort))
     took = []
-    with _asynchronous_pair(has_slave=has_slave) as (master, _), master.connect() as mq:
+    with asynchronous_pair(has_slave=has_slave) as (master, _), master.connect() as mq:
         send = mq.producer().send
         began = time.perf_counter_ns()
         for number in range(count):
             due = began + number * (1_000_000_000 // PACED_PER_SECOND)
             while (now := time.perf_counter_ns()) < due:
                 pass
-            send("orders", BODY)
+            send(TOPIC, BODY)
             took.append((time.perf_counter_ns() - now) / 1000)
     return {"p50_us": median(took)}
 
@@ -247,14 +238,14 @@ def _link(effort: float) -> Mapping[str, float]:
     seconds = max(LINK_SECONDS_MIN, LINK_SECONDS * effort)
     batch = [LINK_BODY] * LINK_BATCH
     period = LINK_BATCH * len(LINK_BODY) / LINK_BYTES_PER_SECOND
-    with _asynchronous_pair() as (master, slave), master.connect() as mq:
+    with asynchronous_pair() as (master, slave), master.connect() as mq:
         assert slave is not None
         sides = [psutil.Process(broker.processes["replication"].pid) for broker in (master, slave)]
         producer, before, began = mq.producer(), [sum(each.cpu_times()[:2]) for each in sides], time.perf_counter()
         for number in range(int(seconds / period)):
             time.sleep(max(0.0, began + number * period - time.perf_counter()))
-            producer.send_batch("orders", batch)
-        _until_equal(master, slave)
+            producer.send_batch(TOPIC, batch)
+        until_equal(master, slave)
         took = time.perf_counter() - began
         sender, receiver = (
             100 * (sum(each.cpu_times()[:2]) - spent) / took for each, spent in zip(sides, before, strict=True)
@@ -276,10 +267,16 @@ WORKLOADS = (
         {"one producer": lambda effort: _rate(1, effort)},
     ),
     Workload(
+        "sync-tcp",
+        partial(_sync_tcp, OURS),
+        (Figure(f"sync sends of {PRODUCERS} over TCP", "rate", "1/s", is_rate=True, musts={STOCK: 1.5}),),
+        {STOCK: partial(_sync_tcp, VERSION)},
+    ),
+    Workload(
         "catch-up",
         _catch_up,
-        (Figure("catch-up received", "mb_per_second", "MB/s", is_rate=True, musts={"sendfile": 0.7}),),
-        {"sendfile": _sendfile},
+        (Figure("catch-up received", "mb_per_second", "MB/s", is_rate=True, musts={"sendfile": 0.7, STOCK: 1.5}),),
+        {"sendfile": _sendfile, STOCK: _stock_catch_up},
     ),
     Workload(
         "followed-send",

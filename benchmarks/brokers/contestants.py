@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
+from benchmarks.brokers.pairs import STOCK_HEAP, STOCK_SETTINGS, stock_pair, synchronous_pair
 from benchmarks.brokers.processes import memory_mib, processor_seconds
 from shmq.testing import Broker
 from tests.interop.peers.registry import SERVERS
@@ -23,28 +24,7 @@ from tests.nameserver.live_nameserver import name_server
 OURS = "ours"
 _ON_DISK = " on disk"
 _REGISTERED = " registered"
-# The options of RocketMQ's bin/runbroker.sh with its 8 GiB heap cut to 2 GiB, and without AlwaysPreTouch, so that
-# its memory is what it uses and not what it was given.
-STOCK_HEAP = [
-    "-server",
-    "-Xms2g",
-    "-Xmx2g",
-    "-Xmn1g",
-    "-XX:+UseG1GC",
-    "-XX:G1HeapRegionSize=16m",
-    "-XX:G1ReservePercent=25",
-    "-XX:InitiatingHeapOccupancyPercent=30",
-    "-XX:SoftRefLRUPolicyMSPerMB=0",
-    "-XX:-OmitStackTraceInFastThrow",
-]
-# RocketMQ's defaults where the tests want something else, and what it has but leaves off.
-STOCK_SETTINGS: dict[str, object] = {
-    "mappedFileSizeCommitLog": 1 << 30,
-    "mapedFileSizeCommitLog": 1 << 30,
-    "transactionTimeOut": 6000,
-    "transactionCheckInterval": 60_000,
-    "enablePropertyFilter": "true",
-}
+_IN_PAIR = " in a pair"
 QUEUES = 8  # at least as many as a new topic gets
 GET_MAX_OFFSET = 30
 
@@ -62,6 +42,11 @@ def on_disk(name: str) -> str:
 def registered(name: str) -> str:
     """Return the name of the same broker where its name server is a process of its own."""
     return name + _REGISTERED if name == OURS else name
+
+
+def in_pair(name: str) -> str:
+    """Return the name of the same broker as a synchronous master with a slave."""
+    return name + _IN_PAIR
 
 
 @dataclass(frozen=True)
@@ -121,6 +106,8 @@ class Contestants:
         return self._running[name]
 
     def _start(self, name: str) -> Contestant:
+        if name.endswith(_IN_PAIR):
+            return self._start_pair(name.removesuffix(_IN_PAIR))
         version, is_sync = name.removesuffix(_REGISTERED).removesuffix(_ON_DISK), name.endswith(_ON_DISK)
         if version == OURS:
             return self._start_ours(name.endswith(_REGISTERED), "sync" if is_sync else "async")
@@ -133,3 +120,12 @@ class Contestants:
         ours = self._stack.enter_context(Broker(tcp=True, small=False, flush=flush, nameservers=names))
         pids = lambda: [mark.pid for mark in ours.processes.values()]  # noqa: E731
         return Contestant(names or ours.name_server, ours.broker_address, pids)
+
+    def _start_pair(self, version: str) -> Contestant:
+        if version == OURS:
+            ours = self._stack.enter_context(synchronous_pair())
+            pids = lambda: [mark.pid for each in ours for mark in each.processes.values()]  # noqa: E731
+            return Contestant(ours[0].name_server, ours[0].broker_address, pids)
+        stock = self._stack.enter_context(stock_pair(version))
+        pids = lambda: [*stock[0].pids[1:], *stock[1].pids]  # noqa: E731
+        return Contestant(stock[0].name_server, stock[0].broker_address, pids)
