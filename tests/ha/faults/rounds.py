@@ -1,0 +1,221 @@
+"""A synchronous pair without etcd, under load and faults: `python -m tests.ha.faults.rounds --rounds 200 --seed 1`.
+
+Master, slave, and those who connect over TCP have a network of their own each; producers and members of every kind go
+on (elected/load.py). A fault is chosen by chance, lasts a while, and ends; then the slave is counted in again.
+
+    link, deaf, dumb     between master and slave nothing comes through, or nothing of one of the two ways
+    lossy, late          30 % of all packets are lost; every packet takes 50 ms longer
+    master, slave        one of them reaches no other host
+    kill, end, stop      all processes of one are killed at once, ended in order, or stand still
+    process              one process of one of them is killed
+    empty, old           the slave comes again with nothing, or with the store that it had some rounds ago
+
+At last the master's host is gone for good while all go on, the slave is promoted, and the rules of elected/rules.py
+hold: nothing that was acknowledged is lost, no offset is set back, and no member on either host had a message that the
+slave has not. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shmq.shm.links import IN_SYNC
+from shmq.shm.liveness import signal_proven
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.ha.elected.cables import BROKER_PORT, HA_PORT, LATE_SECONDS, LOSS, CabledBroker
+from tests.ha.elected.group import Group, links_of
+from tests.ha.elected.load import Load
+from tests.ha.elected.rules import Progress, check_all
+from tests.ha.elected.runs import make_topics
+from tests.ha.faults.networks import Cables, Network, cabled
+from tests.ha.faults.wire import inside
+from tests.ha.test_switch import cluster
+from tests.nameserver.live_nameserver import name_server
+
+CUTS = ("link", "deaf", "dumb", "master", "slave")
+PROCESSES = ("replication", "keeper", "bridge")
+KINDS = (*CUTS, "lossy", "late", "kill", "end", "stop", "process", "empty", "old")
+SECONDS_MAX = 3.0
+FRESH_MS = 2_000
+
+
+class Pair(Group):
+    """Master and slave, each in its network, and the cables."""
+
+    def __init__(self, networks: list[Network], cables: Cables, names: str, in_sync_min: int) -> None:
+        first, second, self.outside = networks
+        there = {"master": f"{first.address}:{BROKER_PORT}", "master_ha": f"{first.address}:{HA_PORT}"}
+        self.master = CabledBroker(first, name="pair", role="sync-master", in_sync_min=in_sync_min, nameservers=names)
+        self.slave = CabledBroker(second, name="pair", role="slave", nameservers=names, **there)
+        self.brokers = [self.master, self.slave]
+        self.cables = cables
+
+    def in_sync(self) -> bool:
+        """Whether the master says, and just now, that the slave has what is acknowledged."""
+        links = links_of(self.master)
+        is_fresh = links is not None and time.monotonic_ns() // 1_000_000 - links.at_ms < FRESH_MS
+        return links is not None and is_fresh and any(each.state == IN_SYNC for each in links.replicas)
+
+    def cut(self, kind: str) -> None:
+        """Let nothing come through where a kind of fault says so."""
+        one, other = self.master.network, self.slave.network
+        if kind == "slave":
+            one, other = other, one
+        others = [other, self.outside] if kind in ("master", "slave") else [other]
+        ways = [] if kind == "deaf" else self.cables.between([one], others)
+        ways += [] if kind == "dumb" else self.cables.between(others, [one])
+        for way in ways:
+            way.is_cut = True
+
+
+class Rounds:
+    """One run."""
+
+    def __init__(self, pair: Pair, load: Load, chance: random.Random, aside: Path) -> None:
+        self.pair, self.load, self.chance, self.aside = pair, load, chance, aside
+        self.counts: Counter[str] = Counter()
+
+    def one(self, kind: str) -> None:
+        """Have one fault, and wait until the slave is in sync again and senders over TCP are answered."""
+        broker = self.chance.choice(self.pair.brokers)
+        name = "master" if broker is self.pair.master else "slave"
+        print(f"{kind} {name}", file=sys.stderr, flush=True)
+        repair = self._begin(kind, broker)
+        time.sleep(self.chance.uniform(0.0, SECONDS_MAX))  # not a wait: how long it lasts
+        repair()
+        self.pair.cables.heal()
+        self.counts[kind] += 1
+        healed = time.monotonic()
+        eventually(self.pair.in_sync, self.pair.told)
+        eventually(lambda: any(each.first_after(healed) for each in self.load.tcp), self.pair.told)
+
+    def _begin(self, kind: str, broker: Broker) -> Callable[[], Any]:
+        if kind in CUTS:
+            self.pair.cut(kind)
+        for way in self.pair.cables.ways.values():
+            way.loss = LOSS if kind == "lossy" else 0.0
+            way.delay_seconds = LATE_SECONDS if kind == "late" else 0.0
+        if kind == "kill":
+            kill_host(broker)
+            return broker.restart
+        if kind == "end":
+            signal_proven(broker.processes["supervisor"], signal.SIGTERM)
+            return broker.restart
+        if kind == "stop":
+            marks = list(broker.processes.values())
+            for mark in marks:
+                signal_proven(mark, signal.SIGSTOP)
+            return lambda: [signal_proven(mark, signal.SIGCONT) for mark in marks]
+        if kind == "process":
+            signal_proven(broker.processes[self.chance.choice(PROCESSES)], signal.SIGKILL)
+        if kind in ("empty", "old"):
+            kill_host(self.pair.slave)
+            return self._with_nothing if kind == "empty" else self._with_what_it_had
+        return lambda: None
+
+    def _with_nothing(self) -> None:
+        shutil.rmtree(self.pair.slave.store)
+        self.pair.slave.restart()
+
+    def _with_what_it_had(self) -> None:
+        """Put back the store of the last time, and keep the one of now for the next."""
+        store, kept = self.pair.slave.store, self.aside / f"store-{self.counts['old']}"
+        shutil.copytree(store, kept)
+        if before := self.counts["old"]:
+            shutil.rmtree(store)
+            (self.aside / f"store-{before - 1}").rename(store)
+        self.pair.slave.restart()
+
+
+def kill_host(broker: Broker) -> None:
+    """Kill all processes of a broker at once, as a host dies."""
+    for mark in broker.processes.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(mark.pid, signal.SIGKILL)
+    broker.kill_daemon()
+
+
+def lose_the_master(pair: Pair, load: Load) -> None:
+    """Let the master's host be gone for good while all go on, and promote the slave; raises AssertionError."""
+    progress = Progress(pair)
+    progress.note(pair.master)
+    eventually(pair.in_sync, pair.told)
+    master, others = pair.master.network, [pair.slave.network, pair.outside]
+    for way in (*pair.cables.between([master], others), *pair.cables.between(others, [master])):
+        way.is_cut = True
+    kill_host(pair.master)
+    last = links_of(pair.master)
+    assert last is not None and any(each.state == IN_SYNC for each in last.replicas), last  # or it was alone with some
+    shutil.rmtree(pair.master.store)
+    cluster(pair.slave, "promote")
+    progress.check(pair.slave)
+    promoted = time.monotonic()
+    eventually(lambda: any(each.first_after(promoted) for each in load.tcp), pair.told)
+    load.stop_sending()
+    load.wait_for_receivers(pair.slave)
+    check_all(pair.slave, load)
+
+
+@contextlib.contextmanager
+def staged(seed: int, in_sync_min: int) -> Iterator[Pair]:
+    """A pair that runs, and this thread in the network of those outside."""
+    addresses = [f"10.77.0.{number}" for number in (1, 2, 3)]
+    with cabled(addresses, seed) as (networks, cables), contextlib.ExitStack() as running:
+        outside = networks[-1]
+        running.enter_context(inside(outside.pid))
+        names = running.enter_context(name_server("--insecure", listen=f"{outside.address}:9876"))
+        pair = Pair(networks, cables, names.address, in_sync_min)
+        for broker in pair.brokers:
+            running.enter_context(broker)
+        running.callback(cables.heal)
+        yield pair
+
+
+def run(rounds: int, in_sync_min: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Have so many faults, lose the master, and look at the rules; returns what is printed. Raises AssertionError."""
+    chance = random.Random(seed)
+    kinds = [kind for _ in range(rounds // len(KINDS) + 1) for kind in chance.sample(KINDS, len(KINDS))][:rounds]
+    with staged(seed, in_sync_min) as pair:
+        eventually(pair.in_sync, pair.told)
+        make_topics(pair.master)
+        load = Load(f"rocketmq://{pair.outside.address}:9876", pair)
+        with load:
+            run = Rounds(pair, load, chance, folder)
+            for kind in kinds:
+                run.one(kind)
+            lose_the_master(pair, load)
+    return {
+        "rounds": rounds,
+        "in_sync_min": in_sync_min,
+        "seed": seed,
+        **run.counts,
+        "acknowledged": len(load.stored(load.senders)),
+        "transactions": sum(len(sender.begun) for sender in load.transactions),
+        "lost": 0,
+        "received": {receiver.name: receiver.times for receiver in load.all_receivers},
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.ha.faults.rounds", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=len(KINDS))
+    parser.add_argument("--in-sync-min", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    options = parser.parse_args()
+    print(f"seed {options.seed}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        print(json.dumps(run(options.rounds, options.in_sync_min, options.seed, Path(name))))
