@@ -5,8 +5,10 @@ A line has a name and fields, as text or as JSON.
     text   2026-11-20T08:41:07.113Z keeper log.rolled files=3 allocated_end=3221225472
     json   {"time": "2026-11-20T08:41:07.113Z", "process": "keeper", "event": "log.rolled", "files": 3, …}
 
-    one cause     the event's name, and `about` where several peers cause the same
+    one cause     the event's name, and `about` where several peers cause the same, or how its text begins
     10 lines      of a cause in 10 s; the next line of it says suppressed=N, or when none comes, log.suppressed does
+    it goes on    where the line behind 10 is the same but for its numbers, the next 10 have twice the time, up to ten
+                  minutes: what lasts a day is said 1,500 times and not 100,000 times; another line is said at once
 
 Rules: (1) a line is written with one system call, so the processes of a broker can share a stderr;
 (2) a line that cannot be written at once is dropped: a full pipe must not stop a broker (`standard_streams.py`);
@@ -19,6 +21,7 @@ by `shmq health`;
 import json
 import logging
 import os
+import re
 import select
 import sys
 import threading
@@ -36,9 +39,10 @@ _FAULT = "process.fault"
 
 _LINE_BYTES_MAX = select.PIPE_BUF - 1
 _LINES_PER_CAUSE = 10
-_WINDOW_SECONDS = 10.0
+_WINDOW_SECONDS, _WINDOW_SECONDS_MAX = 10.0, 600.0
 _CAUSES_MAX = 256
 _CAUSE_CHARACTERS = 24
+_NUMBERS = re.compile(r"\d+")
 _SUPPRESSED = "log.suppressed"
 _DROPPED = "log.dropped"
 _ALWAYS = ("time", "process", "event")
@@ -46,9 +50,11 @@ _ALWAYS = ("time", "process", "event")
 
 @dataclass(slots=True)
 class _Cause:
-    """The lines of one cause in the present window."""
+    """The lines of one cause in its window, which began with `first`."""
 
     until: float
+    seconds: float = _WINDOW_SECONDS
+    first: str = ""
     lines: int = 0
     suppressed: int = 0
 
@@ -76,6 +82,7 @@ class EventLog:
         self._descriptor = descriptor
         self._now = now
         self._causes: dict[tuple[str, str], _Cause] = {}
+        self._first_end = 0.0  # no window ends before it
         self._lock = threading.RLock()  # a signal handler or a finalizer may come in between
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
@@ -94,9 +101,10 @@ class EventLog:
         with self._lock:
             if event in (INTERNAL_ERROR, _FAULT):
                 self._count(INTERNAL_ERRORS)
-            self._tell_ended()
             # A line with a text of its own has as many causes as beginnings.
-            suppressed = self._admit((event, about or str(values.get("text", ""))[:_CAUSE_CHARACTERS]))
+            key = event, about or _NUMBERS.sub("", str(values.get("text", ""))).lstrip()[:_CAUSE_CHARACTERS]
+            self._tell_ended(besides=key)
+            suppressed = self._admit(key, values)
             if suppressed is not None:
                 self._write(event, {**values, "suppressed": suppressed} if suppressed else values)
 
@@ -131,36 +139,44 @@ class EventLog:
 
     # -- limits
 
-    def _admit(self, key: tuple[str, str]) -> int | None:
+    def _admit(self, key: tuple[str, str], values: dict[str, Any]) -> int | None:
         """Count a line; return how many were left out before it, None when it is left out itself."""
         now = self._now()
-        cause = self._causes.get(key)
-        if cause is None or now >= cause.until:
-            suppressed = cause.suppressed if cause is not None else 0
-            self._causes.pop(key, None)  # the oldest window comes first
-            if len(self._causes) >= _CAUSES_MAX:
-                key = ("", "")  # so many causes are one
-                cause = self._causes.setdefault(key, _Cause(now + _WINDOW_SECONDS))
-            else:
-                self._causes[key] = _Cause(now + _WINDOW_SECONDS, 1)
-                return suppressed
-        if cause.lines >= _LINES_PER_CAUSE:
-            cause.suppressed += 1
-            return None
-        cause.lines += 1
-        return 0
+        before = self._causes.get(key)
+        if before is None and len(self._causes) >= _CAUSES_MAX:
+            key = "", ""  # so many causes are one
+            before = self._causes.setdefault(key, _Cause(now + _WINDOW_SECONDS))
+        first = _NUMBERS.sub("", str(values))
+        is_same = before is not None and before.first == first
+        if before is not None and now < before.until and (is_same or before.seconds == _WINDOW_SECONDS):
+            if before.lines >= _LINES_PER_CAUSE:
+                before.suppressed += 1
+                return None
+            before.lines += 1
+            return 0
+        goes_on = before is not None and is_same and before.lines >= _LINES_PER_CAUSE
+        seconds = min(before.seconds * 2, _WINDOW_SECONDS_MAX) if before and goes_on else _WINDOW_SECONDS
+        self._causes[key] = _Cause(now + seconds, seconds, first, lines=1)
+        self._first_end = min(self._first_end, now + seconds)
+        return before.suppressed if before is not None else 0
 
-    def _tell_ended(self) -> None:
+    def _tell_ended(self, besides: tuple[str, str] | None = None) -> None:
+        """Log what was left out in windows that have ended; forget causes that are quiet for as long again."""
         now = self._now()
-        while self._causes:
-            key, cause = next(iter(self._causes.items()))
-            if now < cause.until:
-                return
-            del self._causes[key]
-            if cause.suppressed:
+        if now < self._first_end:
+            return
+        for key, cause in list(self._causes.items()):
+            if now < cause.until or key == besides:
+                continue
+            suppressed, cause.suppressed = cause.suppressed, 0
+            if cause.lines < _LINES_PER_CAUSE or now >= cause.until + cause.seconds:
+                self._causes.pop(key, None)  # an event of a signal handler or a finalizer may have come in between
+            if suppressed:
                 event, about = key
                 of_peer = {"about": about} if about else {}
-                self._write(_SUPPRESSED, {"cause": event or "many", **of_peer, "suppressed": cause.suppressed})
+                self._write(_SUPPRESSED, {"cause": event or "many", **of_peer, "suppressed": suppressed})
+        ends = (cause.until + cause.seconds * (now >= cause.until) for cause in self._causes.values())
+        self._first_end = min(ends, default=now + _WINDOW_SECONDS)
 
     # -- writing
 

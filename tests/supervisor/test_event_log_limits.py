@@ -60,6 +60,34 @@ def test_what_was_left_out_is_said_although_nothing_follows() -> None:
     assert line["suppressed"] == 2
 
 
+def test_what_goes_on_and_on_is_said_less_and_less_often_and_news_at_once() -> None:
+    collected, lines = Collected(), list[dict[str, Any]]()
+    for second in range(86_400):
+        collected.now = float(second)
+        collected.log("broker", text=f"{second} timed messages are not delivered yet: the disk is full")
+        lines += collected.lines()
+    assert [int(line["text"].split()[0]) for line in lines[:31:10]] == [0, 10, 30, 70]
+    assert 1_400 < len(lines) < 1_600
+    for number in range(20):
+        collected.log("broker", text="timed messages are not delivered yet: the log is full", number=number)
+    news = collected.lines()
+    assert [line["number"] for line in news] == list(range(10))
+    assert sum(line.get("suppressed", 0) + 1 for line in [*lines, *news]) == 86_400 + 10
+    collected.now += 10.0
+    collected.log("broker", text="timed messages are not delivered yet: the log is full", number=30)
+    assert [line["suppressed"] for line in collected.lines()] == [10]
+
+
+def test_a_cause_that_was_quiet_begins_anew() -> None:
+    collected = Collected()
+    for second in (*range(100), *range(1_000, 1_010)):
+        collected.now = float(second)
+        collected.log("flush.slow", seconds=second)
+    assert [line["seconds"] for line in collected.lines() if line.get("seconds", 0) >= 1_000] == list(
+        range(1_000, 1_010)
+    )
+
+
 def test_one_cause_hides_no_other_and_one_peer_no_other() -> None:
     collected = Collected()
     for _ in range(100):
