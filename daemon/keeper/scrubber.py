@@ -37,7 +37,7 @@ from shmq.store.index.files import IndexFiles
 from shmq.store.index.sums import BLOCK_BYTES as INDEX_BLOCK_BYTES
 from shmq.store.index.sums import FileSums
 from shmq.store.recovery import OpenFiles
-from shmq.store.scrub_state import ScrubState, read_scrub_state, write_scrub_state
+from shmq.store.scrub_state import LOG_FAULT, ScrubState, read_scrub_state, write_scrub_state
 from shmq.store.unit_repair import UnitFault, find_faults
 from shmq.store.unit_sums import BLOCK_BYTES, BLOCK_UNITS
 
@@ -142,10 +142,7 @@ class Scrubber:
             self._begin(wall_seconds)
 
     def _begin(self, wall_seconds: float) -> None:
-        known = self._state
-        self._state = ScrubState()
-        self._state.passes, self._state.finished_ms = known.passes, known.finished_ms
-        self._state.began_ms, self._state.position = int(wall_seconds * 1000), self._store.log_begin
+        self._state = self._state.begun(int(wall_seconds * 1000), self._store.log_begin)
         self._tell_start()
         self._steps = self._pass()
         self._save()
@@ -237,7 +234,7 @@ class Scrubber:
     def _found_damage(self, damage: Damage) -> None:
         self._state.damages += 1
         self._damages.add()
-        self._state.add_fault(f"log bytes {damage.position} to {damage.end}: {damage.reason}")
+        self._state.add_fault(f"{LOG_FAULT} {damage.position} to {damage.end}: {damage.reason}")
         self._log("scrub.damage", log_position=damage.position, end=damage.end, reason=damage.reason)
 
     # -- units

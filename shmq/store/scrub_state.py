@@ -19,8 +19,13 @@ from shmq.store.seal import sealed, unsealed
 FAULTS_MAX = 20  # named one by one; the rest is counted
 
 
+LOG_FAULT = "log bytes"  # begins the text of damage that cannot be mended, which every pass finds
+
+
 class ScrubState:
     """One pass over a store: times in ms since the epoch, 0 when it did not happen yet.
+
+    A pass that is begun anew before its end goes on with what was mended, as the next one finds that no more.
 
     A plain class: `shmq health --fast` reads it, and `dataclasses` takes longer to import than all of its modules.
     """
@@ -46,6 +51,17 @@ class ScrubState:
         """Name a fault while there are few."""
         if len(self.faults) < FAULTS_MAX:
             self.faults.append(text)
+
+    def begun(self, began_ms: int, position: int) -> ScrubState:
+        """Return the state of a pass that begins now, behind this one or in its place."""
+        begun = ScrubState()
+        if self.position >= 0:
+            begun.units_rebuilt, begun.tables_rewritten = self.units_rebuilt, self.tables_rewritten
+            begun.indexes_rebuilt = self.indexes_rebuilt
+            begun.faults = [fault for fault in self.faults if not fault.startswith(LOG_FAULT)]
+        begun.passes, begun.finished_ms = self.passes, self.finished_ms
+        begun.began_ms, begun.position = began_ms, position
+        return begun
 
 
 def read_scrub_state(root: Path) -> ScrubState | None:

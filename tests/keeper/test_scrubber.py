@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from shmq.daemon.keeper.live.files import LiveFiles
-from shmq.store.layout import file_name
-from shmq.store.scrub_state import ScrubState, asked_pass, read_scrub_state
+from shmq.shm.access import Access
+from shmq.store.layout import StoreLayout, file_name
+from shmq.store.scrub_state import LOG_FAULT, ScrubState, asked_pass, read_scrub_state, write_scrub_state
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -30,6 +31,7 @@ def filled(start_keeper: StartKeeper, eventually: Eventually) -> Any:
     end = running.store.log_end
     eventually(lambda: running.attached.files.mark.current.dispatched == end)
     eventually(lambda: running.store.durable_end == end)
+    scrubbed(running, eventually)  # or the pass that began with the keeper finds what a test breaks
     return running
 
 
@@ -75,6 +77,21 @@ def test_a_missing_unit_file_is_made_again(
     assert path.read_bytes()[: 20 * 3000] == before[: 20 * 3000]
 
 
+def test_a_pass_that_is_begun_anew_tells_of_what_was_mended_before(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = filled(start_keeper, eventually)
+    running.stop()
+    interrupted = ScrubState()
+    interrupted.position, interrupted.units_rebuilt, interrupted.damages = 0, 400, 1
+    interrupted.faults = ["400 units from 0 on", f"{LOG_FAULT} 100 to 200"]
+    write_scrub_state(StoreLayout(running.root, Access(-1)), interrupted)
+    (running.root / "shmq.scrub.now").touch()
+    start_keeper()
+    state = eventually(lambda: asked_pass(running.root, 0))
+    assert (state.units_rebuilt, state.damages, state.faults) == (400, 0, ["400 units from 0 on"])
+
+
 def test_damage_of_the_log_is_named_and_walked_past(start_keeper: StartKeeper, eventually: Eventually) -> None:
     running = filled(start_keeper, eventually)
     position = running.store.log_end // 2
@@ -107,10 +124,9 @@ def test_a_damaged_table_is_written_again_from_memory(
 
 def test_a_pass_goes_on_where_the_last_keeper_left_it(start_keeper: StartKeeper, eventually: Eventually) -> None:
     running = filled(start_keeper, eventually)
-    eventually(lambda: (read_scrub_state(running.root) or ScrubState()).passes == 1)
     running.halt()
     running.keeper.abandon()
     state = read_scrub_state(running.root)
-    assert state is not None and state.passes == 1
+    assert state is not None and state.passes >= 1  # the one that began with the keeper may have ended before
     again = start_keeper()
-    assert again.keeper.scrub_state.passes == 1
+    assert again.keeper.scrub_state.passes == state.passes
