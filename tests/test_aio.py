@@ -507,7 +507,11 @@ def test_administration(shmq_shared_broker: SharedBroker) -> None:
             steps = await mq.admin.groups[group].reset(topic, to="begin")
             assert [step.again for step in steps] == [1, 0]
             assert mq.admin.groups[group].lag.total == 1
-            assert (await mq.admin.health()).verdict == "OK"
+            for _ in attempts():  # a keeper that has no time just now is not well
+                health = await mq.admin.health()
+                if health.verdict == "OK":
+                    break
+            assert health.verdict == "OK", health.checks
             assert (await mq.admin.status())["broker"]["name"] == mq.broker_name
             await mq.admin.groups[group].delete()
             await mq.admin.delete_topic(topic)

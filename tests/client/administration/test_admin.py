@@ -217,9 +217,13 @@ def test_a_strangers_dead_letter_cannot_be_resent_without_a_topic(mq: shmq.Conne
         letter.resend()
 
 
-def test_a_living_broker_is_well(mq: shmq.Connection) -> None:
+def test_a_living_broker_is_well(mq: shmq.Connection, eventually: Eventually) -> None:
+    def bad() -> list[str]:
+        return [str(check) for check in mq.admin.health().checks if check.verdict != "OK"]
+
+    # A keeper that has no time just now, or is held by a debugger, is not well, and is again when it goes on.
+    eventually(lambda: not bad(), lambda: "; ".join(bad()))
     health = mq.admin.health()
-    assert health.verdict == "OK"
     names = {check["name"].split()[0] for check in health.as_dict()["checks"]}
     assert {"control", "daemon", "store", "disk", "log", "recovery"} <= names
 
