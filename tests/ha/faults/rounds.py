@@ -10,9 +10,9 @@ on (elected/load.py). A fault is chosen by chance, lasts a while, and ends; then
     process              one process of one of them is killed
     empty, old           the slave comes again with nothing, or with the store that it had some rounds ago
 
-At last the master's host is gone for good while all go on, the slave is promoted, and the rules of elected/rules.py
-hold: nothing that was acknowledged is lost, no offset is set back, and no member on either host had a message that the
-slave has not. Prints one JSON object.
+At last the master's host is gone for good while all go on, the slave is promoted and an empty host follows it. The
+rules of elected/rules.py hold: nothing that was acknowledged is lost, no offset is set back, and no member on either
+host had a message that the slave has not. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tests.ha.elected.rules import Progress, check_all
 from tests.ha.elected.runs import make_topics
 from tests.ha.faults.networks import Cables, Network, cabled
 from tests.ha.faults.wire import inside
+from tests.ha.pair import assert_equal
 from tests.ha.test_switch import cluster
 from tests.nameserver.live_nameserver import name_server
 
@@ -62,13 +63,20 @@ class Pair(Group):
         self.master = CabledBroker(first, name="pair", role="sync-master", in_sync_min=in_sync_min, nameservers=names)
         self.slave = CabledBroker(second, name="pair", role="slave", nameservers=names, **there)
         self.brokers = [self.master, self.slave]
-        self.cables = cables
+        self.cables, self._names = cables, names
 
     def in_sync(self) -> bool:
-        """Whether the master says, and just now, that the slave has what is acknowledged."""
-        links = links_of(self.master)
+        """Whether the one that leads says, and just now, that the other has what is acknowledged."""
+        links = links_of(self.newest() or self.master)
         is_fresh = links is not None and time.monotonic_ns() // 1_000_000 - links.at_ms < FRESH_MS
         return links is not None and is_fresh and any(each.state == IN_SYNC for each in links.replicas)
+
+    def replace(self) -> CabledBroker:
+        """Have an empty host in the place of the one that is gone, as a slave of the other."""
+        there = {"master": self.slave.broker_address, "master_ha": f"{self.slave.network.address}:{HA_PORT}"}
+        self.master = CabledBroker(self.master.network, name="pair", role="slave", nameservers=self._names, **there)
+        self.brokers = [self.master, self.slave]
+        return self.master
 
     def cut(self, kind: str) -> None:
         """Let nothing come through where a kind of fault says so."""
@@ -163,11 +171,15 @@ def lose_the_master(pair: Pair, load: Load) -> None:
     shutil.rmtree(pair.master.store)
     cluster(pair.slave, "promote")
     progress.check(pair.slave)
-    promoted = time.monotonic()
-    eventually(lambda: any(each.first_after(promoted) for each in load.tcp), pair.told)
-    load.stop_sending()
-    load.wait_for_receivers(pair.slave)
-    check_all(pair.slave, load)
+    pair.cables.heal()
+    with pair.replace() as replacement:
+        eventually(pair.in_sync, pair.told)
+        promoted = time.monotonic()
+        eventually(lambda: any(each.first_after(promoted) for each in load.tcp), pair.told)
+        load.stop_sending()
+        load.wait_for_receivers(pair.slave)
+        check_all(pair.slave, load)
+        assert_equal(pair.slave, replacement)
 
 
 @contextlib.contextmanager
