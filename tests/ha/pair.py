@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,26 @@ def send(broker: Broker, bodies: range, topic: str = "orders") -> None:
 
 
 def bodies_of(url: str, count: int, group: str) -> list[int]:
-    """What a new group reads, all of it."""
+    """What a new group reads until it has so many messages, which are all that are stored."""
+    return _read(url, group, lambda found: len(found) >= count)
+
+
+def read_until_all(url: str, bodies: Set[int], group: str) -> list[int]:
+    """What a new group reads until none of these is missing.
+
+    What senders that were stopped got no answer for may be stored as well: the number of messages says nothing then.
+    """
+    return _read(url, group, lambda found: bodies <= set(found), lambda found: f"missing: {bodies - set(found)}")
+
+
+def _read(
+    url: str, group: str, is_enough: Callable[[list[int]], bool], what: Callable[[list[int]], object] = sorted
+) -> list[int]:
     found: list[int] = []
     with shmq.connect(url) as mq, mq.subscribe("orders", group=group, start="earliest") as subscription:
-        while len(found) < count:
+        while not is_enough(found):
             messages = subscription.receive(32, 30.0)
-            assert messages, found
+            assert messages, what(found)
             for message in messages:
                 found.append(int(bytes(message.body)))
                 message.ack()

@@ -27,7 +27,7 @@ from shmq.shm.instance import read_instance
 from shmq.testing import Broker
 from shmq.tools.health.examine import examine
 from tests.deadline import eventually
-from tests.ha.pair import Looking, assert_equal, bodies_of, slave_of, stop_threads
+from tests.ha.pair import Looking, assert_equal, bodies_of, read_until_all, slave_of, stop_threads
 
 FILE_BYTES = 4 << 20
 LONG = 60.0
@@ -199,8 +199,7 @@ def test_nothing_acknowledged_is_missing_on_a_slave_that_was_killed_again_and_ag
             until_in_sync(master)
     assert not load.failed
     assert_equal(master, slave)
-    found = bodies_of(slave.url, len(set(load.acknowledged)), "killed")
-    assert {int(body) for body in load.acknowledged} <= set(found)
+    read_until_all(slave.url, {int(body) for body in load.acknowledged}, "killed")
 
 
 @pytest.mark.slow
@@ -212,8 +211,7 @@ def test_what_was_acknowledged_is_on_the_slave_when_the_masters_host_is_gone() -
             for mark in list(master.processes.values()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(mark.pid, signal.SIGKILL)
-        found = set(bodies_of(slave.url, len(set(load.acknowledged)), "alone"))
-        assert {int(body) for body in load.acknowledged} <= found
+        read_until_all(slave.url, {int(body) for body in load.acknowledged}, "alone")
 
 
 @pytest.mark.parametrize(

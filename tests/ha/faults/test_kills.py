@@ -20,7 +20,7 @@ from shmq.shm.liveness import signal_proven
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.faults.stored import assert_equal_but_for_holes, prove
-from tests.ha.pair import bodies_of, slave_of
+from tests.ha.pair import read_until_all, slave_of
 from tests.seed import SEED
 
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
@@ -118,7 +118,6 @@ def test_i9_a_slave_that_is_killed_at_random_has_its_masters_bytes_afterwards() 
                 )
                 done.append(harm(slave, choice))
         end = assert_equal_but_for_holes(master, slave, FILE_BYTES)
-        found = bodies_of(slave.url, len(work.acknowledged), "readers-of-the-slave")
+        found = read_until_all(slave.url, work.acknowledged, "readers-of-the-slave")
         print(f"SHMQ_TEST_SEED={SEED}: {len(found)} messages, log of {end} bytes, {len(done)} kills: {done}")
-        assert work.acknowledged <= set(found), work.told()
         prove(slave)
