@@ -20,7 +20,7 @@ OF_OTHERS = {
     *("--archives", "--py-files"),
     *("--cflags", "--libs"),  # python -m shmq.bindings.config
     *("--minutes", "--only", "--seed", "--turns"),  # the soak
-    *("--faults", "--switches"),  # python -m tests.ha.elected.cables and .switches
+    *("--faults", "--rounds", "--switches"),  # python -m tests.ha.elected.cables, tests.ha.faults.rounds and .switches
     *("--base", "--figure", "--head", "--list", "--pairs", "--peers-only", "--quick", "--runs", "--tables"),
     "--tolerance",  # and those before it: the benchmarks
     "--suite",  # pytest here
