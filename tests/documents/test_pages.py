@@ -1,65 +1,18 @@
-"""What the pages name exists: command-line options, files that are linked, headings that are linked."""
+"""What the pages name exists: files that are linked, headings that are linked."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
-from shmq.tools.cli import COMMANDS, cli
-from shmq.tools.command import global_options
 from tests.tables.rows import every_row
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), ROOT / "benchmarks/README.md"]
-# Options of other programs that the pages call.
-FOREIGN = {
-    *("--system", "--home-dir", "--shell", "--append", "--groups"),  # useradd, usermod
-    *("--now", "--pid", "--ipc", "--shm-size"),  # systemctl, docker, py-spy
-    *("--archives", "--py-files"),  # spark-submit
-    *("--timeout-graceful-shutdown", "--workers"),  # uvicorn
-    *("--quick", "--figure", "--list", "--runs", "--peers-only"),  # python -m benchmarks.…
-    *("--base", "--head", "--pairs", "--only", "--tables", "--tolerance"),  # python -m benchmarks.compare
-    *("--minutes", "--seed", "--turns"),  # python -m tests.crash
-    *("--switches", "--faults"),  # python -m tests.ha.elected.…
-    "--suite",  # pytest here
-    *("--cflags", "--libs", "--segments"),  # python -m shmq.bindings.config
-    "--machine",  # python -m shmq.tools.release
-}
-
-
-def options(command: click.Command) -> Iterator[str]:
-    """All options of a command and of the commands below it."""
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            yield from (*parameter.opts, *parameter.secondary_opts)
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            yield from options(below)
-
-
-def known_options() -> set[str]:
-    known = {"--help", "--version"}
-    for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None
-        known |= set(options(command))
-    return known | {text for option in global_options(hidden=True) for text in option.opts}
 
 
 def anchors(page: Path) -> set[str]:
     """The names by which headings of a page are linked, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@every_row("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_option_that_a_page_names_exists(page: Path) -> None:
-    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text()))
-    assert named - known_options() - FOREIGN == set()
 
 
 @every_row("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -54,7 +54,7 @@ KNOWN = {*options_of(cli, click.Context(cli)), "--help", "--version"}
 @functools.cache
 def texts() -> list[tuple[str, str]]:
     """What people may read: pages, and the texts of the sources."""
-    pages = (ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md")))
+    pages = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md")
     found = [(str(path.relative_to(ROOT)), path.read_text()) for path in pages]
     for folder in ("shmq", "daemon", "tools", "spark"):
         for path in sorted((ROOT / folder).rglob("*.py")):
