@@ -100,11 +100,12 @@ class LocalSession:
         """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
         if self.wire.is_current:
             return self.wire.renew()
-        self._requests.close()
+        with self._making:  # what is made meanwhile is of the segments of before
+            self.wire.renew()
+            self._transactions = None
         self.sends.renew()
-        self._transactions = None
-        self.wire.renew()
-        self._requests = self._new_requests()
+        requests, self._requests = self._requests, self._new_requests()
+        requests.close()
         return True
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client.keywords import is_delayed, late, queue_in_order, take_special
 from shmq.client.kinds import refuse_wrong
+from shmq.client.table_cache import TableCache
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError, UsageError
 from shmq.message import PERM_WRITE
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _KEY_IS: Final = f"{UNIQUE_KEY}\x01"
 _DUE_IS: Final = f"\x02{DELIVER_MS}\x01"
 _OUT_IS: Final = f"\x02{OUT_MS}\x01"
+_Places = dict[str, tuple[str, ...]]  # by topic, the text for each write queue; () where messages wait
 _handle: Final[Callable[..., RecallHandle]] = tuple.__new__  # half the time of the call with names
 
 
@@ -98,7 +100,7 @@ class SpecialSend:
 class DelayedSend:
     """Stores the delayed messages of one producer; any thread may use it."""
 
-    __slots__ = ("_broker", "_ids", "_levels", "_max_delay_ms", "_places", "_queues", "_store", "_turn", "_version")
+    __slots__ = ("_broker", "_ids", "_levels", "_max_delay_ms", "_places", "_queues", "_store", "_turn")
 
     def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
         attachment = wire.control.attachment
@@ -109,8 +111,7 @@ class DelayedSend:
         self._max_delay_ms = attachment.timer_max_delay_seconds * 1000
         self._ids = UniqueIds("127.0.0.1")
         self._turn = itertools.count()
-        self._version = -1  # of the tables that is known here:
-        self._places: dict[str, tuple[str, ...]] = {}  # topic -> text for each write queue; where messages wait, ()
+        self._places: TableCache[tuple[str, ...]] = TableCache()
 
     def send(
         self,
@@ -140,11 +141,12 @@ class DelayedSend:
                 return send(topic, body, **arguments)
         if deliver_ms - now_ms > self._max_delay_ms + 1:
             raise late(self._max_delay_ms)
-        queue_id, place = self._place(topic, arguments)
+        known = self._places.of(self._store)
+        queue_id, place = self._place(topic, known, arguments)
         unique_key = self._ids.next(now_ms)
         text = f"{_KEY_IS}{unique_key}{_DUE_IS}{deliver_ms}{_OUT_IS}{out_ms(deliver_ms)}{place}"
-        if TIMER_TOPIC not in self._places:
-            self._ensure(TIMER_TOPIC)
+        if TIMER_TOPIC not in known:
+            self._ensure(TIMER_TOPIC, known)
         if arguments:
             text += _own_text(arguments)
             stored = keep(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms, **arguments)
@@ -159,31 +161,30 @@ class DelayedSend:
     def _send_by_level(
         self, keep: PlainSend, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
     ) -> Receipt | None:
-        queue_id, place = self._place(topic, arguments)
+        known = self._places.of(self._store)
+        queue_id, place = self._place(topic, known, arguments)
         level = self._levels.level_of(int(found[DELAY]))
         text = f"{DELAY}\x01{level}{place}{_own_text(arguments)}"
-        self._ensure(SCHEDULE_TOPIC)
+        self._ensure(SCHEDULE_TOPIC, known)
         code = UNIT_DELAY_BASE + self._levels.delay_ms(level)
         stored = keep(SCHEDULE_TOPIC, body, properties=text.encode(), queue_id=level - 1, tag_code=code, **arguments)
         return None if stored is None else receipt_moved(stored, topic, queue_id, None)
 
-    def _ensure(self, topic: str) -> None:
+    def _ensure(self, topic: str, known: _Places) -> None:
         """Have a topic where messages wait.
 
         A broker that never had a delayed message may not have it yet; how many queues it has, it knows.
         """
-        if topic not in self._places:
+        if topic not in known:
             if self._store.topic_find(topic) < 0:
                 self._queues.put_topic(topic, queues=1, only_if_missing=True)
-            self._places[topic] = ()
+            known[topic] = ()
 
-    def _place(self, topic: str, arguments: dict[str, Any]) -> tuple[int, str]:
+    def _place(self, topic: str, known: _Places, arguments: dict[str, Any]) -> tuple[int, str]:
         """Return the queue the message is for, chosen as the core chooses, and the text that says so."""
-        version = self._store.table_version
-        if version != self._version:
-            self._places.clear()
-            self._version = version
-        places = self._places.get(topic) or self._find_places(topic)
+        places = known.get(topic)
+        if not places:
+            places = known[topic] = self._find_places(topic)
         queue_id = self._queue_id(topic, len(places), arguments) if arguments else next(self._turn) % len(places)
         return queue_id, places[queue_id]
 
@@ -205,11 +206,7 @@ class DelayedSend:
         queues: int = entry["write_queues"] if entry["perm"] & PERM_WRITE else 0
         if not queues:
             raise UsageError(f"topic '{topic}' takes no messages: permission {entry['perm']}")
-        places = tuple(
-            f"\x02{REAL_TOPIC}\x01{topic}\x02{REAL_QUEUE_ID}\x01{queue_id}\x02" for queue_id in range(queues)
-        )
-        self._places[topic] = places
-        return places
+        return tuple(f"\x02{REAL_TOPIC}\x01{topic}\x02{REAL_QUEUE_ID}\x01{queue_id}\x02" for queue_id in range(queues))
 
 
 def _own_text(arguments: dict[str, Any]) -> str:

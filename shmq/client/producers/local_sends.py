@@ -24,7 +24,7 @@ from shmq.message import TRACE_TOPIC, check_open_topic
 from shmq.properties import encode_properties
 from shmq.protocol.compression import COMPRESS_ABOVE_BYTES, compress
 from shmq.protocol.message_id import message_id_text, message_place
-from shmq.shm.core import Producer, Receipt, receipt_make
+from shmq.shm.core import Producer, Receipt, Store, receipt_make
 
 
 class LocalSends:
@@ -34,7 +34,7 @@ class LocalSends:
         self._wire = wire
         self._queues = queues
         self._leader = leader
-        self._internal: Producer | None = None
+        self._internal: tuple[Store, Producer] | None = None
 
     def core_producer(self, timeout: float, *, wait_durable: bool | None = None, keeps: object = None) -> Producer:
         """Return a new core producer; `timeout` in seconds, `keeps` lives as long as it."""
@@ -52,12 +52,13 @@ class LocalSends:
     @property
     def internal_producer(self) -> Producer:
         """The producer for what the client itself stores, such as answers and traces."""
-        if self._internal is None:
-            wire = self._wire
-            self._internal = Producer(
-                wire.store, resolve=self._queues.resolve, timeout=wire.timeout, wait_durable=wire.wait_durable
-            )
-        return self._internal
+        wire, made = self._wire, self._internal
+        store = wire.store
+        if made is None or made[0] is not store:
+            resolve, waits = self._queues.resolve, wire.wait_durable
+            made = store, Producer(store, resolve=resolve, timeout=wire.timeout, wait_durable=waits)
+            self._internal = made
+        return made[1]
 
     def renew(self) -> None:
         """Forget the segments of a generation that is over."""

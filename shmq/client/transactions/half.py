@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from shmq.client.keywords import body_of, queue_in_order, take_properties
 from shmq.client.kinds import real_in
+from shmq.client.table_cache import TableCache
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question, Queues, Wire
 from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
@@ -145,8 +146,7 @@ class LocalTransactions(Transactions):
         self._waits_durable = waits_durable
         self._is_prepared = False  # the topics of transactions are known to be there
         self._ids = UniqueIds(_LOCAL_HOST)
-        self._queues: dict[str, int] = {}
-        self._version = -1
+        self._queues: TableCache[int] = TableCache()
         self._turn = 0
         self._texts: dict[tuple[str, str, int, float | None], bytes] = {}
 
@@ -225,14 +225,11 @@ class LocalTransactions(Transactions):
 
     def _queue(self, topic: str, message_group: str | None, queue_id: int | None) -> int:
         store = self._store
-        version = store.table_version
-        if version != self._version:
-            self._queues.clear()
-            self._version = version
-        count = self._queues.get(topic) if isinstance(topic, str) else None
+        known = self._queues.of(store)
+        count = known.get(topic) if isinstance(topic, str) else None
         if count is None:
             check_topic_of(topic)
-            count = self._queues[topic] = store.topic(self._resolve(topic))["write_queues"]
+            count = known[topic] = store.topic(self._resolve(topic))["write_queues"]
         if queue_id is not None:
             if not 0 <= queue_id < count:
                 raise UsageError(f"topic {topic} has {count} write queues, there is no queue {queue_id}")

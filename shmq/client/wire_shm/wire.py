@@ -25,6 +25,7 @@ from shmq.client import options
 from shmq.client.edge import edge
 from shmq.client.leader import TABLES_SECONDS
 from shmq.client.position import Position, start_offset
+from shmq.client.table_cache import TableCache
 from shmq.client.wire import Question, QueueSlot, guarded
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_channel import Attachment
@@ -58,7 +59,6 @@ class ShmWire:
     __slots__ = (
         "_counted",
         "_flushes",
-        "_flushes_version",
         "client_id",
         "control",
         "instance",
@@ -72,20 +72,20 @@ class ShmWire:
         self.client_id = client_id
         self.timeout = timeout
         self._counted = False
-        self._flushes: dict[str, int] = {}  # flush of topics, as of a version of the tables
-        self._flushes_version = -1
+        self._flushes: TableCache[int] = TableCache()
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         try:
-            self.instance: Instance = self.control.attachment.instance
-            self.store: Store = self._map()
+            attachment = self.control.attachment
+            self.instance: Instance = attachment.instance
+            self.store: Store = self._map(attachment)
         except BaseException:
             self.control.close()
             raise
 
-    def _map(self) -> Store:
-        store = map_segments(self.control.attachment, alive=self.control.alive)
+    def _map(self, attachment: Attachment) -> Store:
+        store = map_segments(attachment, alive=self.control.alive)
         self._counted = True
-        store.use_client(self.control.attachment.client_slot, self.control.attachment.slot_generation)
+        store.use_client(attachment.client_slot, attachment.slot_generation)
         return store
 
     @property
@@ -104,15 +104,14 @@ class ShmWire:
 
     def counts_on_disk(self, topic: str) -> bool:
         """Whether a message of a topic is answered only once it is on disk: as the topic says, else as the broker."""
-        version = self.store.table_version
-        if version != self._flushes_version:
-            self._flushes, self._flushes_version = {}, version  # a new one: another thread may look into the old one
-        flush = self._flushes.get(topic)
+        store = self.store
+        flushes = self._flushes.of(store)
+        flush = flushes.get(topic)
         if flush is None:
-            index = self.store.topic_find(topic)
+            index = store.topic_find(topic)
             if index < 0:
                 return self.wait_durable
-            flush = self._flushes[topic] = self.store.topic(index)["flush"]
+            flush = flushes[topic] = store.topic(index)["flush"]
         return self.wait_durable if flush == TopicFlush.BROKER else flush == TopicFlush.SYNC
 
     def message_at(self) -> Callable[..., Message] | None:
@@ -168,8 +167,9 @@ class ShmWire:
             self.store.use_client(attachment.client_slot, attachment.slot_generation)
             return False
         self._discount()
-        self.instance = attachment.instance
-        self.store = self._map()
+        self.store = self._map(attachment)
+        self.instance = attachment.instance  # last: where these segments are called current, `store` are these
+        self._flushes = TableCache()  # which keeps the segments of before
         return True
 
     def close(self) -> None:
