@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
+from shmq.client.living import Living
 from shmq.client.pop.reader import MappedLog, PopReader
 from shmq.client.position import BEGIN
 from shmq.client.spec import ConsumerSpec
@@ -28,7 +29,7 @@ class Poppers:
         self._wire = wire
         self._queues = queues
         self._log = log
-        self._readers: list[PopReader] = []
+        self._readers: Living[PopReader] = Living(lambda reader: reader.stopped)
 
     def open(self, owner: ReaderOwner, spec: ConsumerSpec) -> PopReader | None:
         """Return a new reader; None where none is wanted, or the brokers do not offer POP.
@@ -49,7 +50,7 @@ class Poppers:
             waiting=None if self._log is None else lambda: self._waiting_for(spec),
             log=self._log,
         )
-        self._readers = [*(known for known in self._readers if not known.stopped), reader]
+        self._readers.add(reader)
         return reader
 
     def of(self, spec: ConsumerSpec) -> list[PopReader]:

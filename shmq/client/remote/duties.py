@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from shmq.client.background import started
@@ -56,7 +56,7 @@ class Upkeep:
         questions: QueueQuestions,
         registration: Registration,
         readers: Callable[[], list[GroupReader]],
-        shares: Callable[[], list[TcpShare]],
+        shares: Callable[[], Iterable[TcpShare]],
     ) -> None:
         self._wire = wire
         self._questions = questions

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from shmq.client.living import Living
 from shmq.client.remote.duties import Duties, Upkeep
 from shmq.client.remote.pulls import GroupReader, PullReader
 from shmq.client.remote.questions import QueueQuestions
@@ -41,8 +42,8 @@ class TcpGroups:
         self._wire = wire
         self._questions = questions
         self._allocate = strategy_of(wire.place.options.allocation)
-        self._readers: list[GroupReader] = []
-        self._shares: list[TcpShare] = []
+        self._readers: Living[GroupReader] = Living(lambda reader: reader.stopped)
+        self._shares: Living[TcpShare] = Living(lambda share: share.ended)
         self._leaving: set[Future[None]] = set()
         self._watcher = UNWATCHED
         self._upkeep = Upkeep(wire, questions, self.registration, lambda: self.readers, lambda: self._shares)
@@ -166,7 +167,7 @@ class TcpGroups:
     # -- readers and their queues
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> GroupReader:
         reader = GroupReader(self._wire, self._questions, self.registration, owner, spec, self._reader_of)
-        self._readers = [*self.readers, reader]
+        self._readers.add(reader)
         return reader
 
     @property
@@ -183,7 +184,7 @@ class TcpGroups:
 
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> TcpShare:
         share = TcpShare(self._wire, self._questions, reader, spec, on_left, self._release)
-        self._shares = [*(known for known in self._shares if not known.ended), share]
+        self._shares.add(share)
         return share
 
     def pull_reader(

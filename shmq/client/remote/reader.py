@@ -136,12 +136,12 @@ class ProcessQueue:
 
     def restart(self, offset: int) -> None:
         """Forget everything and go on at an offset."""
-        self.generation += 1
         self.next_offset = self.offset_max = offset
         self.waiting.clear()
         self.handed.clear()
         self._window.clear()
         self._bytes = 0
+        self.generation += 1  # last: a puller that reads it, and then where to pull, never pulls from before
 
     def begin_anew(self, offset: int) -> None:
         """Go on where the broker says: maybe in another topic of the name, of which it knows no offset of ours."""
@@ -343,11 +343,12 @@ class TcpReader(WaitingReader):
 
     def hand_over(self, message: Message) -> Handed | None:
         """Say that a broker is about to take a message over; None when its queue is not ours any more."""
-        queue = self.find(message.queue_id)
-        if queue is None or not queue.holds(message):
-            return None
-        queue.handed.add(message.offset)
-        message.ack()  # not before the queue knows, so that only the object counts as settled
+        with self.changed:
+            queue = self.find(message.queue_id)
+            if queue is None or not queue.holds(message):
+                return None
+            queue.handed.add(message.offset)
+            message.ack()  # not before the queue knows, so that only the object counts as settled
         ended = partial(self._handed_over, queue, message)
         return Handed(queue.queue.brokerName, partial(ended, is_settled=True), partial(ended, is_settled=False))
 

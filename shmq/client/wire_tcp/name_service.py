@@ -80,8 +80,8 @@ class Routes:
         return [topic for topic, (_, learned) in self._found.items() if now - learned >= REFRESH]
 
     def all(self) -> list[Route]:
-        """Return every route that is known."""
-        return [route for route, _ in self._found.values() if route is not None]
+        """Return every route that is known; any thread may call."""
+        return [route for route, _ in list(self._found.values()) if route is not None]
 
 
 class NameService:

@@ -264,11 +264,13 @@ class Network:
         Raises:
             UsageError: the connection is closed, or belongs to the parent of this process.
         """
-        if self._stopped or self._pid != os.getpid():
-            work.close()
-            whose = "is closed" if self._stopped else f"belongs to process {self._pid}, the parent of {os.getpid()}"
-            raise UsageError(f"the connection {whose}", hint="connect again with shmq.connect()")
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        is_ours = self._pid == os.getpid()
+        if is_ours and not self._stopped:
+            with contextlib.suppress(RuntimeError):  # closed in this moment
+                return asyncio.run_coroutine_threadsafe(work, self.loop)
+        work.close()
+        whose = "is closed" if is_ours else f"belongs to process {self._pid}, the parent of {os.getpid()}"
+        raise UsageError(f"the connection {whose}", hint="connect again with shmq.connect()")
 
     def call(self, work: Coroutine[Any, Any, ResultT], timeout: float) -> ResultT:
         """Run a coroutine that ends by itself within `timeout` seconds, and return its result."""

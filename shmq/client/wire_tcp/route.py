@@ -105,8 +105,8 @@ class QueueNumbers:
         with self._lock:
             for name in sorted(names):
                 if name not in self._ordinals and len(self._names) < _ORDINAL_MAX:
-                    self._ordinals[name] = len(self._names)
-                    self._names.append(name)
+                    self._names.append(name)  # first: a number that is given has a name
+                    self._ordinals[name] = len(self._names) - 1
 
     def number(self, queue: MessageQueue, *, retry: bool = False) -> int:
         """Return the number users see; `retry`: of a queue whose messages appear under the topic they were sent to."""
