@@ -121,9 +121,9 @@ class Connection(Looking):
             queue_selector=queue_selector,
             keeps=self._holding,
         )
-        producer._attach(session.sends, session.queues)
         with self._lock:
-            self._producers.add(producer)
+            producer._attach(session.sends, session.queues)
+            self._producers[id(producer)] = producer
         if group is not None:
             with contextlib.suppress(ConnectError):  # sending needs no control plane
                 self._membership.register()

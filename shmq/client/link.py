@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from shmq.client.transactions.transaction import Checkers
 
 
-_live: weakref.WeakSet[Link] = weakref.WeakSet()
+_live: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
+ThingT = TypeVar("ThingT")
 
 
 class Link(Sender, Placed):
@@ -114,13 +115,13 @@ class Link(Sender, Placed):
             producer_groups=lambda: _alive(link)._producer_groups(),
             registered=lambda session: _alive(link)._registered(session),
         )
-        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._producers: weakref.WeakValueDictionary[int, Producer] = weakref.WeakValueDictionary()
         self._held: list[Session] = []
         self._session: Session | None = None
         self._holding = Holding()
         self._observer = observer_of(loosely(self._store_trace), trace=trace, spans=spans)
         self._live()
-        _live.add(self)
+        _live[id(self)] = self
         timetable = weakref.ref(self._timetable)
         weakref.finalize(self._holding, _dropped, self._held, timetable, self.url).atexit = False
 
@@ -141,7 +142,7 @@ class Link(Sender, Placed):
         self.stop(timeout)
         if self._checkers is not None:
             self._checkers.stop()
-        for producer in list(self._producers):
+        for producer in referenced(self._producers):
             producer.close(max(0.0, deadline - time.monotonic()))
         self._membership.close()
         self._timetable.stop(deadline - time.monotonic())
@@ -211,16 +212,16 @@ class Link(Sender, Placed):
         session = open_session(self.place, client_id=self.client_id, timeout=self._timeout)
         # Weak: its own control thread must not keep a connection the application has dropped.
         session.members.watch(Watcher(loosely(self._members_changed), loosely(self._reconnected), _warn_of_refusal))
-        self._session = session
         self._held[:] = [session]
         self._attach(session)
+        self._session = session  # behind that: a thread that sees it calls what is bound
         self._membership.revive()
         if self._checkers:
             self._membership.register()
 
     def _attach(self, session: Session) -> None:
         self._bind(watched_sender(session.sends, self._observer, self._timeout, keeps=self._holding))
-        for producer in list(self._producers):
+        for producer in referenced(self._producers):
             producer._attach(session.sends, session.queues)
 
     def _refuse(self) -> None:
@@ -238,7 +239,7 @@ class Link(Sender, Placed):
         if session is not None:
             session.abandon()
         self._bind_to(self._revive)
-        for producer in list(self._producers):
+        for producer in referenced(self._producers):
             producer._detach(self._revive)
         for threaded in (self._listeners, self._checkers):
             if threaded is not None:
@@ -274,13 +275,11 @@ class Link(Sender, Placed):
         return self._membership.join(consumer)
 
     def _forget_producer(self, producer: Producer) -> None:
-        with self._lock:
-            self._producers.discard(producer)
+        self._producers.pop(id(producer), None)
 
     def _producer_groups(self) -> set[str]:
-        with self._lock:
-            groups = {producer.group for producer in self._producers if producer.group}
-            return groups.union(self._checkers.groups if self._checkers is not None else ())
+        groups = {producer.group for producer in referenced(self._producers) if producer.group}
+        return groups.union(self._checkers.groups if self._checkers is not None else ())
 
     def _registered(self, session: Session) -> None:
         if self._checkers is not None:
@@ -300,7 +299,8 @@ class Link(Sender, Placed):
             self._timetable.call_soon(self._reattach)
 
     def _reattach(self) -> None:
-        session = self._session
+        with self._lock:  # not while one is being opened
+            session = self._session
         if session is None or self._closed:
             return
         try:
@@ -310,7 +310,10 @@ class Link(Sender, Placed):
             self._timetable.call_after(options.REATTACH_INTERVAL, self._reattach)
             return
         if is_new:
-            self._attach(session)
+            with self._lock:  # a producer that is just made is bound before or behind this
+                if self._closed:
+                    return
+                self._attach(session)
         self._membership.reattach(is_new=is_new)
 
 
@@ -353,9 +356,14 @@ def _let_go(session: Session, timetable: weakref.ref[Timetable]) -> None:
     session.close()
 
 
+def referenced(things: weakref.WeakValueDictionary[int, ThingT]) -> list[ThingT]:
+    """Return those that are still referenced, while other threads add some: an iteration would end with an error."""
+    return [thing for found in things.valuerefs() if (thing := found()) is not None]
+
+
 def live_connections() -> list[Link]:
     """Return the connections of this process that are still referenced; closed ones may be among them."""
-    return list(_live)
+    return referenced(_live)
 
 
 def _in_child() -> None:

@@ -352,6 +352,7 @@ class ControlChannel:
             guarded(self.watcher.members_changed, self._notices.popleft())
 
     def _lose(self, link: ControlLink) -> None:
+        link.close()  # first: what is sent over it from now on fails, and waits for no answer
         with self._changed:
             if self._link is not link:
                 return
@@ -362,7 +363,6 @@ class ControlChannel:
                     del self._waiters[opaque]
         for waiter in ended.values():
             waiter.end(None)
-        link.close()
 
     def _reconnect(self) -> None:
         pause = _RECONNECT_PAUSE_MIN

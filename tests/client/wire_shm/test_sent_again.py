@@ -30,11 +30,12 @@ class Link:
         error = self._serve(command)
         if self._breaks:
             self._client._lose(self)  # type: ignore[arg-type]
+            self._client._link = Link(self._client, self._serve, breaks=False)  # type: ignore[assignment]
         else:
             self._client._dispatch([command.reply() if error is None else failure_reply(command, error)])
 
     def close(self) -> None:
-        self._client._link = Link(self._client, self._serve, breaks=False)  # type: ignore[assignment]
+        """Nothing is sent over it from now on."""
 
 
 def client_of(tmp_path: Path, serve: Broker, *, breaks: bool) -> ControlClient:
