@@ -82,7 +82,8 @@ class Leader:
         self._client_id, self._timeout = client_id, timeout
         self._session: RemoteSession | None = None
         self._address = ""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may close what its thread is using
+        self._is_closed = False
 
     @property
     def is_elsewhere(self) -> bool:
@@ -104,6 +105,8 @@ class Leader:
                 "this host follows, and who leads is not known now", hint="shmq cluster status says who leads"
             )
         with self._lock:
+            if self._is_closed:
+                raise BrokerNotRunning("the connection is closed", hint="connect again with shmq.connect()")
             if self._session is None or address != self._address:
                 self._drop()
                 self._session, self._address = self._open(address), address
@@ -170,6 +173,7 @@ class Leader:
     def close(self) -> None:
         """Say goodbye to the leader; never raises."""
         with self._lock:
+            self._is_closed = True
             self._drop()
 
     def _drop(self) -> None:

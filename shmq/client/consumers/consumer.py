@@ -63,12 +63,15 @@ class Consumer:
         self._spec = spec
         self._closed = False
         self._stopped = False
+        self._make_lock()
         self._start_over()
+
+    def _make_lock(self) -> None:
+        self._lock = threading.RLock()
+        self._renewed = threading.Condition(self._lock)
 
     def _start_over(self) -> None:
         self._slice_seconds = slice_seconds(options.ITERATION_SLICE)
-        self._lock = threading.RLock()
-        self._renewed = threading.Condition(self._lock)
         self._owner: ReaderOwner | None = None
         self._source: MessageSource | None = None
         self._reader: QueueReader | None = None  # the source, but where brokers hide what it hands out
@@ -209,14 +212,18 @@ class Consumer:
         source = self._source
         if source is not None:
             return source
-        if self._closed:
-            raise UsageError("the consumer is closed", hint="subscribe again")
+        self._refuse_closed()
         session = self._context.live()
         with self._lock:
             if self._source is None:
+                self._refuse_closed()  # in this moment, by another thread
                 self._open(session)
             assert self._source is not None
             return self._source
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise UsageError("the consumer is closed", hint="subscribe again")
 
     # -- life
     def _open(self, session: Session) -> None:
@@ -275,19 +282,14 @@ class Consumer:
             if self._closed:
                 return
             self._leave()
-            self._start_over_locked()
+            self._start_over()
             self._open(self._context.live())
             self._renewed.notify_all()
-
-    def _start_over_locked(self) -> None:
-        # As `_start_over`, but keeping the lock that the caller and waiting iterators hold.
-        lock, renewed = self._lock, self._renewed
-        self._start_over()
-        self._lock, self._renewed = lock, renewed
 
     def _after_fork(self) -> None:
         """In the child: everything so far is the parent's; settling its messages here has no effect."""
         owner, reader = self._owner, self._reader
+        self._make_lock()
         self._start_over()
         _cut_off(owner, reader)
 

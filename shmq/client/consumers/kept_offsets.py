@@ -123,7 +123,8 @@ class OffsetKeeper:
         self._kept = kept
         self._timetable = timetable
         self._progress = progress
-        self._lock = threading.Lock()  # never held while `progress` is asked: it takes the consumer's lock
+        # Never held while `progress` is asked: it takes the consumer's lock. A handler of a signal may close, too.
+        self._lock = threading.RLock()
         self._closed = False
         self._start()
 

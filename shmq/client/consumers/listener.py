@@ -274,7 +274,7 @@ class Listeners:
     def forget_threads(self) -> None:
         """Begin anew; in a forked child the threads are the parent's."""
         self._started: list[Listener] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may stop what its thread is starting
         self._is_run = False  # `run()` waits, and raises what ended a listener
         # A queue, because putting into it is the one way to wake a thread that a signal handler may use.
         self._ends: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -289,10 +289,15 @@ class Listeners:
         with self._lock:
             if not self._started:
                 self._ends = queue.SimpleQueue()
+            started = self._started
             for listener in self._listeners:
-                if listener not in self._started:
+                if listener not in started:
                     listener.start(self._failed)
-                    self._started.append(listener)
+                    started.append(listener)
+                    if self._started is not started:  # by such a handler, which knew nothing of this one
+                        listener.stop()
+                        listener.join(time.monotonic())
+                        break
 
     def run(self, timeout: float) -> None:
         """Start, wait for `stop()`, Ctrl-C or SIGTERM, and drain for `timeout` seconds.

@@ -51,7 +51,7 @@ class Membership:
 
     def start_over(self) -> None:
         """In a forked child: the consumers stay, to be opened anew on their first use."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may close what its thread is using
         self._periodic_scheduled = False
         for consumer in self._consumers:
             consumer._after_fork()
@@ -109,10 +109,10 @@ class Membership:
         if self._closed or group is None or session is None:
             return
         with contextlib.suppress(ShmqError):
-            if still_there:
-                self.register()
-            else:
+            if not still_there:
                 session.members.unregister(group)
+            if still_there or group in self._groups():  # another thread joins it again
+                self.register()
 
     def close(self) -> None:
         """Let every consumer leave, without telling the brokers one by one; they are about to lose the connection."""
@@ -137,10 +137,20 @@ class Membership:
         session = self._current()
         if session is None:
             return
-        with self._lock:
-            specs = [consumer._spec for consumer in self._consumers if isinstance(consumer, Consumer)]
-        session.members.register(sorted(self._producer_groups()), specs)
+        while True:
+            with self._lock:
+                specs = [consumer._spec for consumer in self._consumers if isinstance(consumer, Consumer)]
+            session.members.register(sorted(self._producer_groups()), specs)
+            # What another thread has left meanwhile would stay a group with a member that reads nothing.
+            left = {spec.group for spec in specs if spec.group} - self._groups()
+            if not left or self._closed:
+                break
+            for group in left:
+                session.members.unregister(group)
         self._registered(session)
+
+    def _groups(self) -> set[str | None]:
+        return {consumer.group for consumer in self.consumers if isinstance(consumer, Consumer)}
 
     def revive(self) -> None:
         """After a fork, with a new session: tell the brokers of all consumers; each opens when it is used."""

@@ -294,14 +294,15 @@ class PullConsumer:
     def _rebalance(self) -> None:
         return  # it reads all queues
 
-    def _remember(self) -> None:
-        if self._reader is not None:
-            self._positions.update((entry.queue_id, entry.next_offset) for entry in self._reader.assigned())
-        self._reader = None
+    def _remember(self, reader: QueueReader) -> None:
+        self._positions.update((entry.queue_id, entry.next_offset) for entry in reader.assigned())
 
     def _renew(self) -> None:
         with self._lock:
-            self._remember()
+            reader, self._reader = self._reader, None
+            if reader is not None:
+                reader.stop()  # what another thread took from it behind the look at its places would come twice
+                self._remember(reader)
 
     def _vanish(self) -> None:
         self._closed = True
@@ -310,4 +311,6 @@ class PullConsumer:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
-        self._remember()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self._remember(reader)

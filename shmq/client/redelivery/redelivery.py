@@ -53,7 +53,7 @@ class Redelivery:
         self._attempts_max = attempts_max
         self._deliver = deliver
         self._send_back: SendBack | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may close what its thread is using
         self._schedule = Schedule()
         self._scheduled: float | None = None
         self._closed = False

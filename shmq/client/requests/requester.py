@@ -76,7 +76,7 @@ class Requests:
         self._open_way = open_way
         self._way: Way | None = None
         self._waiting: WaitingRequests | None = None
-        self._making = threading.Lock()
+        self._making = threading.RLock()  # a handler of a signal may close what its thread is using
         self._closed = False
         self._ids = itertools.count(1)
         self._prefix = os.urandom(8).hex()
@@ -290,7 +290,7 @@ class WaitingRequests:
         """
         self._poll = poll
         self._slice_seconds = slice_seconds(options.ITERATION_SLICE)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may close what its thread is using
         self._reading = threading.Lock()
         self._open: dict[str, Waiting] = {}
         self._futures = 0
