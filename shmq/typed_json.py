@@ -9,6 +9,7 @@ process with a segmentation fault (seen with 0.18 to 0.22). So a type is describ
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 ValueT = TypeVar("ValueT")
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-_describing = threading.Lock()
+_describing = threading.RLock()  # a handler of a signal may read while its thread does
+# Not while another thread holds it: the child would wait for ever, or meet half a description.
+os.register_at_fork(before=_describing.acquire, after_in_parent=_describing.release, after_in_child=_describing.release)
 
 
 def decoder(kind: type[ValueT]) -> msgspec.json.Decoder[ValueT]:

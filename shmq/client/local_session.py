@@ -40,7 +40,7 @@ class LocalSession:
         self.sends = LocalSends(wire, self.queues, self.leader)
         self.search = Search(wire, self.queues, self.members.pull_reader, lambda at: wire.store.message_at(at))
         self._transactions: LocalTransactions | None = None
-        self._making = threading.Lock()
+        self._making = threading.RLock()  # a handler of a signal may begin a transaction while its thread does
         self._requests = self._new_requests()
 
     # -- requests

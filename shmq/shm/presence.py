@@ -31,7 +31,9 @@ class _Held(NamedTuple):
 
 
 _held: dict[int, _Held] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()  # a handler of a signal may connect while its thread does
+# Not while another thread holds it: there is no such thread in the child, which would wait for ever.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def presence_key_of(generation: int) -> int:

@@ -241,7 +241,7 @@ class Producer(Sender):
         self._on_close = on_close
         self._url = url
         self._timeout = timeout
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()  # a handler of a signal may send while its thread does
         self._closed = False
         self._nowait: NowaitQueue | None = None
         self.group = group
@@ -363,7 +363,7 @@ class Producer(Sender):
     def _detach(self, prepare: Callable[[], None]) -> None:
         """In a forked child: call `prepare` at the first use."""
         self._nowait = None  # its thread and its futures are the parent's
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         if not self._closed:
             self._bind_to(prepare)
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -165,14 +164,12 @@ class QueueChoice:
     def __init__(self, faults: FaultTable | None) -> None:
         self.faults = faults
         self.latencies = Latencies()
-        self._lock = threading.Lock()
         self._turns: dict[str, itertools.count[int]] = {}
 
     def select(self, route: Route, now: float, *, avoid: str | None = None) -> MessageQueue:
         """Return the next queue; `avoid` names the broker that failed a moment ago. The route has a writable queue."""
         queues = route.writable
-        with self._lock:
-            turn = next(self._turns.setdefault(route.topic, itertools.count()))
+        turn = self._turn(route.topic)
         order = [queues[(turn + step) % len(queues)] for step in range(len(queues))]
         others = [queue for queue in order if queue.brokerName != avoid] or order
         if self.faults is None:
@@ -198,9 +195,11 @@ class QueueChoice:
         if best is None:
             return None
         queues = [queue for queue in route.writable if queue.brokerName == best]
-        with self._lock:
-            turn = next(self._turns.setdefault(route.topic, itertools.count()))
-        return queues[turn % len(queues)]
+        return queues[self._turn(route.topic) % len(queues)]
+
+    def _turn(self, topic: str) -> int:
+        """Return the next number of a topic; both calls are one step each, so no thread waits for another one."""
+        return next(self._turns.setdefault(topic, itertools.count()))
 
 
 def queue_of_group(route: Route, message_group: str) -> MessageQueue:
