@@ -201,7 +201,8 @@ class _Worker:
                 while not self._waiting and not self._closing:
                     self._changed.wait()
                 if self._closing:
-                    return
+                    connection, self._connection = self._connection, None
+                    break
                 entry = self._waiting[0]  # it stays until it is stored: drain() waits for it
             error = self._store(entry)
             tries += 1
@@ -214,6 +215,8 @@ class _Worker:
                     self.lost += error is not None
                 tries = 0
                 self._changed.notify_all()
+        if connection is not None:  # made while `close()` looked for one
+            connection.close(0.0)
 
     def _store(self, entry: Entry) -> ShmqError | None:
         """Send an entry, and before it how many were lost; return why it failed."""

@@ -233,3 +233,20 @@ def test_the_end_of_a_program_stores_what_waits(mq: shmq.Connection, topic: str)
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(int(entry["message"]) for entry in stored(mq, topic)) == list(range(100))
+
+
+def test_a_connection_that_is_made_while_the_handler_is_closed_is_closed(
+    topic: str, monkeypatch: pytest.MonkeyPatch, shmq_shared_broker: SharedBroker
+) -> None:
+    worker = shmq_logging._Worker(topic, shmq_shared_broker.url, queue_max=10, timeout=2.0)
+    made: list[shmq.Connection] = []
+
+    def connect(*arguments: Any, **named: Any) -> shmq.Connection:
+        worker.close()
+        made.append(shmq.connect(*arguments, **named))
+        return made[0]
+
+    monkeypatch.setattr(shmq_logging, "connect", connect)
+    worker._waiting.append(shmq_logging.Entry(b"x", "INFO", {}))
+    worker._run()
+    assert made[0].closed

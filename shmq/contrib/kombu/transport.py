@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
 import socket
 import threading
@@ -56,6 +58,12 @@ class _Shared:
 _shared = _Shared()
 
 
+def _left_elsewhere(url: str | None) -> None:
+    """A transport was collected, in any thread and at any time: maybe in one that just takes a connection."""
+    with contextlib.suppress(RuntimeError):  # the process is about to end
+        _thread.start_new_thread(_shared.leave, (url,))
+
+
 class Transport(virtual.Transport):
     """kombu's view of a shmq broker."""
 
@@ -87,7 +95,8 @@ class Transport(virtual.Transport):
         """The connection to the broker, which the transports of a process share."""
         if self._mq is None:
             self._mq = _shared.take(self._url)
-            self._leave = weakref.finalize(self, _shared.leave, self._url)
+            self._leave = weakref.finalize(self, _left_elsewhere, self._url)
+            self._leave.atexit = False  # connections say goodbye by themselves
         return self._mq
 
     def connected(self) -> Connection:
@@ -122,7 +131,8 @@ class Transport(virtual.Transport):
                 place.close()
         if self._leave is not None:
             self._mq = None
-            self._leave()
+            if self._leave.detach() is not None:
+                _shared.leave(self._url)
 
 
 def url_of(client: Any) -> str | None:

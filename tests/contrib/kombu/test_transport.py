@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +17,11 @@ from kombu import Connection, Consumer, Exchange, Queue
 
 import shmq
 import shmq.contrib.kombu
-from shmq.contrib.kombu.transport import url_of
+from shmq.contrib.kombu.transport import Transport, _shared, url_of
 from shmq.testing import Broker
 from tests.client.lives.thread_limit import REFUSED, no_thread_starts
+from tests.deadline import eventually
+from tests.interruption import interrupted_everywhere
 
 URL = "shmq://"
 _serial = itertools.count(1)
@@ -74,6 +78,30 @@ def test_an_address_is_that_of_connect(address: str, url: str | None) -> None:
 
 def test_the_option_goes_before_the_address() -> None:
     assert url_of(Connection("shmq://orders", transport_options={"url": "shmq://other"})) == "shmq://other"
+
+
+def users_of(broker: Broker) -> int:
+    """How many transports use the connection to a broker."""
+    return sum(users for (_, url), (_, users) in list(_shared._open.items()) if url == broker.url)
+
+
+def test_a_transport_may_be_collected_while_another_one_takes_the_connection(broker: Broker) -> None:
+    client = SimpleNamespace(hostname=broker.url, transport_options={"url": broker.url})
+    before = users_of(broker)
+    dropped, taking = [Transport(client)], Transport(client)
+    assert dropped[0].mq
+
+    def collect() -> None:
+        if dropped and _shared._lock.locked():
+            dropped.clear()
+            gc.collect()
+
+    interrupted_everywhere(lambda: taking.mq, collect)
+    assert not dropped
+    eventually(lambda: users_of(broker) == before + 1, lambda: f"{users_of(broker)} use the connection")
+    assert taking.mq.send("orders", b"x")
+    taking.close_connection(None)
+    assert users_of(broker) == before
 
 
 def test_messages_come_once_and_in_order(connection: Any, work: str) -> None:
