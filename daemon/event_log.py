@@ -175,7 +175,7 @@ class EventLog:
                 event, about = key
                 of_peer = {"about": about} if about else {}
                 self._write(_SUPPRESSED, {"cause": event or "many", **of_peer, "suppressed": suppressed})
-        ends = (cause.until + cause.seconds * (now >= cause.until) for cause in self._causes.values())
+        ends = (cause.until + cause.seconds * (now >= cause.until) for cause in list(self._causes.values()))
         self._first_end = min(ends, default=now + _WINDOW_SECONDS)
 
     # -- writing

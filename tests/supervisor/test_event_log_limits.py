@@ -15,6 +15,7 @@ import shmq
 from shmq.daemon.event_log import EventLog
 from shmq.testing import Broker
 from tests.deadline import eventually
+from tests.interruption import met_everywhere
 
 
 class Collected:
@@ -86,6 +87,30 @@ def test_a_cause_that_was_quiet_begins_anew() -> None:
     assert [line["seconds"] for line in collected.lines() if line.get("seconds", 0) >= 1_000] == list(
         range(1_000, 1_010)
     )
+
+
+class Interrupted(Collected):
+    """A finalizer, or the handler of a signal, has something to say while its thread says something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for _ in range(12):
+            self.log("flush.slow")
+        self.lines()
+        self.now = 11.0
+
+    def action(self) -> None:
+        self.log("lock.held_long")
+
+    def other(self) -> None:
+        self.log("process.fault")
+
+    def check(self) -> None:
+        assert sum(line.get("suppressed", 0) for line in self.lines()) == 2
+
+
+def test_what_was_left_out_is_said_once_though_another_event_comes_in_between() -> None:
+    assert met_everywhere(Interrupted) > 20
 
 
 def test_one_cause_hides_no_other_and_one_peer_no_other() -> None:
