@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shmq.daemon.ha.lag import SAMPLES_MAX, LagClock
+from tests.interruption import met_everywhere
 
 
 def test_a_position_lags_since_the_log_went_beyond_it() -> None:
@@ -34,8 +36,45 @@ def test_what_was_seen_long_ago_becomes_coarse_and_stays_bounded() -> None:
     for second in range(10 * SAMPLES_MAX):
         lag.grown(second + 1, second * 1_000)
     now = 10 * SAMPLES_MAX * 1_000
-    assert len(lag._ends) <= SAMPLES_MAX + 1
+    assert len(lag._samples) <= SAMPLES_MAX + 1
     assert lag.lag_ms(10 * SAMPLES_MAX - 2, now) == 2_000
     lags = [lag.lag_ms(position, now) for position in range(0, 10 * SAMPLES_MAX, 97)]
     assert lags == sorted(lags, reverse=True)
     assert all(lag.lag_ms(position, now) >= now - position * 1_000 for position in range(0, 10 * SAMPLES_MAX, 97))
+
+
+class GrowthMeetsLook:
+    """A slave's thread sees the log grow while the event loop writes down how things are."""
+
+    def __init__(self, samples: int) -> None:
+        self.lag, self.end = LagClock(), samples
+        for number in range(samples):
+            self.lag.grown(number + 1, 1_000 * number)
+
+    def action(self) -> None:
+        self.lag.grown(self.end + 1, 1_000 * self.end)
+
+    def other(self) -> None:
+        for position in (0, self.end - 1, self.end):
+            assert self.lag.lag_ms(position, 1_000 * self.end) >= 0
+
+    def check(self) -> None:
+        self.other()
+
+
+@pytest.mark.parametrize("samples", [3, SAMPLES_MAX])
+def test_a_lag_can_be_asked_for_while_the_log_grows(samples: int) -> None:
+    assert met_everywhere(lambda: GrowthMeetsLook(samples), before="opcode") > 20
+
+
+class LookMeetsGrowth(GrowthMeetsLook):
+    """The event loop looks while a slave's thread sees the log grow, and old samples become coarse."""
+
+    def __init__(self) -> None:
+        super().__init__(SAMPLES_MAX)
+
+    action, other = GrowthMeetsLook.other, GrowthMeetsLook.action
+
+
+def test_the_log_may_grow_while_a_lag_is_asked_for() -> None:
+    assert met_everywhere(LookMeetsGrowth, before="opcode") > 20
