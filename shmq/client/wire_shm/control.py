@@ -39,6 +39,12 @@ from shmq.shm.core import Store
 _LEAVE_TIMEOUT = 1.0
 
 
+def _groups_of(beat: HeartbeatData | None) -> set[str]:
+    if beat is None:
+        return set()
+    return {data.groupName for data in beat.consumerDataSet} | {data.groupName for data in beat.producerDataSet}
+
+
 class _SlotsBody(msgspec.Struct):
     slots: list[tuple[int, int, int]]
 
@@ -67,6 +73,8 @@ class ControlClient(ControlChannel):
             return None
         try:
             self.ask(heartbeat(beat))
+            for group in _groups_of(beat) - _groups_of(self._heartbeat):  # left by another thread meanwhile
+                self.ask(goodbye(self.client_id, group, group))
         except ShmqError as error:
             return error
         return None

@@ -12,6 +12,9 @@ import shmq
 from shmq.client.link import live_connections
 from shmq.client.wire_shm.control import ControlClient
 from shmq.errors import BrokerNotRunning, UsageError
+from shmq.protocol.body import ConsumerData, HeartbeatData, decode_body
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command
 from shmq.shm.place import Place
 from shmq.testing import SharedBroker
 from tests.interruption import by_another_thread, interrupted_everywhere, met_everywhere
@@ -156,3 +159,32 @@ class LossMeetsRequest:
 
 def test_every_request_over_a_link_that_is_lost_ends(tmp_path: Path) -> None:
     assert met_everywhere(lambda: LossMeetsRequest(tmp_path)) > 5
+
+
+class ReturnMeetsLeaving:
+    """The broker is back and hears of all groups, while a thread leaves one of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.groups: set[str] = set()
+        self.client: Any = ControlClient(Place("default", directory), client_id="c", role=0, timeout=60.0)
+        self.client.ask = self.ask
+        self.client.heartbeat([], [ConsumerData("billing", []), ConsumerData("shipping", [])])
+
+    def ask(self, command: Command) -> None:
+        if command.code == Request.HEART_BEAT:
+            self.groups |= {data.groupName for data in decode_body(command.body, HeartbeatData).consumerDataSet}
+        else:
+            self.groups.discard(command.ext["consumerGroup"])
+
+    def action(self) -> None:
+        assert self.client._register_again() is None
+
+    def other(self) -> None:
+        self.client.unregister("shipping")
+
+    def check(self) -> None:
+        assert self.groups == {data.groupName for data in self.client._heartbeat.consumerDataSet}
+
+
+def test_a_group_that_is_left_while_the_broker_comes_back_is_left(tmp_path: Path) -> None:
+    assert met_everywhere(lambda: ReturnMeetsLeaving(tmp_path)) > 5
