@@ -274,6 +274,7 @@ class Listeners:
     def forget_threads(self) -> None:
         """Begin anew; in a forked child the threads are the parent's."""
         self._started: list[Listener] = []
+        self._stops = 0  # that go on
         self._lock = threading.RLock()  # a handler of a signal may stop what its thread is starting
         self._is_run = False  # `run()` waits, and raises what ended a listener
         # A queue, because putting into it is the one way to wake a thread that a signal handler may use.
@@ -285,8 +286,14 @@ class Listeners:
             self._listeners.append(listener)
 
     def start(self) -> None:
-        """Start the listeners that do not run yet."""
+        """Start the listeners that do not run yet.
+
+        Raises:
+            UsageError: another thread is just stopping them; what it waits for would go on.
+        """
         with self._lock:
+            if self._stops:
+                raise UsageError("the listeners are just being stopped", hint="start them when stop() has returned")
             if not self._started:
                 self._ends = queue.SimpleQueue()
             started = self._started
@@ -323,10 +330,15 @@ class Listeners:
         deadline = time.monotonic() + timeout
         with self._lock:
             started, self._started = self._started, []
-        for listener in started:
-            listener.stop()
-        for listener in started:
-            listener.join(deadline)
+            self._stops += 1
+        try:
+            for listener in started:
+                listener.stop()
+            for listener in started:
+                listener.join(deadline)
+        finally:
+            with self._lock:
+                self._stops -= 1
         self._end()
         failures = [listener.failure for listener in started if listener.failure is not None]
         for listener in started:

@@ -278,3 +278,21 @@ def test_no_listener_runs_behind_a_stop_that_came_while_they_were_started() -> N
         listeners.add(each)
     interrupted_everywhere(listeners.start, lambda: None)
     assert not any(each.runs for each in made)
+
+
+def test_no_listener_is_started_while_another_thread_waits_for_its_end() -> None:
+    listeners, refused = Listeners(), []
+
+    class Awaited(Started):
+        def join(self, _deadline: float) -> bool:
+            with pytest.raises(UsageError, match="being stopped") as caught:
+                listeners.start()
+            refused.append(caught.value.hint)
+            return True
+
+    made: Any = Awaited(listeners, stops=False)
+    listeners.add(made)
+    listeners.start()
+    assert listeners.stop(0.0) == [] and refused and not made.runs
+    listeners.start()
+    assert made.runs
