@@ -58,6 +58,11 @@ class _Cause:
     lines: int = 0
     suppressed: int = 0
 
+    def taken(self) -> int:
+        """How many lines were left out; each is told once, by whichever event takes it."""
+        suppressed, self.suppressed = self.suppressed, 0
+        return suppressed
+
 
 class EventLog:
     """Writes events of one process; any thread may.
@@ -158,7 +163,7 @@ class EventLog:
         seconds = min(before.seconds * 2, _WINDOW_SECONDS_MAX) if before and goes_on else _WINDOW_SECONDS
         self._causes[key] = _Cause(now + seconds, seconds, first, lines=1)
         self._first_end = min(self._first_end, now + seconds)
-        return before.suppressed if before is not None else 0
+        return before.taken() if before is not None else 0
 
     def _tell_ended(self, besides: tuple[str, str] | None = None) -> None:
         """Log what was left out in windows that have ended; forget causes that are quiet for as long again."""
@@ -168,7 +173,7 @@ class EventLog:
         for key, cause in list(self._causes.items()):
             if now < cause.until or key == besides:
                 continue
-            suppressed, cause.suppressed = cause.suppressed, 0
+            suppressed = cause.taken()
             if cause.lines < _LINES_PER_CAUSE or now >= cause.until + cause.seconds:
                 self._causes.pop(key, None)  # an event of a signal handler or a finalizer may have come in between
             if suppressed:

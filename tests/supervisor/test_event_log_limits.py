@@ -11,6 +11,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 import shmq
 from shmq.daemon.event_log import EventLog
 from shmq.testing import Broker
@@ -109,8 +111,14 @@ class Interrupted(Collected):
         assert sum(line.get("suppressed", 0) for line in self.lines()) == 2
 
 
-def test_what_was_left_out_is_said_once_though_another_event_comes_in_between() -> None:
-    assert met_everywhere(Interrupted) > 20
+class InterruptedByTheSame(Interrupted):
+    def other(self) -> None:
+        self.log("flush.slow")
+
+
+@pytest.mark.parametrize("interrupted", [Interrupted, InterruptedByTheSame])
+def test_what_was_left_out_is_said_once_though_another_event_comes_in_between(interrupted: type[Interrupted]) -> None:
+    assert met_everywhere(interrupted) > 20
 
 
 def test_one_cause_hides_no_other_and_one_peer_no_other() -> None:
