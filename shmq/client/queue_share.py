@@ -6,9 +6,20 @@ What a wire does in its way is in wire_shm/groups.py and remote/share.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from shmq.client import options
-from shmq.client.wire import QueueReader, QueueSlot
+from shmq.client.wire import QueueSlot
+
+
+class Reading(Protocol):
+    """What a share does to the reader of its queues."""
+
+    def pause(self, queue: int, paused: bool, /) -> None:
+        """Leave a queue out, or take it in again."""
+
+    def revoke(self, queue: int, /) -> None:
+        """Stop reading a queue; its messages move no offset any more."""
 
 
 class QueueShare:
@@ -66,7 +77,7 @@ class ReaderShare(QueueShare):
     Invariant: a broadcast consumer takes and leaves without asking, and its last offset is handed to it.
     """
 
-    def __init__(self, reader: QueueReader, on_left: Callable[[int], None]) -> None:
+    def __init__(self, reader: Reading, on_left: Callable[[int], None]) -> None:
         """`on_left` is called with the id of a queue left."""
         super().__init__()
         self._reader = reader

@@ -154,6 +154,11 @@ class ConsumerSpec(NamedTuple):
         """The selection of the topic."""
         return Wanted(self.tags, self.where)
 
+    @property
+    def shares_queues(self) -> bool:
+        """Whether it reads queues that it shares with other members."""
+        return self.group is not None and self.model == "clustering" and self.invisible is None
+
 
 def consumer_spec(
     topic: str,
@@ -227,12 +232,7 @@ def consumer_data(
 
 def reads_retries(spec: ConsumerSpec, specs: Iterable[ConsumerSpec]) -> bool:
     """Whether this is the consumer of its connection, out of `specs`, that reads the group's retry topic: its first."""
-    if not _reads_queues(spec):
+    if not spec.shares_queues:
         return False
-    first = next((known for known in specs if known.group == spec.group and _reads_queues(known)), spec)
+    first = next((known for known in specs if known.group == spec.group and known.shares_queues), spec)
     return first.topic == spec.topic
-
-
-def _reads_queues(spec: ConsumerSpec) -> bool:
-    """Whether a consumer reads queues that it shares with other members."""
-    return spec.group is not None and spec.model == "clustering" and spec.invisible is None

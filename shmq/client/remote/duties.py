@@ -23,9 +23,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from shmq.client.background import started
-from shmq.client.remote.pulls import GroupReader
+from shmq.client.remote.progress import MemberReader, QueueProgress
 from shmq.client.remote.questions import QueueQuestions
-from shmq.client.remote.reader import ProcessQueue
 from shmq.client.remote.registration import HEARTBEAT_INTERVAL, Registration
 from shmq.client.remote.share import LOCK_RENEWAL, TcpShare
 from shmq.client.spec import ConsumerSpec
@@ -55,7 +54,7 @@ class Upkeep:
         wire: TcpWire,
         questions: QueueQuestions,
         registration: Registration,
-        readers: Callable[[], list[GroupReader]],
+        readers: Callable[[], list[MemberReader]],
         shares: Callable[[], Iterable[TcpShare]],
     ) -> None:
         self._wire = wire
@@ -115,7 +114,7 @@ class Upkeep:
                 if offset != queue.stored_offset:
                     await _quietly(self._commit_one(reader.spec.group, queue, offset))
 
-    async def _commit_one(self, group: str, queue: ProcessQueue, offset: int) -> None:
+    async def _commit_one(self, group: str, queue: QueueProgress, offset: int) -> None:
         await self._questions.commit(group, queue.queue, offset, oneway=True)
         queue.stored_offset = offset
 
@@ -145,7 +144,7 @@ class Duties:
         wire: TcpWire,
         questions: QueueQuestions,
         registration: Registration,
-        readers: Callable[[], list[GroupReader]],
+        readers: Callable[[], list[MemberReader]],
         members_changed: Callable[[str], None],
     ) -> None:
         self._wire = wire
@@ -163,7 +162,7 @@ class Duties:
         }.items():
             wire.serve(code, handler)
 
-    def _readers_of(self, request: Command) -> list[GroupReader]:
+    def _readers_of(self, request: Command) -> list[MemberReader]:
         group = request.ext.get("consumerGroup") or request.ext.get("group") or ""
         return [reader for reader in self._readers() if reader.spec.group == group]
 
@@ -186,7 +185,7 @@ class Duties:
                     self._wire.network.spawn(self._commit(reader, queue.queue, offset))
         return request.reply()
 
-    async def _commit(self, reader: GroupReader, queue: MessageQueue, offset: int) -> None:
+    async def _commit(self, reader: MemberReader, queue: MessageQueue, offset: int) -> None:
         group = reader.spec.group
         if reader.commits and group is not None:
             await self._questions.commit(group, queue, offset, oneway=True)

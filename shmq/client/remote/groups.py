@@ -11,23 +11,25 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from shmq.client.living import Living
 from shmq.client.remote.duties import Duties, Upkeep
+from shmq.client.remote.progress import MemberReader, QueueProgress
 from shmq.client.remote.pulls import GroupReader, PullReader
 from shmq.client.remote.questions import QueueQuestions
-from shmq.client.remote.reader import ProcessQueue
 from shmq.client.remote.registration import Registration
 from shmq.client.remote.share import TcpShare
 from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
 from shmq.client.wire import LOG, UNWATCHED, Handed, QueueSlot, ReaderOwner, Watcher
 from shmq.client.wire_tcp.route import Route
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
-from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.errors import BrokerNotRunning, ShmqError, UsageError
 from shmq.message import TOPIC_BYTES_MAX, retry_topic, retry_topic_of
 from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
@@ -44,9 +46,10 @@ class TcpGroups:
         self._allocate = strategy_of(wire.place.options.allocation)
         self._readers: Living[GroupReader] = Living(lambda reader: reader.stopped)
         self._shares: Living[TcpShare] = Living(lambda share: share.ended)
+        self._adopted: Living[weakref.ref[TcpShare]] = Living(lambda known: known() is None)
         self._leaving: set[Future[None]] = set()
         self._watcher = UNWATCHED
-        self._upkeep = Upkeep(wire, questions, self.registration, lambda: self.readers, lambda: self._shares)
+        self._upkeep = Upkeep(wire, questions, self.registration, lambda: self.readers, lambda: self.shares)
         self._duties = Duties(wire, questions, self.registration, lambda: self.readers, self._members_changed)
         wire.on_route, wire.on_broker_back = self._route_changed, self._broker_back
         wire.network.soon(self._upkeep.start)
@@ -72,6 +75,14 @@ class TcpGroups:
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
         self.registration.set(producer_groups, specs)
         self._wire.call(self.registration.register())
+
+    def beat(self) -> None:
+        """Say it again, and hear that a broker is there.
+
+        Raises:
+            ConnectError, RequestTimeout: none is.
+        """
+        self._wire.call(self.registration.beat())
 
     def unregister(self, group: str) -> None:
         """Leave a group, after its offsets were committed."""
@@ -171,21 +182,45 @@ class TcpGroups:
         return reader
 
     @property
-    def readers(self) -> list[GroupReader]:
+    def readers(self) -> list[MemberReader]:
         """The readers that are not closed."""
+        return [*self._pulling, *(share.reader for share in self.adopted)]
+
+    @property
+    def _pulling(self) -> list[GroupReader]:
         return [reader for reader in self._readers if not reader.stopped]
 
     def _reader_of(self, group: str | None, topic: str) -> GroupReader | None:
-        return next((each for each in self.readers if (each.spec.group, each.spec.topic) == (group, topic)), None)
+        return next((each for each in self._pulling if (each.spec.group, each.spec.topic) == (group, topic)), None)
 
     def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed | None:
-        mine = (reader for reader in self.readers if reader.spec[:2] == spec[:2])
+        mine = (reader for reader in self._pulling if reader.spec[:2] == spec[:2])
         return next((handed for reader in mine if (handed := reader.hand_over(message)) is not None), None)
 
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> TcpShare:
         share = TcpShare(self._wire, self._questions, reader, spec, on_left, self._release)
         self._shares.add(share)
         return share
+
+    def adopt(self, reader: MemberReader, on_left: Callable[[int], None]) -> TcpShare:
+        """Return the share of a reader of another session; both end with whichever consumer holds the share."""
+        share = TcpShare(self._wire, self._questions, reader, reader.spec, on_left, self._release)
+        self._adopted.add(weakref.ref(share))
+        return share
+
+    async def offset_max(self, queue: MessageQueue) -> int:
+        """Return the offset behind the last message of a queue; on the I/O thread."""
+        return await self._questions.offset_max(queue)
+
+    @property
+    def adopted(self) -> list[TcpShare]:
+        """The shares of readers of another session."""
+        return [share for known in self._adopted if (share := known()) is not None]
+
+    @property
+    def shares(self) -> list[TcpShare]:
+        """All shares that are not over."""
+        return [*self._shares, *self.adopted]
 
     def pull_reader(
         self,
@@ -197,13 +232,14 @@ class TcpGroups:
         """Return a reader for a consumer that decides itself where it reads; the broker looks at the checksums."""
         return PullReader(self._wire, self._questions, wanted=Wanted(tuple(tags), where), codec=codec)
 
-    def _release(self, spec: ConsumerSpec, queues: Sequence[ProcessQueue]) -> None:
+    def _release(self, spec: ConsumerSpec, queues: Sequence[QueueProgress]) -> None:
         """Commit the offsets of queues that were left, and give up their locks, in the background."""
         if spec.group is None or spec.model != "clustering":
             return
         # Only progress is written: a member that had a queue for a moment must not undo what another one wrote since.
         ends = {queue.queue: queue.committed if queue.committed != queue.known_offset else -1 for queue in queues}
-        self.expect(self._wire.network.submit(self._end(spec, ends)))
+        with contextlib.suppress(UsageError):  # it is closed: brokers find out by themselves
+            self.expect(self._wire.network.submit(self._end(spec, ends)))
 
     async def _end(self, spec: ConsumerSpec, ends: Mapping[MessageQueue, int]) -> None:
         """Commit where the reading of queues ended (-1: where it began), and give up their locks."""

@@ -43,6 +43,7 @@ from shmq.client.wire import LOG, ReaderOwner
 from shmq.client.wire_tcp.network import look_at
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
+from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import Message
 
 
@@ -70,6 +71,13 @@ class GroupReader(TcpReader):
     def commits(self) -> bool:
         """Whether its offsets are the group's, kept by the brokers."""
         return self.spec.group is not None and self.spec.model == "clustering"
+
+    async def made(self, queue: MessageQueue, number: int, offset: int) -> ProcessQueue:
+        return ProcessQueue(queue, number, offset, settles=True, ordered=self.spec.ordered)
+
+    def lost(self) -> list[int]:
+        """Return []: the answer to a pull says that a topic was made again."""
+        return []
 
     def open(self, queue: ProcessQueue) -> None:
         super().open(queue)

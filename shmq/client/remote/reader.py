@@ -32,6 +32,7 @@ from functools import partial
 from typing import Any
 
 from shmq.client import options
+from shmq.client.remote.progress import QueueProgress
 from shmq.client.wire import Handed, ReaderOwner, WaitingReader
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import UsageError
@@ -39,35 +40,25 @@ from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import RETRY_QUEUE_BASE, Assignment, Message, message_reopen, messages_keep, records_read
 
 
-class ProcessQueue:
+class ProcessQueue(QueueProgress):
     """One queue of one reader, which holds its lock around every call."""
 
     def __init__(self, queue: MessageQueue, number: int, offset: int, *, settles: bool, ordered: bool = False) -> None:
-        self.queue = queue
-        self.number = number
+        super().__init__(queue, number, offset)
         self.next_offset = offset
-        self.start_offset = offset
         self.settles = settles  # False: without a group, delivering counts as settling
         self.ordered = ordered
-        self.paused = False
         self.dropped = False
         self.generation = 0
         self.offset_max = offset
-        self.stored_offset: int | None = None  # the last one reported to the broker
         self.broker_id = 0
         self.waiting: deque[Message] = deque()
         self.handed: set[int] = set()  # offsets the broker is taking over
         self.last_pull_ms = 0
         self.last_consumed_ms = 0
-        self.locked_at: float | None = None
         self._window: dict[int, int] = {}  # offset -> bytes, ascending
         self._least_position: int | None = 0  # of its messages in the log; None: of the next one that arrives
         self._bytes = 0
-
-    @property
-    def known_offset(self) -> int:
-        """The offset the broker has for the group, as far as we know."""
-        return self.start_offset if self.stored_offset is None else self.stored_offset
 
     @property
     def committed(self) -> int:

@@ -22,9 +22,8 @@ from typing import Final
 from shmq.client import options
 from shmq.client.position import BEGIN
 from shmq.client.queue_share import ReaderShare
-from shmq.client.remote.pulls import GroupReader
+from shmq.client.remote.progress import MemberReader, QueueProgress
 from shmq.client.remote.questions import QueueQuestions
-from shmq.client.remote.reader import ProcessQueue
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
@@ -44,21 +43,26 @@ class TcpShare(ReaderShare):
         self,
         wire: TcpWire,
         questions: QueueQuestions,
-        reader: GroupReader,
+        reader: MemberReader,
         spec: ConsumerSpec,
         on_left: Callable[[int], None],
-        release: Callable[[ConsumerSpec, Sequence[ProcessQueue]], None],
+        release: Callable[[ConsumerSpec, Sequence[QueueProgress]], None],
     ) -> None:
         """`release` commits the offsets of queues that were left, and gives up their locks, without waiting."""
         super().__init__(reader, on_left)
-        self._reader: GroupReader = reader
+        self._reader: MemberReader = reader
         self._wire = wire
         self._questions = questions
         self._release = release
         self._spec = spec
-        self._opening: dict[int, Future[ProcessQueue]] = {}
+        self._opening: dict[int, Future[QueueProgress]] = {}
         self._again_at: dict[int, float] = {}
         self.last_error: ShmqError | None = None
+
+    @property
+    def reader(self) -> MemberReader:
+        """Reads its queues."""
+        return self._reader
 
     @property
     def ended(self) -> bool:
@@ -71,6 +75,11 @@ class TcpShare(ReaderShare):
 
     def _queue_of(self, number: int) -> MessageQueue:
         return self._wire.numbers.queue(self._spec.topic, number, group=self._spec.group)
+
+    def _prepare(self, all_slots: list[QueueSlot]) -> None:
+        for number in self._reader.lost():
+            self._forget(number)
+            self._offsets.pop(number, None)
 
     def _in_flight(self) -> dict[int, int]:
         return {queue.number: queue.delivered_count for queue in self._reader.queues}
@@ -91,7 +100,7 @@ class TcpShare(ReaderShare):
         self.step_interval = OPEN_AGAIN / 4
         return bool(self.missing)
 
-    def _opened(self, number: int, opening: Future[ProcessQueue], now: float) -> None:
+    def _opened(self, number: int, opening: Future[QueueProgress], now: float) -> None:
         try:
             queue = opening.result()
         except ShmqError as error:
@@ -100,13 +109,13 @@ class TcpShare(ReaderShare):
             return
         slot = self._wanted.get(number)
         if slot is None:  # not ours any more
-            self._release(self._spec, [queue])
+            self._let_go(queue)
             return
         queue.paused = number in self._paused
         self.held[number] = slot
         self._reader.open(queue)
 
-    async def _open(self, slot: QueueSlot) -> ProcessQueue:
+    async def _open(self, slot: QueueSlot) -> QueueProgress:
         """On the I/O thread: find out where to begin, and lock the queue if its order matters."""
         wire, spec = self._wire, self._spec
         queue = self._queue_of(slot.queue_index)
@@ -116,7 +125,7 @@ class TcpShare(ReaderShare):
                 raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is locked by another member")
             locked_at = wire.network.loop.time()
         offset = await self._start_offset(slot.queue_index, queue)
-        made = ProcessQueue(queue, slot.queue_index, offset, settles=True, ordered=spec.ordered)
+        made: QueueProgress = await self._reader.made(queue, slot.queue_index, offset)
         made.locked_at = locked_at
         return made
 
@@ -156,6 +165,10 @@ class TcpShare(ReaderShare):
         self._forget(number)
         if queue is not None:
             self._offsets[number] = queue.committed
+            self._let_go(queue)
+
+    def _let_go(self, queue: QueueProgress) -> None:
+        if self._reader.commits:
             self._release(self._spec, [queue])
 
     # -- on the I/O thread

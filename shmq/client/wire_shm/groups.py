@@ -41,6 +41,7 @@ class ShmShare(ReaderShare):
         self, *, store: Store, reader: Reader, topic: str, start: Position, on_left: Callable[[int], None]
     ) -> None:
         super().__init__(reader, on_left)
+        self._reader: Reader = reader
         self.topic = topic
         self._store = store
         self._start = start
