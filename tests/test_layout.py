@@ -198,6 +198,7 @@ FOLDERS: dict[str, dict[str, set[str]]] = {
         "requests": set(),
         "consumers": {"redelivery", "observers"},
         "remote": {"wire_tcp"},
+        "following": {"remote", "wire_shm"},
         "administration": {"wire_shm", "wire_tcp"},
     },
     "shmq.daemon": {

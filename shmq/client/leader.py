@@ -42,6 +42,7 @@ from shmq.protocol.route import (
 from shmq.shm.core import READ_ONLY_FOLLOWER, Store
 
 if TYPE_CHECKING:
+    from shmq.client.remote.groups import TcpGroups
     from shmq.client.remote_session import RemoteSession
 
 AT_LEADER = frozenset(
@@ -86,10 +87,19 @@ class Leader:
         self._is_closed = False
 
     @property
+    def follows(self) -> bool:
+        """Whether this host follows, be its leader known or not."""
+        return self._store().standing == READ_ONLY_FOLLOWER
+
+    @property
     def is_elsewhere(self) -> bool:
         """Whether this host follows a leader that it knows."""
-        store = self._store()
-        return store.standing == READ_ONLY_FOLLOWER and bool(store.leader)
+        return self.follows and bool(self._store().leader)
+
+    def has(self, groups: TcpGroups) -> bool:
+        """Whether these groups are those of the session with the leader."""
+        session = self._session
+        return session is not None and session.members is groups
 
     @property
     def session(self) -> RemoteSession:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.following.members import FollowingMembers
 from shmq.client.leader import Leader
 from shmq.client.pop.poppers import Poppers
 from shmq.client.producers.local_sends import LocalSends
@@ -35,7 +36,7 @@ class LocalSession:
         )
         wire.control.leader = self.leader
         self.queues = ShmQueues(wire)
-        self.members = ShmGroups(wire, self.queues, self.leader.introduce)
+        self.members = FollowingMembers(wire, ShmGroups(wire, self.queues), self.leader)
         self.poppers = Poppers(wire, self.queues, wire.message_at)
         self.sends = LocalSends(wire, self.queues, self.leader)
         self.search = Search(wire, self.queues, self.members.pull_reader, lambda at: wire.store.message_at(at))
@@ -99,19 +100,20 @@ class LocalSession:
     def renew(self) -> bool:
         """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
         if self.wire.is_current:
-            return self.wire.renew()
+            return self.wire.renew() or self.members.renew()
         with self._making:  # what is made meanwhile is of the segments of before
             self.wire.renew()
             self._transactions = None
         self.sends.renew()
+        self.members.renew()
         requests, self._requests = self._requests, self._new_requests()
         requests.close()
         return True
 
     def close(self) -> None:
         self._requests.close()
-        self.leader.close()
         self.members.close()
+        self.leader.close()
         self.wire.close()
 
     def abandon(self) -> None:

@@ -146,14 +146,9 @@ class ShmShare(ReaderShare):
 class ShmGroups:
     """The readers of one connection and their groups."""
 
-    def __init__(self, wire: ShmWire, queues: ShmQueues, introduce: Callable[[Sequence[str]], None] = ignore) -> None:
-        """
-        Args:
-            introduce: tells the leader, if that is another host, the producer groups that it may ask.
-        """
+    def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
         self._wire = wire
         self._queues = queues
-        self._introduce = introduce
         self._allocate = strategy_of(wire.place.allocation)
         self._specs: tuple[ConsumerSpec, ...] = ()
 
@@ -164,7 +159,6 @@ class ShmGroups:
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
         self._specs = tuple(specs)
         self._wire.control.heartbeat(producer_groups, consumer_data(specs, _subscription, retries=False))
-        self._introduce(producer_groups)
 
     def unregister(self, group: str) -> None:
         self._wire.control.unregister(group)
@@ -193,15 +187,26 @@ class ShmGroups:
         return [named[queue] for queue in self._allocate(members, self._wire.client_id, list(named))]
 
     def _retries(self, group: str, topic: str, base: int) -> list[QueueSlot]:
-        """Return our share of a retry topic, its queues numbered from `base` on; [] while there is no such topic."""
+        """Return our share of a retry topic."""
+        slots = self._retry_queues(group, topic, base)
+        return self._shared_out(self._wire.control.members(group, topic), topic, slots) if slots else []
+
+    def _retry_queues(self, group: str, topic: str, base: int) -> list[QueueSlot]:
+        """Return the queues of a retry topic, numbered from `base` on; [] while there is no such topic."""
         wire = self._wire
         if len(topic.encode()) > TOPIC_BYTES_MAX or wire.store.topic_find(topic) < 0:
             return []
-        slots = [
+        return [
             QueueSlot(base + queue_id, queue_index, slot)
             for queue_id, queue_index, slot in sorted(wire.control.offset_slots(group, topic))
         ]
-        return self._shared_out(wire.control.members(group, topic), topic, slots)
+
+    def queues_of(self, spec: ConsumerSpec) -> list[QueueSlot]:
+        """Return every queue that members of its group may read for this topic."""
+        assert spec.group is not None
+        slots = [QueueSlot(*entry) for entry in self._wire.control.offset_slots(spec.group, spec.topic)]
+        slots += self._retry_queues(spec.group, retry_topic_of(spec.group, spec.topic), RETRY_QUEUE_BASE + QUEUES_MAX)
+        return slots + self._retry_queues(spec.group, retry_topic(spec.group), RETRY_QUEUE_BASE)
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
         wire = self._wire

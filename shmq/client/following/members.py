@@ -1,0 +1,287 @@
+"""Members of groups on a host that may follow: the groups are the leader's, the messages this host's copy of the log.
+
+    this host               members register at     queues, offsets and locks                   messages
+    leads                   its own bridge          in shared memory (`ShmGroups`)              in shared memory
+    follows a leader        both                    at the leader, over TCP (`TcpGroups`)       in shared memory
+    its leader is gone      its own bridge          in shared memory                            in shared memory
+
+A leader that has not answered for `GONE_SECONDS` is gone. Then the members of this host share among themselves what it
+has, and the slave says to the master that comes again what they committed. On a host that follows a thread looks each
+second who leads. Where the members belong elsewhere, it reports a reconnection, and every consumer opens anew.
+
+Invariants:
+    (1) all consumers of a connection are in one place, but while they move;
+    (2) a member does not read again what it settled before it moved: its progress goes with it;
+    (3) a registration that fails while they move leaves them on this host; the next look tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from shmq.client.background import started
+from shmq.client.leader import Leader
+from shmq.client.queue_share import QueueShare
+from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import LOG, UNWATCHED, Handed, QueueReader, QueueSlot, ReaderOwner, Watcher
+from shmq.client.wire_shm.groups import ShmGroups, ShmShare
+from shmq.client.wire_shm.wire import ShmWire
+from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
+from shmq.shm.core import Message, Reader
+
+if TYPE_CHECKING:
+    from shmq.client.remote.groups import TcpGroups
+    from shmq.client.remote.share import TcpShare
+    from shmq.protocol.dialect import MessageQueue
+
+GONE_SECONDS: Final = 8.0
+"""A leader that was silent for so long is gone, as for a promotion."""
+_LOOK_SECONDS: Final = 1.0
+_ASK_SECONDS: Final = 4.0  # between two heartbeats that ask whether the leader is there
+_REFUSED_SECONDS: Final = 20.0  # until members that the leader refused ask it again
+_AWAY = (ConnectError, RequestTimeout, NotMaster)
+
+_Key = tuple[str | None, str]
+
+
+class FollowingMembers:
+    """The groups of one attachment; see `shmq.client.session.Members`. Any thread may use it."""
+
+    def __init__(self, wire: ShmWire, here: ShmGroups, leader: Leader) -> None:
+        self._wire = wire
+        self._here = here
+        self._leader = leader
+        self._watcher = UNWATCHED
+        self._groups: TcpGroups | None = None  # the leader's; None: those of this host
+        self._placed: dict[_Key, TcpGroups | None] = {}  # by group and topic, where a consumer was opened
+        self._kept: dict[tuple[_Key, int], tuple[int, int]] = {}  # by queue: where its topic begins, the next offset
+        self._answered_at = float("-inf")
+        self._asked_at = self._ask_at = self._move_at = 0.0
+        self._local: list[tuple[ConsumerSpec, weakref.ref[ShmShare]]] = []  # those who may go to a leader
+        self._over = threading.Event()
+        self._lookout: threading.Thread | None = None
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._here.watch(watcher)
+
+    # -- registration
+    def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
+        self._here.register(producer_groups, specs)
+        shared = [spec for spec in specs if spec.shares_queues]
+        keys = [_key(spec) for spec in shared]
+        self._placed = {key: groups for key, groups in self._placed.items() if key in keys}
+        if shared:
+            self._look_out()
+            if not self._placed:
+                self._groups = self._found()
+        groups = self._groups
+        if groups is None or not shared:
+            self._leader.introduce(producer_groups)
+            return
+        try:
+            self._check(groups)
+            groups.watch(self._watcher)
+            groups.register(producer_groups, shared)
+        except ShmqError as error:
+            is_new = any(key not in self._placed for key in keys)
+            if not self._is_elsewhere(groups) and not (is_new and isinstance(error, _AWAY)):
+                raise
+            LOG.warning("members share queues among those of this host, as the leader does not take them: %s", error)
+            self._stay(refused=not isinstance(error, _AWAY))
+
+    def _stay(self, *, refused: bool) -> None:
+        self._groups, self._answered_at = None, float("-inf")
+        self._move_at = time.monotonic() + (_REFUSED_SECONDS if refused else _ASK_SECONDS)
+        if self._is_elsewhere(None):
+            self._watcher.reconnected()
+
+    def _is_elsewhere(self, groups: TcpGroups | None) -> bool:
+        """Whether a consumer reads for other groups."""
+        return any(placed is not groups for placed in self._placed.values())
+
+    def _check(self, groups: TcpGroups) -> None:
+        if not self._leader.has(groups):
+            raise BrokerNotRunning("another host leads now", hint="its members are registered there in a moment")
+
+    def unregister(self, group: str) -> None:
+        groups = self._groups
+        if groups is not None and self._leader.has(groups):
+            with contextlib.suppress(*_AWAY):
+                groups.unregister(group)
+        self._here.unregister(group)
+
+    def close(self) -> None:
+        """Commit, and leave all groups. Never raises."""
+        self._over.set()
+        groups = self._groups
+        if groups is not None and self._leader.has(groups):
+            for share in groups.adopted:
+                share.leave_all()  # of a consumer that was dropped; those that were closed have left
+            groups.close()
+        self._here.close()
+
+    # -- who leads
+    def renew(self) -> bool:
+        """Go where the members belong now; True when that is another place than before."""
+        if not self._placed:
+            return False
+        self._look_out()
+        groups, before = self._found(), self._groups
+        if groups is not None:
+            self._keep_here()
+        self._groups = groups
+        if before is not None and before is not groups and self._leader.has(before):
+            self._leader.close()  # which is no leader of ours any more, or does not answer
+        return self._is_elsewhere(groups)
+
+    def _found(self) -> TcpGroups | None:
+        """Return the groups of the leader, if that is another host that answers."""
+        if not self._leader.is_elsewhere:
+            return None
+        now = time.monotonic()
+        if self._groups is None and now < self._move_at:
+            return None
+        try:
+            session = self._leader.session
+            if session.members is not self._groups or now >= self._ask_at or not session.wire.alive:
+                self._asked_at = now
+                session.members.beat()
+                self._ask_at = now + _ASK_SECONDS
+        except _AWAY:
+            return self._groups if now - self._answered_at < GONE_SECONDS else None
+        self._answered_at = now
+        return session.members
+
+    def _look_out(self) -> None:
+        """Look from now on who leads, where this host follows."""
+        if self._leader.follows and self._lookout is None:
+            self._lookout = threading.Thread(target=self._look, name="shmq-lookout", daemon=True)
+            started(self._lookout)
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            try:
+                if self._is_elsewhere(self._found()):
+                    self._watcher.reconnected()
+                elif self._groups is not None and self._answered_at < self._asked_at:
+                    self._save_here(self._groups)
+            except ShmqError as error:  # this host's segments are made anew just now, which is reported as well
+                LOG.debug("who leads cannot be seen now: %s", error)
+
+    def _save_here(self, groups: TcpGroups) -> None:
+        """Write progress down on this host while the leader does not answer; the slave says it to the leader later."""
+        for share in groups.adopted:
+            offsets = {queue.number: offset for queue, offset in share.reader.progress()}
+            self._move_on(share.reader.spec, offsets)
+
+    def _move_on(self, spec: ConsumerSpec, offsets: Mapping[int, int]) -> None:
+        """Raise the offsets of a member's queues on this host."""
+        store = self._wire.store
+        for slot in self._here.queues_of(spec):
+            offset = offsets.get(slot.queue_id, -1)
+            if slot.offset_slot >= 0 and offset > store.offset_get(slot.offset_slot):
+                store.offset_set(slot.offset_slot, offset)
+
+    # -- shares
+    def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        groups = self._placed.get(_key(spec)) if spec.shares_queues else None
+        if groups is not None:
+            self._check(groups)
+            return groups.assignment(spec)
+        wanted, slots = self._here.assignment(spec)
+        if self._kept and spec.shares_queues:
+            self._bring(spec)
+        return wanted, slots
+
+    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
+        groups = self._groups if spec.shares_queues else None
+        if spec.shares_queues:
+            self._placed[_key(spec)] = groups
+        if groups is not None:
+            return self._mapped(groups, reader, spec, on_left)
+        share = self._here.share(reader, spec, on_left)
+        if spec.shares_queues and self._leader.follows:
+            self._local = [*(known for known in self._local if known[1]() is not None), (spec, weakref.ref(share))]
+        return share
+
+    def _mapped(self, groups: TcpGroups, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> TcpShare:
+        from shmq.client.following.reader import Copy, MappedReader  # a host that leads pays nothing for it
+
+        store = self._wire.store
+        mapped = MappedReader(
+            reader,
+            spec,
+            Copy(self._index_of, lambda index: store.queue(index).offset_max),
+            offset_max=groups.offset_max,
+            is_current=lambda: self._groups is groups and self._leader.has(groups),
+            keep=partial(self._keep, _key(spec)),
+            kept=partial(self._kept_of, _key(spec)),
+        )
+        return groups.adopt(mapped, on_left)
+
+    def _index_of(self, queue: MessageQueue) -> int:
+        store = self._wire.store
+        topic = store.topic_find(queue.topic)
+        return store.queue_index(topic, queue.queueId) if topic >= 0 else -1
+
+    def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
+        groups = self._placed.get(_key(spec))
+        if groups is None:
+            return self._here.why_unassigned(spec, share)
+        try:
+            return groups.why_unassigned(spec, share)
+        except ShmqError as error:
+            return f"the leader could not say who is in the group: {error}"
+
+    # -- progress that goes with a member that moves
+    def _keep(self, key: _Key, number: int, index: int, offset: int) -> None:
+        self._kept[key, number] = self._begin_of(index), offset
+
+    def _kept_of(self, key: _Key, number: int, index: int) -> int | None:
+        begin, offset = self._kept.pop((key, number), (-1, 0))
+        return offset if begin == self._begin_of(index) else None
+
+    def _begin_of(self, index: int) -> int:
+        """Return where the topic of a queue begins: one that was made again has other offsets."""
+        store = self._wire.store
+        return int(store.topic(store.queue(index).topic)["born_position"])
+
+    def _bring(self, spec: ConsumerSpec) -> None:
+        """Move the offsets of this host on to where this member was at the leader that it comes from."""
+        key = _key(spec)
+        indexes = {slot.queue_id: slot.queue_index for slot in self._here.queues_of(spec)}
+        kept = {number: self._kept_of(key, number, index) for number, index in indexes.items()}
+        self._move_on(spec, {number: offset for number, offset in kept.items() if offset is not None})
+
+    def _keep_here(self) -> None:
+        """Let members of this host that go to a leader take with them how far they are."""
+        store = self._wire.store
+        for spec, known in self._local:
+            share = known()
+            for slot in [] if share is None else list(share.held.values()):
+                if slot.offset_slot >= 0 and store.offset_is_own(slot.offset_slot):
+                    self._keep(_key(spec), slot.queue_id, slot.queue_index, store.offset_get(slot.offset_slot))
+        self._local = []
+
+    # -- readers
+    def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> QueueReader:
+        return self._here.reader(owner, spec)
+
+    @property
+    def pull_reader(self) -> Callable[..., Reader]:
+        """Makes a reader without an owner, for a consumer that decides itself where it reads."""
+        return self._here.pull_reader
+
+    def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed:
+        return self._here.hand_over(spec, message)
+
+
+def _key(spec: ConsumerSpec) -> _Key:
+    return spec.group, spec.topic

@@ -1,0 +1,170 @@
+"""Members of a group on a slave's host: the group is the master's, what they read is this host's copy of the log."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+import shmq
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.ha.pair import assert_equal, offsets_of, send
+from tests.ha.seen import until_told
+from tests.ha.test_switch import demote, fixed, is_writable, promote, slave_of
+
+Pair = tuple[Broker, Broker]
+QUEUES = 6
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with Broker(**fixed(), default_queues=QUEUES) as master, slave_of(master) as slave:
+        send(master, range(1))
+        assert_equal(master, slave)
+        yield master, slave
+
+
+def shared_out(*members: shmq.Subscription, count: int = QUEUES) -> list[list[int]]:
+    """The queues of each member, once every queue is some member's and each has its part."""
+
+    def found() -> list[list[int]] | None:
+        parts = [member.queues for member in members]
+        return parts if sorted(chain.from_iterable(parts)) == list(range(count)) and all(parts) else None
+
+    return list(eventually(found, lambda: str([member.queues for member in members])))
+
+
+def received(count: int, *members: shmq.Subscription) -> list[Counter[int]]:
+    """What each member was handed and has acknowledged, once it is so many in all."""
+    found: list[Counter[int]] = [Counter() for _ in members]
+
+    def enough() -> bool:
+        for member, bodies in zip(members, found, strict=True):
+            for message in member.receive(32, 0.05):
+                bodies[int(bytes(message.body))] += 1
+                message.ack()
+        return sum(bodies.total() for bodies in found) >= count
+
+    eventually(enough, lambda: str(found))
+    return found
+
+
+def progress_of(group: str, broker: Broker) -> int:
+    return sum(max(0, offset) for offset in offsets_of(group, broker))
+
+
+def test_members_of_both_hosts_and_over_tcp_share_the_queues(pair: Pair) -> None:
+    master, slave = pair
+    with (
+        master.connect() as there,
+        slave.connect() as here,
+        shmq.connect(f"rocketmq://{master.name_server}") as far,
+        there.subscribe("orders", group="three", start="latest") as first,
+        here.subscribe("orders", group="three", start="latest") as second,
+        far.subscribe("orders", group="three", start="latest") as third,
+    ):
+        assert {len(part) for part in shared_out(first, second, third)} == {2}
+        send(master, range(60))
+        parts = received(60, first, second, third)
+        assert sum(parts, Counter()) == Counter(range(60)) and all(parts)
+
+
+def test_what_is_acknowledged_here_is_committed_at_the_master_when_the_member_leaves(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as here:
+        with here.subscribe("orders", group="handed", start="latest") as member:
+            shared_out(member)
+            before = progress_of("handed", master)
+            send(master, range(40))
+            received(30, member)
+        count = progress_of("handed", master) - before
+        assert count >= 30
+        with master.connect() as there, there.subscribe("orders", group="handed") as member:
+            if count < 40:
+                assert received(40 - count, member)[0].total() == 40 - count
+            assert member.receive(1, 0.2) == []
+
+
+@contextlib.contextmanager
+def reading(member: shmq.Subscription) -> Iterator[list[int]]:
+    """What a member hands to its loop, which acknowledges and goes on until it is stopped."""
+    found: list[int] = []
+    failed: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            for message in member:
+                found.append(int(bytes(message.body)))
+                message.ack()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield found
+    finally:
+        member.stop()
+        thread.join()
+    assert failed == []
+
+
+def moved(groups: str | None, *members: shmq.Subscription) -> bool:
+    """Whether members share queues by the leader's word ("TcpShare"), or among those of their host ("ShmShare")."""
+    return bool(eventually(lambda: {type(member._share).__name__ for member in members} == {groups}))
+
+
+@pytest.mark.slow
+def test_members_here_go_on_while_the_master_is_gone_and_it_has_their_offsets_when_it_is_back() -> None:
+    with Broker(**fixed(), default_queues=QUEUES) as master, slave_of(master) as slave:
+        send(master, range(30))
+        assert_equal(master, slave)
+        with slave.connect() as one, slave.connect() as two, one.subscribe("orders", group="left") as first:
+            received(30, first)
+            send(master, range(30, 60))
+            assert_equal(master, slave)
+            master.kill_daemon()
+            received(30, first)  # of what this host has
+            assert moved("ShmShare", first)
+            with two.subscribe("orders", group="left") as second:  # which finds no master
+                assert moved("ShmShare", first, second)
+                shared_out(first, second)
+                assert sum(received(0, first, second), Counter()) == Counter()
+                master.restart()
+                assert moved("TcpShare", first, second)
+                shared_out(first, second)
+                send(master, range(60, 90))
+                parts = received(30, first, second)
+                assert set(sum(parts, Counter())) >= set(range(60, 90)) and all(parts)
+        assert progress_of("left", master) == 90
+
+
+@pytest.mark.slow
+def test_members_here_follow_their_group_through_a_promotion_and_a_demotion() -> None:
+    with Broker(**fixed(), default_queues=QUEUES) as old, slave_of(old) as new:
+        send(old, range(30))
+        assert_equal(old, new)
+        with new.connect() as mq, mq.subscribe("orders", group="switched") as member, reading(member) as found:
+            eventually(lambda: len(found) >= 30)
+            demote(old, new)
+            promote(new)
+            eventually(lambda: is_writable(new), lambda: new.log[-3000:])
+            assert moved("ShmShare", member)
+            send(new, range(30, 60))
+            eventually(lambda: len(found) >= 60, lambda: str(found))
+            until_told(
+                old, lambda told: told.standing == "follows" and told.master and told.master.state == "up to date"
+            )
+            demote(new, old)
+            promote(old)
+            eventually(lambda: is_writable(old), lambda: old.log[-3000:])
+            assert moved("TcpShare", member)
+            send(old, range(60, 90))
+            eventually(lambda: len(found) >= 90, lambda: str(found))
+        assert Counter(found) == Counter(range(90))
+        assert progress_of("switched", old) == 90
