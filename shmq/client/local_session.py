@@ -101,6 +101,7 @@ class LocalSession:
         """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
         if self.wire.is_current:
             return self.wire.renew() or self.members.renew()
+        self.members.keep_progress()
         with self._making:  # what is made meanwhile is of the segments of before
             self.wire.renew()
             self._transactions = None

@@ -63,7 +63,7 @@ def test_an_empty_slave_begins_where_the_log_of_its_master_begins(master: Broker
         # All processes were started again; the one that copies the log may be ahead of the one that takes connections.
         eventually(slave.place.socket_path.exists, lambda: slave.log[-2000:])
         total = sum(end - begin for begin, end in queue_bounds(master))
-        assert bodies_of(slave.url, total, "readers") == bodies_of(master.url, total, "readers")
+        assert bodies_of(slave.url, total, "readers-of-the-copy") == bodies_of(master.url, total, "readers")
         assert not Path(slave.store, "shmq.begin").exists()
         slave.restart()  # in order
         send(master, range(1300, 1400))

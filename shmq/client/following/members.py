@@ -11,7 +11,7 @@ second who leads. Where the members belong elsewhere, it reports a reconnection,
 
 Invariants:
     (1) all consumers of a connection are in one place, but while they move;
-    (2) a member does not read again what it settled before it moved: its progress goes with it;
+    (2) progress goes with a member that moves, as far as no message can be stepped over by that (`KeptProgress`);
     (3) a registration that fails while they move leaves them on this host; the next look tries again.
 """
 
@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client.background import started
+from shmq.client.following.kept_progress import KeptProgress, Key
 from shmq.client.leader import Leader
 from shmq.client.queue_share import QueueShare
 from shmq.client.spec import ConsumerSpec
@@ -36,6 +37,7 @@ from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeou
 from shmq.shm.core import Message, Reader
 
 if TYPE_CHECKING:
+    from shmq.client.following.reader import MappedReader
     from shmq.client.remote.groups import TcpGroups
     from shmq.client.remote.share import TcpShare
     from shmq.protocol.dialect import MessageQueue
@@ -44,10 +46,9 @@ GONE_SECONDS: Final = 8.0
 """A leader that was silent for so long is gone, as for a promotion."""
 _LOOK_SECONDS: Final = 1.0
 _ASK_SECONDS: Final = 4.0  # between two heartbeats that ask whether the leader is there
+_BACK_SECONDS: Final = 3.0  # in which the slave has said to a master that is back what was committed here
 _REFUSED_SECONDS: Final = 20.0  # until members that the leader refused ask it again
 _AWAY = (ConnectError, RequestTimeout, NotMaster)
-
-_Key = tuple[str | None, str]
 
 
 class FollowingMembers:
@@ -59,11 +60,13 @@ class FollowingMembers:
         self._leader = leader
         self._watcher = UNWATCHED
         self._groups: TcpGroups | None = None  # the leader's; None: those of this host
-        self._placed: dict[_Key, TcpGroups | None] = {}  # by group and topic, where a consumer was opened
-        self._kept: dict[tuple[_Key, int], tuple[int, int]] = {}  # by queue: where its topic begins, the next offset
+        self._placed: dict[Key, TcpGroups | None] = {}  # by group and topic, where a consumer was opened
+        self._kept = KeptProgress(lambda: wire.store, lambda: wire.instance.generation)
         self._answered_at = float("-inf")
         self._asked_at = self._ask_at = self._move_at = 0.0
-        self._local: list[tuple[ConsumerSpec, weakref.ref[ShmShare]]] = []  # those who may go to a leader
+        self._due_at = float("inf")
+        self._local: list[tuple[ConsumerSpec, weakref.ref[ShmShare]]] = []  # those that read for groups of this host
+        self._mapped: list[weakref.ref[MappedReader]] = []  # those of the leader's
         self._over = threading.Event()
         self._lookout: threading.Thread | None = None
 
@@ -134,12 +137,27 @@ class FollowingMembers:
             return False
         self._look_out()
         groups, before = self._found(), self._groups
-        if groups is not None:
-            self._keep_here()
+        if self._is_elsewhere(groups):
+            self.keep_progress()
         self._groups = groups
         if before is not None and before is not groups and self._leader.has(before):
             self._leader.close()  # which is no leader of ours any more, or does not answer
+        if groups is None and before is None and not self._leader.follows:
+            self._kept.clear()  # it led and leads: its offsets are where they were
         return self._is_elsewhere(groups)
+
+    def keep_progress(self) -> None:
+        """Remember how far every member is; before they move, and before the segments are mapped anew."""
+        store = self._wire.store
+        for reader in self._mapped:
+            if (mapped := reader()) is not None:
+                mapped.keep()
+        for spec, known in self._local:
+            mine = known()
+            for slot in [] if mine is None else list(mine.held.values()):
+                if slot.offset_slot >= 0 and (offset := store.offset_get(slot.offset_slot)) >= 0:
+                    self._kept.keep(_key(spec), slot.queue_id, slot.queue_index, offset)
+        self._local, self._mapped = [], []
 
     def _found(self) -> TcpGroups | None:
         """Return the groups of the leader, if that is another host that answers."""
@@ -168,18 +186,27 @@ class FollowingMembers:
     def _look(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             try:
-                if self._is_elsewhere(self._found()):
-                    self._watcher.reconnected()
+                if self._is_elsewhere(found := self._found()):
+                    if self._is_due(found):
+                        self._watcher.reconnected()
                 elif self._groups is not None and self._answered_at < self._asked_at:
                     self._save_here(self._groups)
             except ShmqError as error:  # this host's segments are made anew just now, which is reported as well
                 LOG.debug("who leads cannot be seen now: %s", error)
 
+    def _is_due(self, found: TcpGroups | None) -> bool:
+        """Whether members go there now: to a leader that is back only once it has the offsets of this host."""
+        now = time.monotonic()
+        if found is None or self._groups is not None:
+            self._due_at = float("inf")
+            return True
+        self._due_at = min(self._due_at, now + _BACK_SECONDS)
+        return now >= self._due_at
+
     def _save_here(self, groups: TcpGroups) -> None:
         """Write progress down on this host while the leader does not answer; the slave says it to the leader later."""
         for share in groups.adopted:
-            offsets = {queue.number: offset for queue, offset in share.reader.progress()}
-            self._move_on(share.reader.spec, offsets)
+            self._move_on(share.reader.spec, {queue.number: offset for queue, offset in share.reader.progress()})
 
     def _move_on(self, spec: ConsumerSpec, offsets: Mapping[int, int]) -> None:
         """Raise the offsets of a member's queues on this host."""
@@ -205,25 +232,33 @@ class FollowingMembers:
         if spec.shares_queues:
             self._placed[_key(spec)] = groups
         if groups is not None:
-            return self._mapped(groups, reader, spec, on_left)
+            return self._following(groups, reader, spec, on_left)
         share = self._here.share(reader, spec, on_left)
-        if spec.shares_queues and self._leader.follows:
+        if spec.shares_queues:
             self._local = [*(known for known in self._local if known[1]() is not None), (spec, weakref.ref(share))]
         return share
 
-    def _mapped(self, groups: TcpGroups, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> TcpShare:
+    def _following(
+        self, groups: TcpGroups, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]
+    ) -> TcpShare:
         from shmq.client.following.reader import Copy, MappedReader  # a host that leads pays nothing for it
 
-        store = self._wire.store
+        store, generation = self._wire.store, self._wire.instance.generation
+
+        def is_current() -> bool:  # what was read in segments that were given up may have been cut off since
+            is_there = self._groups is groups and self._leader.has(groups)
+            return is_there and self._wire.instance.generation == generation
+
         mapped = MappedReader(
             reader,
             spec,
             Copy(self._index_of, lambda index: store.queue(index).offset_max),
             offset_max=groups.offset_max,
-            is_current=lambda: self._groups is groups and self._leader.has(groups),
-            keep=partial(self._keep, _key(spec)),
-            kept=partial(self._kept_of, _key(spec)),
+            is_current=is_current,
+            keep=partial(self._kept.keep, _key(spec)),
+            kept=partial(self._kept.take, _key(spec), here=False),
         )
+        self._mapped = [*(known for known in self._mapped if known() is not None), weakref.ref(mapped)]
         return groups.adopt(mapped, on_left)
 
     def _index_of(self, queue: MessageQueue) -> int:
@@ -240,35 +275,12 @@ class FollowingMembers:
         except ShmqError as error:
             return f"the leader could not say who is in the group: {error}"
 
-    # -- progress that goes with a member that moves
-    def _keep(self, key: _Key, number: int, index: int, offset: int) -> None:
-        self._kept[key, number] = self._begin_of(index), offset
-
-    def _kept_of(self, key: _Key, number: int, index: int) -> int | None:
-        begin, offset = self._kept.pop((key, number), (-1, 0))
-        return offset if begin == self._begin_of(index) else None
-
-    def _begin_of(self, index: int) -> int:
-        """Return where the topic of a queue begins: one that was made again has other offsets."""
-        store = self._wire.store
-        return int(store.topic(store.queue(index).topic)["born_position"])
-
     def _bring(self, spec: ConsumerSpec) -> None:
         """Move the offsets of this host on to where this member was at the leader that it comes from."""
         key = _key(spec)
         indexes = {slot.queue_id: slot.queue_index for slot in self._here.queues_of(spec)}
-        kept = {number: self._kept_of(key, number, index) for number, index in indexes.items()}
+        kept = {number: self._kept.take(key, number, index, here=True) for number, index in indexes.items()}
         self._move_on(spec, {number: offset for number, offset in kept.items() if offset is not None})
-
-    def _keep_here(self) -> None:
-        """Let members of this host that go to a leader take with them how far they are."""
-        store = self._wire.store
-        for spec, known in self._local:
-            share = known()
-            for slot in [] if share is None else list(share.held.values()):
-                if slot.offset_slot >= 0 and store.offset_is_own(slot.offset_slot):
-                    self._keep(_key(spec), slot.queue_id, slot.queue_index, store.offset_get(slot.offset_slot))
-        self._local = []
 
     # -- readers
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> QueueReader:
@@ -283,5 +295,5 @@ class FollowingMembers:
         return self._here.hand_over(spec, message)
 
 
-def _key(spec: ConsumerSpec) -> _Key:
+def _key(spec: ConsumerSpec) -> Key:
     return spec.group, spec.topic

@@ -8,7 +8,7 @@ Invariants:
     (1) reading begins at the leader's committed offset; where this host's copy is not that far yet, the reader waits;
     (2) an offset behind the leader's own end is none: reading begins at that end;
     (3) a queue whose topic was made again is another queue here, and is opened anew (`lost`);
-    (4) once its session with the leader is over nothing is committed there: progress is kept for the next one.
+    (4) once its session with the leader is over nothing is committed there.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class MappedReader:
         copy: this host's copy of them.
         offset_max: asks the leader for the offset behind the last message of a queue.
         is_current: says whether its session with the leader is the one of now.
-        keep: takes over how far a queue is that was left after that.
-        kept: returns what an earlier session kept of a queue; None: nothing.
+        keep: takes over how far a queue is.
+        kept: returns what was kept of a queue in another place; None: nothing.
     """
 
     stopped = False  # its share ends with its consumer, and this with the share
@@ -130,7 +130,7 @@ class MappedReader:
             raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is not in this host's copy of the log yet")
         begin = max(offset, self._kept(number, index) or 0)
         if begin > self._copy.end(index):
-            begin = min(begin, max(offset, 0), await self._offset_max(queue))
+            begin = min(offset, await self._offset_max(queue))
         made = MappedQueue(queue, number, begin, index=index, reader=self._reader)
         made.stored_offset = offset
         return made
@@ -154,8 +154,6 @@ class MappedReader:
             return
         queue.leave()
         self._reader.revoke(queue.index)
-        if not self._is_current():
-            self._keep(number, queue.index, queue.committed)
 
     def pause(self, number: int, paused: bool, /) -> None:
         queue = self._queues.get(number)
@@ -174,6 +172,11 @@ class MappedReader:
 
     def infos(self) -> Sequence[tuple[MessageQueue, dict[str, Any]]]:
         return [(queue.queue, queue.info()) for queue in self.queues]
+
+    def keep(self) -> None:
+        """Let what opens these queues next know how far they are: they are about to be left for another place."""
+        for queue, offset in self.progress():
+            self._keep(queue.number, queue.index, offset)
 
     def wait_handed_over(self, timeout: float) -> bool:
         """Return True: what is sent back from this host is settled when the leader has answered."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,9 +14,12 @@ from itertools import chain
 import pytest
 
 import shmq
+from shmq.protocol.body import encode_body
+from shmq.protocol.codes import Request
+from shmq.protocol.dialect import MessageQueue
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import assert_equal, offsets_of, send
+from tests.ha.pair import ask, assert_equal, offsets_of, send, stop_threads
 from tests.ha.seen import until_told
 from tests.ha.test_switch import demote, fixed, is_writable, promote, slave_of
 
@@ -157,6 +163,7 @@ def test_members_here_follow_their_group_through_a_promotion_and_a_demotion() ->
             assert moved("ShmShare", member)
             send(new, range(30, 60))
             eventually(lambda: len(found) >= 60, lambda: str(found))
+            eventually(lambda: progress_of("switched", old) == 60)  # which its host hears of once a second
             until_told(
                 old, lambda told: told.standing == "follows" and told.master and told.master.state == "up to date"
             )
@@ -168,3 +175,70 @@ def test_members_here_follow_their_group_through_a_promotion_and_a_demotion() ->
             eventually(lambda: len(found) >= 90, lambda: str(found))
         assert Counter(found) == Counter(range(90))
         assert progress_of("switched", old) == 90
+
+
+@pytest.mark.slow
+def test_an_ordered_member_here_locks_its_queues_at_the_master(pair: Pair) -> None:
+    master, slave = pair
+    queue = MessageQueue(master.name, 0, "orders")
+    body = encode_body({"consumerGroup": "ordered", "clientId": "another", "mqSet": [queue]})
+
+    def locked() -> list[dict[str, object]]:
+        found: list[dict[str, object]] = json.loads(ask(master, Request.LOCK_BATCH_MQ, body).body)["lockOKMQSet"]
+        return found
+
+    with slave.connect() as here:
+        seen: list[int] = []
+
+        @here.listener("orders", group="ordered", ordered=True, start="latest")
+        def take(message: shmq.Message) -> None:
+            seen.append(int(bytes(message.body)))
+
+        here.start()
+        [listener] = here._membership.consumers
+        shared_out(listener)  # type: ignore[arg-type]
+        assert locked() == []
+        with master.connect() as mq:
+            for number in range(20):
+                mq.send("orders", b"%d" % number, message_group="one")
+        eventually(lambda: len(seen) >= 20)
+        assert seen == list(range(20))
+    assert len(locked()) == 1  # given up at the end
+
+
+@pytest.mark.slow
+def test_a_message_given_back_here_comes_again_out_of_this_hosts_copy(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as here:
+        here.admin.create_topic("again", queues=QUEUES)
+    with slave.connect() as here, here.subscribe("again", group="again") as member:
+        shared_out(member)
+        here.send("again", b"7")
+        [message] = member.receive(1, 60.0)
+        message.nack(after=1.0)
+        [message] = member.receive(1, 60.0)
+        assert (message.topic, bytes(message.body), message.attempt) == ("again", b"7", 2)
+        message.ack()
+    with master.connect() as there:
+        assert there.admin.groups["again"].lag.total == 0
+
+
+@pytest.mark.slow
+def test_a_member_waits_where_the_copy_is_not_as_far_as_its_group() -> None:
+    with Broker(**fixed(), default_queues=1) as master, slave_of(master) as slave:
+        send(master, range(10))
+        assert_equal(master, slave)
+        replication = slave.processes["replication"].pid
+        stop_threads(replication)
+        try:
+            send(master, range(10, 20))
+            with master.connect() as there, there.subscribe("orders", group="ahead") as member:
+                received(20, member)
+            with slave.connect() as here, here.subscribe("orders", group="ahead") as member:
+                shared_out(member, count=1)
+                assert member.receive(1, 0.5) == []
+                os.kill(replication, signal.SIGCONT)
+                send(master, range(20, 30))
+                assert received(10, member) == [Counter(range(20, 30))]
+        finally:
+            os.kill(replication, signal.SIGCONT)
