@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.administration.local_figures import HostFigures, write_offsets
+from shmq.client.administration.local_figures import HostFigures, leader_figures, write_offsets
 from shmq.client.position import Position, start_offset
 from shmq.client.wire import poll_whole
 from shmq.errors import PermissionDenied, SegmentError
@@ -113,6 +113,12 @@ class Memory(HostFigures, BrokerView):
         timeout = connect_timeout(self._timeout)
         with closing(LocalSession(self.place, client_id=new_client_id(), timeout=timeout)) as session:
             topics = dict.fromkeys(topic for topic, _, _ in moves)
+            if (there := leader_figures(session.leader)) is not None:
+                if members := there.members(group):
+                    raise being_read(group, ", ".join(members[:5]))
+                for name in topics:
+                    there.queues.commit(group, name, {queue: offset for topic, queue, offset in moves if topic == name})
+                return
             slots = {topic: session.queues.offset_slots(group, topic) for topic in topics}
             wanted = [(slots[topic][queue_id], offset) for topic, queue_id, offset in moves]
             write_offsets(session.wire.store, wanted, lambda owner: being_read(group, f"client slot {owner}"))

@@ -2,20 +2,25 @@
 
 Figures are exact and stay readable while the broker is away. A group's offsets are words of shared memory, too, so a
 reset takes each queue as a member would, writes the offset, and leaves it: the queue's reader cannot undo it.
+
+On a host that follows, groups are the leader's: their members are asked for there, and a reset is done there.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.administration.interface import ResetStep, TopicQueues, TopicSettings
-from shmq.errors import ConsumeError
+from shmq.errors import ConnectError, ConsumeError, NotMaster, RequestTimeout
 from shmq.figures.mapped import MappedFigures, Popped
 from shmq.figures.verdict import Finding, Health, Verdict, health_of
 from shmq.protocol.roster import popped_messages
 
 if TYPE_CHECKING:
+    from shmq.client.administration.remote_figures import RemoteFigures
+    from shmq.client.leader import Leader
     from shmq.client.wire_shm.control import ControlClient
     from shmq.client.wire_shm.wire import ShmQueues, ShmWire
     from shmq.shm.core import Store
@@ -104,8 +109,16 @@ class LocalFigures(HostFigures):
             raise self.queues.topic_not_found(name, may_be_made=False)
         super().delete_topic(name)
 
+    def members(self, group: str) -> list[str]:
+        with contextlib.suppress(ConnectError, RequestTimeout, NotMaster):
+            if (there := leader_figures(self._wire().control.leader)) is not None:
+                return there.members(group)
+        return super().members(group)
+
     def move(self, group: str, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
         wire = self._wire()
+        if (there := leader_figures(wire.control.leader)) is not None:
+            return there.move(group, topic, wanted, dry_run=dry_run)
         store = wire.store
         if dry_run:
             lags = self.progress(group).get(group, ())
@@ -138,6 +151,20 @@ class LocalFigures(HostFigures):
         verdict = Verdict.OK if alive else Verdict.CRITICAL
         control = Finding("control", verdict, plane, facts={"alive": int(alive)})
         return health_of([control, *attached_findings(wire.place, wire.store)])
+
+
+def leader_figures(leader: Leader | None) -> RemoteFigures | None:
+    """Return the figures of the leader, asked for there; None where this host leads, or knows none.
+
+    Raises:
+        NotMaster: it cannot be reached.
+    """
+    if leader is None or not leader.is_elsewhere:
+        return None
+    from shmq.client.administration.remote_figures import RemoteFigures
+
+    session = leader.session
+    return RemoteFigures(lambda: session.wire, lambda: session.queues, session.wire.place.broker_name)
 
 
 def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: Callable[[int], ConsumeError]) -> None:

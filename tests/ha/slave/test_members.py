@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -175,6 +177,39 @@ def test_members_here_follow_their_group_through_a_promotion_and_a_demotion() ->
             eventually(lambda: len(found) >= 90, lambda: str(found))
         assert Counter(found) == Counter(range(90))
         assert progress_of("switched", old) == 90
+
+
+def test_offsets_are_reset_at_the_master_from_here_and_not_under_a_member_anywhere(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as here, master.connect() as there:
+        with there.subscribe("orders", group="reset", start="latest") as member:
+            shared_out(member)
+            eventually(lambda: "reset" in here.admin.groups)  # its host copies groups
+            assert here.admin.groups["reset"].members == [there.client_id]
+            with pytest.raises(shmq.ConsumeError, match="1 members"):
+                here.admin.groups["reset"].reset("orders", to="begin")
+        ends = offsets_of("reset", master)
+        assert sum(ends) > 0
+        steps = here.admin.groups["reset"].reset("orders", to="begin")
+        assert progress_of("reset", master) == sum(step.new for step in steps) == 0
+    eventually(lambda: offsets_of("reset", slave) == [0] * QUEUES)  # the command looks at this host's copy
+    words = [
+        sys.executable,
+        "-m",
+        "shmq",
+        "-u",
+        slave.url,
+        "offset",
+        "reset",
+        "reset",
+        "orders",
+        "--to",
+        "end",
+        "--yes",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert offsets_of("reset", master) == ends
 
 
 @pytest.mark.slow
