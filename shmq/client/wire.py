@@ -218,6 +218,10 @@ class Queues(Protocol):
     def version(self) -> int:
         """Return what differs when a topic may have other queues; always 0 where each pull's answer says so."""
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether they are copies, which may not be as far as what groups have committed."""
+
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return {queue id: committed offset}, without queues the group never committed."""
 

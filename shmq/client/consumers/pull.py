@@ -248,7 +248,8 @@ class PullConsumer:
                 known = offset_min
             if known is None:
                 known = queues.place_in(self.topic, slot, self._start) if new_from_start else offset_min
-            offset = known if offset_min <= known <= offset_max else offset_min
+            is_there = offset_min <= known and (known <= offset_max or queues.is_copy)
+            offset = known if is_there else offset_min
             reader.assign(self.topic, slot.queue_index, slot.queue_id, offset)
             self._queues[slot.queue_id] = slot
         self._version = version

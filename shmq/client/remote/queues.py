@@ -20,6 +20,8 @@ class TcpQueues:
         self._wire = wire
         self._questions = questions
 
+    is_copy = False
+
     def version(self) -> int:
         """Return 0: the answer to a pull says that a topic was made again."""
         return 0

@@ -26,7 +26,7 @@ from shmq.client.edge import edge
 from shmq.client.leader import TABLES_SECONDS
 from shmq.client.position import Position, start_offset
 from shmq.client.table_cache import TableCache
-from shmq.client.wire import Question, QueueSlot, guarded
+from shmq.client.wire import Question, Queues, QueueSlot, guarded
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_channel import Attachment
 from shmq.errors import (
@@ -34,6 +34,8 @@ from shmq.errors import (
     ConnectError,
     DamagedMessage,
     ForeignNamespace,
+    NotMaster,
+    RequestTimeout,
     SegmentError,
     ShmqError,
     TopicNotFound,
@@ -331,12 +333,31 @@ class ShmQueues:
         entries = self._wire.control.offset_slots(group, topic)
         return {slot.queue_id: slot.offset_slot for slot in itertools.starmap(QueueSlot, entries)}
 
+    @property
+    def is_copy(self) -> bool:
+        leader = self._wire.control.leader
+        return leader is not None and leader.is_elsewhere
+
+    def _at_leader(self) -> Queues | None:
+        """Return the queues of the leader, if that is another host: groups are its; None while it is away."""
+        leader = self._wire.control.leader
+        if leader is not None and leader.is_elsewhere:
+            with contextlib.suppress(ConnectError, NotMaster):
+                return leader.session.queues
+        return None
+
     def committed(self, group: str, topic: str) -> dict[int, int]:
+        if (there := self._at_leader()) is not None:
+            with contextlib.suppress(ConnectError, RequestTimeout):
+                return there.committed(group, topic)
         store = self._wire.store
         offsets = {queue_id: store.offset_get(slot) for queue_id, slot in self.offset_slots(group, topic).items()}
         return {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        if (there := self._at_leader()) is not None:
+            with contextlib.suppress(ConnectError, RequestTimeout):
+                return there.commit(group, topic, offsets)
         slots = self.offset_slots(group, topic)
         unknown = sorted(offsets.keys() - slots.keys())
         if unknown:

@@ -277,3 +277,10 @@ def test_a_member_waits_where_the_copy_is_not_as_far_as_its_group() -> None:
                 assert received(10, member) == [Counter(range(20, 30))]
         finally:
             os.kill(replication, signal.SIGCONT)
+
+
+def test_a_pull_consumer_here_commits_at_the_master_and_begins_there(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as here, here.pull_consumer("orders") as pull:
+        places = pull.commit(group="pulled")
+        assert offsets_of("pulled", master) == list(places.values()) == list(pull.committed(group="pulled").values())
