@@ -100,6 +100,7 @@ class FollowingMembers:
             self._stay(refused=not isinstance(error, _AWAY))
 
     def _stay(self, *, refused: bool) -> None:
+        self._leader.close()  # else its heartbeats go on, and the leader counts on members that read here
         self._groups, self._answered_at = None, float("-inf")
         self._move_at = time.monotonic() + (_REFUSED_SECONDS if refused else _ASK_SECONDS)
         if self._is_elsewhere(None):
@@ -161,15 +162,15 @@ class FollowingMembers:
 
     def _found(self) -> TcpGroups | None:
         """Return the groups of the leader, if that is another host that answers."""
-        if not self._leader.is_elsewhere:
+        if not self._leader.follows:
             return None
         now = time.monotonic()
         if self._groups is None and now < self._move_at:
             return None
+        self._asked_at = now
         try:
             session = self._leader.session
             if session.members is not self._groups or now >= self._ask_at or not session.wire.alive:
-                self._asked_at = now
                 session.members.beat()
                 self._ask_at = now + _ASK_SECONDS
         except _AWAY:
@@ -193,6 +194,8 @@ class FollowingMembers:
                     self._save_here(self._groups)
             except ShmqError as error:  # this host's segments are made anew just now, which is reported as well
                 LOG.debug("who leads cannot be seen now: %s", error)
+            except Exception:  # the next look matters more: members would never move again
+                LOG.exception("a look at who leads failed; it is repeated")
 
     def _is_due(self, found: TcpGroups | None) -> bool:
         """Whether members go there now: to a leader that is back only once it has the offsets of this host."""
@@ -230,7 +233,7 @@ class FollowingMembers:
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
         groups = self._groups if spec.shares_queues else None
         if spec.shares_queues:
-            self._placed[_key(spec)] = groups
+            self._placed = {**self._placed, _key(spec): groups}  # another one: the lookout reads the one before
         if groups is not None:
             return self._following(groups, reader, spec, on_left)
         share = self._here.share(reader, spec, on_left)

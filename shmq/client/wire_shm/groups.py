@@ -25,7 +25,7 @@ from shmq.client.queue_share import ReaderShare
 from shmq.client.spec import ConsumerSpec, Wanted, consumer_data, reads_retries
 from shmq.client.wire import Handed, QueueSlot, ReaderOwner, Watcher, ignore
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
-from shmq.errors import ShmqError
+from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, retry_topic, retry_topic_of
 from shmq.protocol.allocation import strategy_of
 from shmq.protocol.body import SubscriptionData
@@ -173,6 +173,8 @@ class ShmGroups:
         if spec.model != "clustering" or spec.group is None or spec.invisible is not None:
             slots = self._queues.read_queues(spec.topic, must_exist=True)
             return slots, slots
+        if not self._wire.is_current:  # the answers would be about segments that are not mapped here yet
+            raise BrokerNotRunning("the broker has made its segments anew", hint="they are mapped in a moment")
         control = self._wire.control
         slots = sorted(QueueSlot(*entry) for entry in control.offset_slots(spec.group, spec.topic))
         wanted = self._shared_out(control.members(spec.group, spec.topic), spec.topic, slots)

@@ -179,6 +179,7 @@ def test_members_here_follow_their_group_through_a_promotion_and_a_demotion() ->
         assert progress_of("switched", old) == 90
 
 
+@pytest.mark.slow
 def test_offsets_are_reset_at_the_master_from_here_and_not_under_a_member_anywhere(pair: Pair) -> None:
     master, slave = pair
     with slave.connect() as here, master.connect() as there:
