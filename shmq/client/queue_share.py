@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from shmq.client import options
-from shmq.client.wire import QueueSlot
+from shmq.client.wire import MessageSource, QueueSlot
 
 
 class Reading(Protocol):
@@ -37,6 +37,10 @@ class QueueShare:
     def missing(self) -> list[QueueSlot]:
         """Wanted queues that are not held yet."""
         return []
+
+    def lag(self, source: MessageSource) -> int:
+        """Return how many messages of the held queues, which `source` hands out, are not settled."""
+        return source.lag()
 
     def name_of(self, slot: QueueSlot) -> str:
         """Return a name of a queue that means the same after a restart."""

@@ -106,7 +106,8 @@ class Consumer:
 
     def lag(self) -> int:
         """Return how many messages of the queues read here are not acknowledged yet."""
-        return self._live_source().lag()
+        source, share = self._live_source(), self._share
+        return source.lag() if share is None else share.lag(source)
 
     def reject(self, message: Message, reason: str = "") -> None:
         """Move the message to the dead-letter topic of the group, then acknowledge it.

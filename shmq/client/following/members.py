@@ -136,7 +136,8 @@ class FollowingMembers:
         """Go where the members belong now; True when that is another place than before."""
         if not self._placed:
             return False
-        self._look_out()
+        with contextlib.suppress(ConnectError):  # no thread: a registration tries again
+            self._look_out()
         groups, before = self._found(), self._groups
         if self._is_elsewhere(groups):
             self.keep_progress()
@@ -181,8 +182,7 @@ class FollowingMembers:
     def _look_out(self) -> None:
         """Look from now on who leads, where this host follows."""
         if self._leader.follows and self._lookout is None:
-            self._lookout = threading.Thread(target=self._look, name="shmq-lookout", daemon=True)
-            started(self._lookout)
+            self._lookout = started(threading.Thread(target=self._look, name="shmq-lookout", daemon=True))
 
     def _look(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
@@ -246,6 +246,7 @@ class FollowingMembers:
     ) -> TcpShare:
         from shmq.client.following.reader import Copy, MappedReader  # a host that leads pays nothing for it
 
+        groups.drain()  # of the share before: its unlocking would come after our lock
         store, generation = self._wire.store, self._wire.instance.generation
 
         def is_current() -> bool:  # what was read in segments that were given up may have been cut off since

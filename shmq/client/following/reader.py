@@ -142,6 +142,9 @@ class MappedReader:
             self._reader.pause(queue.index, True)
         self._reader.wake()
 
+    def lag(self) -> int:
+        return sum(max(0, self._copy.end(queue.index) - offset) for queue, offset in self.progress())
+
     def find(self, number: int) -> MappedQueue | None:
         return self._queues.get(number)
 

@@ -86,7 +86,7 @@ class TcpGroups:
 
     def unregister(self, group: str) -> None:
         """Leave a group, after its offsets were committed."""
-        self._drain()
+        self.drain()
         self._wire.call(self.registration.leave(group))
 
     def close(self) -> None:
@@ -95,12 +95,13 @@ class TcpGroups:
             if not self._wire.network.is_own_thread:
                 for share in self._shares:
                     share.leave_all()  # of a consumer that was dropped; those that were closed have left
-                self._drain()
+                self.drain()
                 self._wire.call(self.registration.leave(None), LEAVE_TIMEOUT)
         except (ShmqError, RuntimeError):
             pass  # brokers find out by themselves
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Wait, not for long, for what was begun when queues were left: their commits, and the end of their locks."""
         deadline = time.monotonic() + LEAVE_TIMEOUT
         for future in list(self._leaving):
             try:

@@ -70,6 +70,9 @@ class MemberReader(Reading, Protocol):
     def open(self, queue: Any, /) -> None:
         """Read a queue."""
 
+    def lag(self) -> int:
+        """Return how many messages of its queues are not settled."""
+
     def find(self, number: int) -> Any:
         """Return a queue; None when it is not ours any more."""
 

@@ -25,7 +25,7 @@ from shmq.client.queue_share import ReaderShare
 from shmq.client.remote.progress import MemberReader, QueueProgress
 from shmq.client.remote.questions import QueueQuestions
 from shmq.client.spec import ConsumerSpec
-from shmq.client.wire import QueueSlot
+from shmq.client.wire import MessageSource, QueueSlot
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import ConsumeError, ShmqError
 from shmq.protocol.dialect import MessageQueue
@@ -68,6 +68,9 @@ class TcpShare(ReaderShare):
     def ended(self) -> bool:
         """Whether its consumer reads no more."""
         return self._reader.stopped
+
+    def lag(self, source: MessageSource) -> int:
+        return self._reader.lag()
 
     def name_of(self, slot: QueueSlot) -> str:
         queue = self._queue_of(slot.queue_index)

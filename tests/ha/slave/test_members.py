@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ from itertools import chain
 import pytest
 
 import shmq
+import shmq.aio
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.dialect import MessageQueue
@@ -251,10 +253,12 @@ def test_a_message_given_back_here_comes_again_out_of_this_hosts_copy(pair: Pair
         shared_out(member)
         here.send("again", b"7")
         [message] = member.receive(1, 60.0)
+        assert member.lag() == 1
         message.nack(after=1.0)
         [message] = member.receive(1, 60.0)
         assert (message.topic, bytes(message.body), message.attempt) == ("again", b"7", 2)
         message.ack()
+        assert member.lag() == 0
     with master.connect() as there:
         assert there.admin.groups["again"].lag.total == 0
 
@@ -285,3 +289,27 @@ def test_a_pull_consumer_here_commits_at_the_master_and_begins_there(pair: Pair)
     with slave.connect() as here, here.pull_consumer("orders") as pull:
         places = pull.commit(group="pulled")
         assert offsets_of("pulled", master) == list(places.values()) == list(pull.committed(group="pulled").values())
+
+
+@pytest.mark.slow
+def test_a_member_of_an_event_loop_here_shares_with_one_on_the_masters_host(pair: Pair) -> None:
+    master, slave = pair
+
+    async def main(there: shmq.Subscription) -> Counter[int]:
+        found: Counter[int] = Counter()
+        async with (
+            shmq.aio.connect(slave.url) as mq,
+            await mq.subscribe("orders", group="loop", start="latest") as here,
+        ):
+            await asyncio.to_thread(eventually, lambda: len(here.queues) == len(there.queues) == QUEUES // 2)
+            await asyncio.to_thread(send, master, range(12))
+            while sum(found.values()) < 6:
+                for message in await here.receive(32, 1.0):
+                    found[int(bytes(message.body))] += 1
+                    await message.ack()
+        return found
+
+    with master.connect() as mq, mq.subscribe("orders", group="loop", start="latest") as there:
+        shared_out(there)
+        found = asyncio.run(main(there))
+        assert found + received(6, there)[0] == Counter(range(12))
