@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, Self
@@ -31,7 +32,7 @@ from shmq.client.session import Session
 from shmq.client.spec import ConsumerSpec, check_poll
 from shmq.client.timetable import Timetable, loosely
 from shmq.client.wire import LOG, Hider, MessageSource, QueueReader, QueueSlot, ignore
-from shmq.errors import ConnectError, UsageError
+from shmq.errors import ConnectError, RequestTimeout, UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE, Message, messages_keep
 from shmq.shm.pickling import stays_here
 from shmq.waits import give_turn, slice_seconds
@@ -284,7 +285,8 @@ class Consumer:
                 return
             self._leave()
             self._start_over()
-            self._open(self._context.live())
+            with suppress(ConnectError, RequestTimeout):  # a reader waits for its queues, which are asked for again
+                self._open(self._context.live())
             self._renewed.notify_all()
 
     def _after_fork(self) -> None:

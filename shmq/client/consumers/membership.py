@@ -162,7 +162,8 @@ class Membership:
         """After a reconnection: begin anew where the session is new, else make sure that our queues are still ours."""
         consumers = self.consumers
         if is_new:
-            self.register()
+            with contextlib.suppress(ConnectError, RequestTimeout):  # what has to be opened anew is, all the same
+                self.register()
             for consumer in consumers:
                 consumer._renew()
             return

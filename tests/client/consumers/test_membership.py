@@ -312,3 +312,24 @@ def test_a_member_whose_place_another_process_has_got_disturbs_it_in_nothing_and
         may_notice.set()
         eventually(lambda: wire.store.client_slot != lost)
         eventually(lambda: shares_are_complete(subscription, other))
+
+
+def test_a_broker_that_is_away_again_keeps_no_consumer_from_being_opened_anew(
+    mq: shmq.Connection, topic: str, group: str, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    consumers = [mq.subscribe(name, group=group) for name in (topic, f"{topic}-too")]
+    before = [consumer._reader for consumer in consumers]
+
+    def away(*_: object) -> None:
+        raise shmq.BrokerNotRunning("away again")
+
+    members = mq._live().members
+    with monkeypatch.context() as patched:
+        patched.setattr(members, "register", away)
+        patched.setattr(members, "assignment", away)
+        mq._membership.reattach(is_new=True)
+    assert all(consumer._reader not in (None, *before) for consumer in consumers)
+    mq._membership.rebalance(None, register=True)  # as when it is back
+    eventually(lambda: all(consumer.queues == ALL for consumer in consumers))
+    mq.send(topic, b"after it")
+    assert [bytes(message.body) for message in taken(consumers[0], 1, eventually)] == [b"after it"]
