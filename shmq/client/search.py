@@ -38,6 +38,7 @@ from shmq.client.spec import EVERYTHING, Wanted
 from shmq.client.wire import Question, QueueReader, Queues, QueueSlot, Wire, ask_each, poll_whole
 from shmq.errors import OffsetOutOfRange, RemoteError, UsageError
 from shmq.message import check_topic
+from shmq.protocol.client_requests import message_view
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -226,9 +227,9 @@ class Search:
             return message if topic in (None, message.topic) else None
         brokers = self._wire.brokers(topic)
         address = str(Address(place.host, place.port))
-        fields = {"offset": str(place.log_position)}
+        view = message_view(place.log_position)
         for some in ([name for name in brokers if self._wire.address(name) == address], brokers):
-            answers = self._ask([Question(name, Request.VIEW_MESSAGE_BY_ID, fields) for name in some])
+            answers = self._ask([Question(name, view.code, view.ext) for name in some])
             messages = (each for name, reply in answers.items() for each in self._messages_in(name, topic, reply))
             found = [message for message in messages if topic in (None, message.topic)]
             if found:

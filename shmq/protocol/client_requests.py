@@ -3,6 +3,7 @@
     topics      made or changed, deleted
     groups      made, deleted; their members
     clients     heartbeats and goodbyes
+    messages    the one at a place in the log, which only TCP is asked for
 
 A request of which one wire alone knows stands with what asks it. All have RocketMQ's fields on the control socket, too,
 so a leader on another host takes them as they are.
@@ -87,3 +88,9 @@ def goodbye(client_id: str, consumer_group: str = "", producer_group: str = "") 
     groups = {"consumerGroup": consumer_group, "producerGroup": producer_group}
     ext = {"clientID": client_id} | {role: group for role, group in groups.items() if group}
     return Command(code=Request.UNREGISTER_CLIENT, ext=ext)
+
+
+# -- messages
+def message_view(log_position: int) -> Command:
+    """Return the request for the message at a place in a broker's log, whichever topic it is of."""
+    return Command(code=Request.VIEW_MESSAGE_BY_ID, ext={"offset": str(log_position)})

@@ -41,9 +41,8 @@ class KeptProgress:
     def keep(self, key: Key, number: int, index: int, offset: int) -> None:
         """Remember the offset of a queue, which has that index here."""
         store = self._store()
-        topic = store.topic(store.queue(index).topic)
-        is_confirmed = store.head["ack_rule"] == ACK_CONFIRMED and topic["flush"] != TopicFlush.ASYNC
-        self._kept[key, number] = _Kept(self._generation(), topic["born_position"], is_confirmed, offset)
+        begin = store.topic(store.queue(index).topic)["born_position"]
+        self._kept[key, number] = _Kept(self._generation(), begin, is_confirmed(store, index), offset)
 
     def take(self, key: Key, number: int, index: int, *, here: bool) -> int | None:
         """Return the offset of a queue, once; None where none was kept, or it means nothing any more.
@@ -60,3 +59,9 @@ class KeptProgress:
     def clear(self) -> None:
         """Forget everything."""
         self._kept.clear()
+
+
+def is_confirmed(store: Store, index: int) -> bool:
+    """Whether nothing that is read of a queue can be cut off."""
+    flush = store.topic(store.queue(index).topic)["flush"]
+    return bool(store.head["ack_rule"] == ACK_CONFIRMED and flush != TopicFlush.ASYNC)

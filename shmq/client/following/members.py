@@ -244,7 +244,9 @@ class FollowingMembers:
     def _following(
         self, groups: TcpGroups, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]
     ) -> TcpShare:
-        from shmq.client.following.reader import Copy, MappedReader  # a host that leads pays nothing for it
+        # A host that leads pays nothing for these.
+        from shmq.client.following.agreement import is_part
+        from shmq.client.following.reader import Copy, MappedReader
 
         groups.drain()  # of the share before: its unlocking would come after our lock
         store, generation = self._wire.store, self._wire.instance.generation
@@ -257,7 +259,8 @@ class FollowingMembers:
             reader,
             spec,
             Copy(self._index_of, lambda index: store.queue(index).offset_max),
-            offset_max=groups.offset_max,
+            offset_max=groups.questions.offset_max,
+            is_part=partial(is_part, store, groups.questions),
             is_current=is_current,
             keep=partial(self._kept.keep, _key(spec)),
             kept=partial(self._kept.take, _key(spec), here=False),

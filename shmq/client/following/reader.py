@@ -8,7 +8,8 @@ Invariants:
     (1) reading begins at the leader's committed offset; where this host's copy is not that far yet, the reader waits;
     (2) an offset behind the leader's own end is none: reading begins at that end;
     (3) a queue whose topic was made again is another queue here, and is opened anew (`lost`);
-    (4) once its session with the leader is over nothing is committed there.
+    (4) once its session with the leader is over nothing is committed there;
+    (5) a queue is read while its copy is a part of the leader's: one that goes on otherwise is opened once it was cut.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class MappedReader:
     Args:
         copy: this host's copy of them.
         offset_max: asks the leader for the offset behind the last message of a queue.
+        is_part: asks it whether the copy of a queue, by its number here, is a part of the queue.
         is_current: says whether its session with the leader is the one of now.
         keep: takes over how far a queue is.
         kept: returns what was kept of a queue in another place; None: nothing.
@@ -101,6 +103,7 @@ class MappedReader:
         copy: Copy,
         *,
         offset_max: Callable[[MessageQueue], Awaitable[int]],
+        is_part: Callable[[int, MessageQueue], Awaitable[bool]],
         is_current: Callable[[], bool],
         keep: Callable[[int, int, int], None],
         kept: Callable[[int, int], int | None],
@@ -109,6 +112,7 @@ class MappedReader:
         self._reader = reader
         self._copy = copy
         self._offset_max = offset_max
+        self._is_part = is_part
         self._is_current = is_current
         self._keep = keep
         self._kept = kept
@@ -128,6 +132,10 @@ class MappedReader:
         index = self._copy.place(queue)
         if index < 0:
             raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is not in this host's copy of the log yet")
+        if not await self._is_part(index, queue):
+            raise ConsumeError(
+                f"queue {queue.queueId} of {queue.topic} ends otherwise here than at the leader, and is cut soon"
+            )
         begin = max(offset, self._kept(number, index) or 0)
         if begin > self._copy.end(index):
             begin = min(offset, await self._offset_max(queue))

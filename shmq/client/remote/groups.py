@@ -209,9 +209,10 @@ class TcpGroups:
         self._adopted.add(weakref.ref(share))
         return share
 
-    async def offset_max(self, queue: MessageQueue) -> int:
-        """Return the offset behind the last message of a queue; on the I/O thread."""
-        return await self._questions.offset_max(queue)
+    @property
+    def questions(self) -> QueueQuestions:
+        """Asks the brokers about queues; on the I/O thread."""
+        return self._questions
 
     @property
     def adopted(self) -> list[TcpShare]:

@@ -29,7 +29,7 @@ from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ProtocolError, RemoteError, ShmqError
 from shmq.protocol.body import decode_body, encode_body
-from shmq.protocol.client_requests import group_creation, member_ids, member_list
+from shmq.protocol.client_requests import group_creation, member_ids, member_list, message_view
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.dialect import MessageQueue, loads
@@ -232,6 +232,15 @@ class QueueQuestions:
         if reply.code == Response.PULL_OFFSET_MOVED:  # once, where looks at a former topic of the name came before
             reply = await self.network.request(await self.master(queue), pull_command(question), self._timeout)
         messages = records_read(reply.body) if reply.code == Response.SUCCESS else []
+        return messages[0] if messages else None
+
+    async def record_at(self, queue: MessageQueue, position: int) -> Message | None:
+        """Return the message at a place in the log of a queue's broker; None where it gives none."""
+        reply = await self.network.request(await self.master(queue), message_view(position), self._timeout)
+        error = error_of(reply)
+        if error is not None and error.code != Response.SYSTEM_ERROR:  # which it answers where no record begins
+            raise error
+        messages = [] if error is not None else records_read(reply.body)
         return messages[0] if messages else None
 
     async def messages_at(self, places: Sequence[tuple[MessageQueue, int]]) -> list[Message]:

@@ -25,7 +25,7 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.pair import ask, assert_equal, offsets_of, send, stop_threads
 from tests.ha.seen import until_told
-from tests.ha.test_switch import demote, fixed, is_writable, promote, slave_of
+from tests.ha.test_switch import demote, fixed, follow, go_on, is_writable, pause, promote, slave_of
 
 Pair = tuple[Broker, Broker]
 QUEUES = 6
@@ -282,6 +282,33 @@ def test_a_member_waits_where_the_copy_is_not_as_far_as_its_group() -> None:
                 assert received(10, member) == [Counter(range(20, 30))]
         finally:
             os.kill(replication, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_the_end_of_a_log_that_a_new_leader_lacks_is_not_read_for_its_groups() -> None:
+    with Broker(**fixed(), default_queues=1) as old, slave_of(old) as new, slave_of(old) as here:
+        send(old, range(10))
+        assert_equal(old, here)
+        assert_equal(old, new)
+        new.kill_daemon()
+        send(old, range(10, 15))  # these the next leader never gets
+        assert_equal(old, here)
+        old.kill_daemon()
+        slave = new.restart().processes["replication"]
+        promote(new, "--force")
+        eventually(lambda: new.processes.get("replication", slave) != slave, lambda: new.log[-3000:])
+        pause(new)  # nothing is cut before it goes on
+        here.kill_daemon()
+        follow(here, new)
+        with here.connect() as mq, mq.subscribe("orders", group="met") as member, reading(member) as found:
+            assert moved("TcpShare", member)
+            eventually(lambda: found or member._share.last_error)  # type: ignore[union-attr]
+            assert found == []
+            send(new, range(100, 105))  # which have the offsets of those
+            go_on(new)
+            eventually(lambda: len(found) >= 15, lambda: f"{found} {here.log[-3000:]}")
+        assert Counter(found) == Counter([*range(10), *range(100, 105)])
+        assert progress_of("met", new) == 15
 
 
 def test_a_pull_consumer_here_commits_at_the_master_and_begins_there(pair: Pair) -> None:
