@@ -96,7 +96,13 @@ class ControlClient(ControlChannel):
         self._heartbeat = beat
 
     def unregister(self, group: str) -> None:
-        """Leave a group, as a consumer and as a producer; the broker notifies its other members."""
+        """Leave a group, as a consumer and as a producer; the broker notifies its other members.
+
+        A broker that is away, or does not answer, is waited for a second: it finds out by the next registration.
+
+        Raises:
+            BrokerNotRunning, RequestTimeout: it has not answered.
+        """
         beat = self._heartbeat
         if beat is not None:
             self._heartbeat = HeartbeatData(
@@ -104,7 +110,7 @@ class ControlClient(ControlChannel):
                 consumerDataSet=[data for data in beat.consumerDataSet if data.groupName != group],
                 producerDataSet=[data for data in beat.producerDataSet if data.groupName != group],
             )
-        self.ask(goodbye(self.client_id, group, group))
+        self.ask(goodbye(self.client_id, group, group), _LEAVE_TIMEOUT)
 
     def leave(self, groups: Iterable[str]) -> None:
         """Leave groups before the connection ends; a broker that is away, or does not answer, finds out by itself."""

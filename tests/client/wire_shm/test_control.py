@@ -308,6 +308,33 @@ def test_a_request_to_a_stopped_broker_ends_at_its_deadline_and_the_next_one_wor
     assert client.status()["broker"]["name"] == "test"
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_leaving_a_group_does_not_wait_for_a_broker_that_does_not_answer(bridge: LiveBridge, is_killed: bool) -> None:
+    client, other = bridge.connect("c1", timeout=60 * DEADLINE), bridge.connect("c2")
+    for member in (client, other):
+        member.heartbeat([], consume("billing"))
+
+    def leave() -> None:
+        with pytest.raises((BrokerNotRunning, RequestTimeout)):
+            client.unregister("billing")
+
+    if is_killed:
+        bridge.end(signal.SIGKILL)
+        wait_until(lambda: not client.alive and not other.alive)
+    else:
+        bridge.send_signal(signal.SIGSTOP)
+    leaving = threading.Thread(target=leave, daemon=True)
+    leaving.start()
+    leaving.join(DEADLINE)
+    assert not leaving.is_alive()
+    if is_killed:
+        bridge.start()
+        wait_until(lambda: client.alive and other.alive)
+    else:
+        bridge.send_signal(signal.SIGCONT)
+    wait_until(lambda: other.members("billing") == ["c2"], "it has heard of it all the same")
+
+
 class LeapingClock:
     """The control channel's clock: `leaps` says how far it is ahead of ours, which a pause of the channel moves."""
 
