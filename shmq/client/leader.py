@@ -28,6 +28,7 @@ from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeou
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
+from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import (
     DEFAULT_TOPIC,
     MASTER_ID,
@@ -148,6 +149,23 @@ class Leader:
         if made:
             reply.ext["created"] = str(is_new).lower()  # what a broker says on its own host only
         return reply
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Write offsets of a group down, by queue id, where the leader has what was read here.
+
+        Raises:
+            ConsumeError: it lacks the end of a queue; the offsets are those of other messages there.
+        """
+        from shmq.client.following.agreement import ends_otherwise, is_part
+
+        session, store = self.session, self._store()
+        entry = store.topic_find(topic)
+        for queue_id in offsets:
+            index = store.queue_index(entry, queue_id) if entry >= 0 else -1
+            queue = MessageQueue(self._broker, queue_id, topic)
+            if index >= 0 and not session.wire.call(is_part(store, session.members.questions, index, queue)):
+                raise ends_otherwise(queue)
+        session.queues.commit(group, topic, offsets)
 
     def introduce(self, producer_groups: Sequence[str]) -> None:
         """Tell the leader which producer groups it may ask about transactions; repeated every 20 s."""

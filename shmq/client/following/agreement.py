@@ -43,6 +43,14 @@ async def is_part(store: Store, questions: QueueQuestions, index: int, queue: Me
     return False
 
 
+def ends_otherwise(queue: MessageQueue) -> ConsumeError:
+    """Return the error that refuses a queue which is no part of the leader's."""
+    return ConsumeError(
+        f"queue {queue.queueId} of {queue.topic} has messages at its end on this host that the leader lacks",
+        hint="they are cut off when the two hosts have met, within a second or two: shmq cluster status says whether",
+    )
+
+
 def _identity(message: Message) -> tuple[int, int, int, int, str]:
     return message.log_position, message.queue_id, message.offset, message.store_ms, message.message_id
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from shmq.client.following.agreement import ends_otherwise
 from shmq.client.remote.progress import QueueProgress
 from shmq.client.spec import ConsumerSpec
 from shmq.errors import ConsumeError
@@ -133,9 +134,7 @@ class MappedReader:
         if index < 0:
             raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is not in this host's copy of the log yet")
         if not await self._is_part(index, queue):
-            raise ConsumeError(
-                f"queue {queue.queueId} of {queue.topic} ends otherwise here than at the leader, and is cut soon"
-            )
+            raise ends_otherwise(queue)
         begin = max(offset, self._kept(number, index) or 0)
         if begin > self._copy.end(index):
             begin = min(offset, await self._offset_max(queue))

@@ -23,10 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shmq.client import options
 from shmq.client.edge import edge
-from shmq.client.leader import TABLES_SECONDS
+from shmq.client.leader import TABLES_SECONDS, Leader
 from shmq.client.position import Position, start_offset
 from shmq.client.table_cache import TableCache
-from shmq.client.wire import Question, Queues, QueueSlot, guarded
+from shmq.client.wire import Question, QueueSlot, guarded
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_channel import Attachment
 from shmq.errors import (
@@ -52,6 +52,8 @@ from shmq.shm.log_reach import check_log_is_here
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import are_here, open_store
+
+_AWAY = (ConnectError, NotMaster, RequestTimeout)
 
 
 class ShmWire:
@@ -335,29 +337,26 @@ class ShmQueues:
 
     @property
     def is_copy(self) -> bool:
-        leader = self._wire.control.leader
-        return leader is not None and leader.is_elsewhere
+        return self._leader is not None
 
-    def _at_leader(self) -> Queues | None:
-        """Return the queues of the leader, if that is another host: groups are its; None while it is away."""
+    @property
+    def _leader(self) -> Leader | None:
+        """The leader, if that is another host: groups are its."""
         leader = self._wire.control.leader
-        if leader is not None and leader.is_elsewhere:
-            with contextlib.suppress(ConnectError, NotMaster):
-                return leader.session.queues
-        return None
+        return leader if leader is not None and leader.is_elsewhere else None
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        if (there := self._at_leader()) is not None:
-            with contextlib.suppress(ConnectError, RequestTimeout):
-                return there.committed(group, topic)
+        if (leader := self._leader) is not None:
+            with contextlib.suppress(*_AWAY):
+                return leader.session.queues.committed(group, topic)
         store = self._wire.store
         offsets = {queue_id: store.offset_get(slot) for queue_id, slot in self.offset_slots(group, topic).items()}
         return {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        if (there := self._at_leader()) is not None:
-            with contextlib.suppress(ConnectError, RequestTimeout):
-                return there.commit(group, topic, offsets)
+        if (leader := self._leader) is not None:
+            with contextlib.suppress(*_AWAY):
+                return leader.commit(group, topic, offsets)
         slots = self.offset_slots(group, topic)
         unknown = sorted(offsets.keys() - slots.keys())
         if unknown:

@@ -305,6 +305,11 @@ def test_the_end_of_a_log_that_a_new_leader_lacks_is_not_read_for_its_groups() -
             eventually(lambda: found or member._share.last_error)  # type: ignore[union-attr]
             assert found == []
             send(new, range(100, 105))  # which have the offsets of those
+            with mq.pull_consumer("orders") as pull:
+                assert len(pull.poll(32, 5.0)) == 15
+                with pytest.raises(shmq.ConsumeError, match="that the leader lacks"):
+                    pull.commit(group="pulled")
+            assert offsets_of("pulled", new) in ([], [-1])
             go_on(new)
             eventually(lambda: len(found) >= 15, lambda: f"{found} {here.log[-3000:]}")
         assert Counter(found) == Counter([*range(10), *range(100, 105)])
