@@ -23,7 +23,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmq.client.background import started
 from shmq.client.following.kept_progress import KeptProgress, Key
@@ -31,7 +31,7 @@ from shmq.client.leader import Leader
 from shmq.client.queue_share import QueueShare
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import LOG, UNWATCHED, Handed, QueueReader, QueueSlot, ReaderOwner, Watcher
-from shmq.client.wire_shm.groups import ShmGroups, ShmShare
+from shmq.client.wire_shm.groups import ShmGroups
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
 from shmq.shm.core import Message, Reader
@@ -39,7 +39,6 @@ from shmq.shm.core import Message, Reader
 if TYPE_CHECKING:
     from shmq.client.following.reader import MappedReader
     from shmq.client.remote.groups import TcpGroups
-    from shmq.client.remote.share import TcpShare
     from shmq.protocol.dialect import MessageQueue
 
 GONE_SECONDS: Final = 8.0
@@ -51,6 +50,15 @@ _REFUSED_SECONDS: Final = 20.0  # until members that the leader refused ask it a
 _AWAY = (ConnectError, RequestTimeout, NotMaster)
 
 
+class _Placed(NamedTuple):
+    """Where a consumer was opened last."""
+
+    groups: TcpGroups | None  # the leader's; None: those of this host
+    generation: int  # of the segments it reads
+    share: weakref.ref[QueueShare]
+    mapped: Callable[[], MappedReader | None]  # returns what reads for the leader's groups, if that lives
+
+
 class FollowingMembers:
     """The groups of one attachment; see `shmq.client.session.Members`. Any thread may use it."""
 
@@ -60,14 +68,13 @@ class FollowingMembers:
         self._leader = leader
         self._watcher = UNWATCHED
         self._groups: TcpGroups | None = None  # the leader's; None: those of this host
-        self._placed: dict[Key, TcpGroups | None] = {}  # by group and topic, where a consumer was opened
+        self._placed: dict[Key, _Placed] = {}  # by consumer; each use is one step: threads open theirs at once
         self._kept = KeptProgress(lambda: wire.store, lambda: wire.instance.generation)
         self._answered_at = float("-inf")
         self._asked_at = self._ask_at = self._move_at = 0.0
         self._due_at = float("inf")
-        self._local: list[tuple[ConsumerSpec, weakref.ref[ShmShare]]] = []  # those that read for groups of this host
-        self._mapped: list[weakref.ref[MappedReader]] = []  # those of the leader's
         self._over = threading.Event()
+        self._starting = threading.RLock()  # a handler of a signal may subscribe while its thread does
         self._lookout: threading.Thread | None = None
 
     def watch(self, watcher: Watcher) -> None:
@@ -79,7 +86,9 @@ class FollowingMembers:
         self._here.register(producer_groups, specs)
         shared = [spec for spec in specs if spec.shares_queues]
         keys = [_key(spec) for spec in shared]
-        self._placed = {key: groups for key, groups in self._placed.items() if key in keys}
+        for key, placed in list(self._placed.items()):
+            if key not in keys and placed.share() is None:  # one that lives was opened since `specs` were listed
+                self._placed.pop(key, None)
         if shared:
             self._look_out()
             if not self._placed:
@@ -108,7 +117,7 @@ class FollowingMembers:
 
     def _is_elsewhere(self, groups: TcpGroups | None) -> bool:
         """Whether a consumer reads for other groups."""
-        return any(placed is not groups for placed in self._placed.values())
+        return any(placed.groups is not groups for placed in list(self._placed.values()))
 
     def _check(self, groups: TcpGroups) -> None:
         if not self._leader.has(groups):
@@ -150,16 +159,17 @@ class FollowingMembers:
 
     def keep_progress(self) -> None:
         """Remember how far every member is; before they move, and before the segments are mapped anew."""
-        store = self._wire.store
-        for reader in self._mapped:
-            if (mapped := reader()) is not None:
+        store, generation = self._wire.store, self._wire.instance.generation
+        for key, placed in list(self._placed.items()):
+            share, mapped = placed.share(), placed.mapped()
+            if share is None or placed.generation != generation:  # the numbers of its queues mean others now
+                continue
+            if mapped is not None:
                 mapped.keep()
-        for spec, known in self._local:
-            mine = known()
-            for slot in [] if mine is None else list(mine.held.values()):
+                continue
+            for slot in list(share.held.values()):
                 if slot.offset_slot >= 0 and (offset := store.offset_get(slot.offset_slot)) >= 0:
-                    self._kept.keep(_key(spec), slot.queue_id, slot.queue_index, offset)
-        self._local, self._mapped = [], []
+                    self._kept.keep(key, slot.queue_id, slot.queue_index, offset)
 
     def _found(self) -> TcpGroups | None:
         """Return the groups of the leader, if that is another host that answers."""
@@ -182,7 +192,10 @@ class FollowingMembers:
     def _look_out(self) -> None:
         """Look from now on who leads, where this host follows."""
         if self._leader.follows and self._lookout is None:
-            self._lookout = started(threading.Thread(target=self._look, name="shmq-lookout", daemon=True))
+            with self._starting:
+                self._lookout = self._lookout or started(
+                    threading.Thread(target=self._look, name="shmq-lookout", daemon=True)
+                )
 
     def _look(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
@@ -221,7 +234,7 @@ class FollowingMembers:
 
     # -- shares
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        groups = self._placed.get(_key(spec)) if spec.shares_queues else None
+        groups = self._groups_of(spec) if spec.shares_queues else None
         if groups is not None:
             self._check(groups)
             return groups.assignment(spec)
@@ -231,19 +244,23 @@ class FollowingMembers:
         return wanted, slots
 
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
-        groups = self._groups if spec.shares_queues else None
-        if spec.shares_queues:
-            self._placed = {**self._placed, _key(spec): groups}  # another one: the lookout reads the one before
-        if groups is not None:
-            return self._following(groups, reader, spec, on_left)
-        share = self._here.share(reader, spec, on_left)
-        if spec.shares_queues:
-            self._local = [*(known for known in self._local if known[1]() is not None), (spec, weakref.ref(share))]
+        if not spec.shares_queues:
+            return self._here.share(reader, spec, on_left)
+        groups, generation = self._groups, self._wire.instance.generation
+        mapped = None if groups is None else self._mapped(groups, reader, spec)
+        share: QueueShare = (
+            self._here.share(reader, spec, on_left)
+            if groups is None or mapped is None
+            else groups.adopt(mapped, on_left)
+        )
+        self._placed[_key(spec)] = _Placed(groups, generation, weakref.ref(share), _weakly(mapped))
         return share
 
-    def _following(
-        self, groups: TcpGroups, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]
-    ) -> TcpShare:
+    def _groups_of(self, spec: ConsumerSpec) -> TcpGroups | None:
+        placed = self._placed.get(_key(spec))
+        return None if placed is None else placed.groups
+
+    def _mapped(self, groups: TcpGroups, reader: Any, spec: ConsumerSpec) -> MappedReader:
         # A host that leads pays nothing for these.
         from shmq.client.following.agreement import is_part
         from shmq.client.following.reader import Copy, MappedReader
@@ -255,7 +272,7 @@ class FollowingMembers:
             is_there = self._groups is groups and self._leader.has(groups)
             return is_there and self._wire.instance.generation == generation
 
-        mapped = MappedReader(
+        return MappedReader(
             reader,
             spec,
             Copy(self._index_of, lambda index: store.queue(index).offset_max),
@@ -265,8 +282,6 @@ class FollowingMembers:
             keep=partial(self._kept.keep, _key(spec)),
             kept=partial(self._kept.take, _key(spec), here=False),
         )
-        self._mapped = [*(known for known in self._mapped if known() is not None), weakref.ref(mapped)]
-        return groups.adopt(mapped, on_left)
 
     def _index_of(self, queue: MessageQueue) -> int:
         store = self._wire.store
@@ -274,7 +289,7 @@ class FollowingMembers:
         return store.queue_index(topic, queue.queueId) if topic >= 0 else -1
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
-        groups = self._placed.get(_key(spec))
+        groups = self._groups_of(spec)
         if groups is None:
             return self._here.why_unassigned(spec, share)
         try:
@@ -300,6 +315,10 @@ class FollowingMembers:
 
     def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed:
         return self._here.hand_over(spec, message)
+
+
+def _weakly(mapped: MappedReader | None) -> Callable[[], MappedReader | None]:
+    return (lambda: None) if mapped is None else weakref.ref(mapped)
 
 
 def _key(spec: ConsumerSpec) -> Key:

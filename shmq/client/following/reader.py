@@ -48,9 +48,9 @@ class MappedQueue(QueueProgress):
 
     @property
     def committed(self) -> int:
-        if self._left is not None:
-            return self._left
         entry = self._assigned()
+        if self._left is not None:  # looked at last: another thread may leave it meanwhile
+            return self._left
         return self.known_offset if entry is None else entry.committed
 
     @property

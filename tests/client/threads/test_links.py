@@ -170,7 +170,7 @@ class ReturnMeetsLeaving:
         self.client.ask = self.ask
         self.client.heartbeat([], [ConsumerData("billing", []), ConsumerData("shipping", [])])
 
-    def ask(self, command: Command) -> None:
+    def ask(self, command: Command, timeout: float | None = None) -> None:
         if command.code == Request.HEART_BEAT:
             self.groups |= {data.groupName for data in decode_body(command.body, HeartbeatData).consumerDataSet}
         else:
