@@ -38,7 +38,6 @@ from benchmarks.brokers.pairs import (
     FILE_BYTES,
     TOPIC,
     asynchronous_pair,
-    looking,
     slave_of,
     stock_log_end,
     stock_master,
@@ -53,6 +52,7 @@ from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.measurement.measure import median
 from shmq.testing import Broker
 from tests.interop.peers.cache import PeerMissing
+from tests.segments import looking
 
 SENDS, SENDS_MIN = 2_000, 50
 PRODUCERS = 64

@@ -14,12 +14,10 @@ from contextlib import ExitStack, contextmanager
 
 import shmq
 from shmq.shm.addresses import read_addresses
-from shmq.shm.core import Store
-from shmq.shm.instance import read_instance
-from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from tests.interop.peers.stock import StockBroker
 from tests.interop.peers.wire import Wire
+from tests.segments import looking
 
 BODY = bytes(256)
 TOPIC = "orders"
@@ -56,18 +54,6 @@ def until(is_so: Callable[[], object], why_not: Callable[[], object], interval: 
     while not is_so():
         assert time.monotonic() < deadline, why_not()
         time.sleep(interval)
-
-
-@contextmanager
-def looking(broker: Broker) -> Iterator[Store]:
-    """The mapped log of a broker of ours."""
-    instance = read_instance(broker.place.instance_path)
-    assert instance is not None
-    store = open_store(instance, writable=False, observing=True)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def slave_of(master: Broker) -> Broker:

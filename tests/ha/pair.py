@@ -16,12 +16,10 @@ from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.addresses import read_addresses
-from shmq.shm.core import Store
-from shmq.shm.instance import read_instance
 from shmq.shm.liveness import STOPPED_STATES
-from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from tests.deadline import DEADLINE_SECONDS, eventually
+from tests.segments import looking
 
 
 def slave_of(master: Broker, **settings: Any) -> Broker:
@@ -29,24 +27,8 @@ def slave_of(master: Broker, **settings: Any) -> Broker:
     return Broker(name=master.name, tcp=True, role="slave", master=master.broker_address, master_ha=ha, **settings)
 
 
-class Looking:
-    """A broker's segments, looked at from outside."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def __enter__(self) -> Store:
-        instance = read_instance(self._broker.place.instance_path)
-        assert instance is not None
-        self._store = open_store(instance, writable=False, observing=True)
-        return self._store
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
-
-
 def log_end(broker: Broker) -> int:
-    with Looking(broker) as store:
+    with looking(broker) as store:
         return store.log_end
 
 
@@ -152,7 +134,7 @@ def pulled(broker: Broker, offset: int) -> Command:
 
 def offsets_of(group: str, broker: Broker) -> list[int]:
     """Where a group is in each queue of the orders."""
-    with Looking(broker) as store:
+    with looking(broker) as store:
         number = store.group_find(group)
         if number < 0:
             return []

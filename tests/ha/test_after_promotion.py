@@ -12,8 +12,9 @@ import pytest
 import shmq
 from shmq.testing import Broker
 from tests.deadline import attempts, eventually
-from tests.ha.pair import Looking, bodies_of, send, settled_end
+from tests.ha.pair import bodies_of, send, settled_end
 from tests.ha.test_switch import fixed, pause, promote, read, slave_of
+from tests.segments import looking
 from tests.tools.shell import Shell
 
 pytestmark = pytest.mark.slow
@@ -174,7 +175,7 @@ def test_a_group_that_was_ahead_of_the_slaves_log_misses_nothing_that_is_sent_th
 
 def offsets(broker: Broker) -> int:
     """How many messages the group has settled."""
-    with Looking(broker) as store:
+    with looking(broker) as store:
         topic = store.topic(store.topic_find("orders"))
         group = store.group_find("readers")
         return sum(

@@ -11,7 +11,8 @@ import pytest
 
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import Looking, bodies_of, log_of, send, settled_end, slave_of
+from tests.ha.pair import bodies_of, log_of, send, settled_end, slave_of
+from tests.segments import looking
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +20,7 @@ FILE_BYTES = 64 << 10
 
 
 def log_begin(broker: Broker) -> int:
-    with Looking(broker) as store:
+    with looking(broker) as store:
         return store.log_begin
 
 
@@ -43,7 +44,7 @@ def master() -> Iterator[Broker]:
 
 
 def queue_bounds(broker: Broker) -> list[tuple[int, int]]:
-    with Looking(broker) as store:
+    with looking(broker) as store:
         queues = store.topic(store.topic_find("orders"))["queues"]
         return [(store.queue(queue).offset_min, store.queue(queue).offset_max) for queue in queues]
 

@@ -8,7 +8,8 @@ import pytest
 
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import Looking, assert_equal, slave_of
+from tests.ha.pair import assert_equal, slave_of
+from tests.segments import looking
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ class Life:
 
 def bodies_of(broker: Broker, topic: str) -> dict[int, list[bytes]]:
     """What each queue holds, from its first message on."""
-    with Looking(broker) as store:
+    with looking(broker) as store:
         queues = store.topic(store.topic_find(topic))["queues"]
         bounds = [(store.queue(queue).offset_min, store.queue(queue).offset_max) for queue in queues]
     found: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(len(bounds))}
@@ -99,7 +100,7 @@ def test_a_queue_that_was_empty_before_gets_no_message_of_another_life(master: B
 
 
 def has_topic(broker: Broker, topic: str) -> bool:
-    with Looking(broker) as store:
+    with looking(broker) as store:
         return store.topic_find(topic) >= 0
 
 

@@ -14,7 +14,8 @@ from shmq.protocol.codes import Request
 from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import Looking, ask, assert_equal, bodies_of, offsets_of, pulled, send, slave_of
+from tests.ha.pair import ask, assert_equal, bodies_of, offsets_of, pulled, send, slave_of
+from tests.segments import looking
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_i9_what_was_and_what_comes_is_copied_byte_for_byte(master: Broker, slav
     send(master, range(500, 700))
     send(master, range(10), topic="made-later")
     assert_equal(master, slave)
-    with Looking(master) as theirs, Looking(slave) as ours:
+    with looking(master) as theirs, looking(slave) as ours:
         for name in ("orders", "made-later"):
             queues = [store.topic(store.topic_find(name))["queues"] for store in (theirs, ours)]
             ends = [
@@ -47,7 +48,7 @@ def test_i9_what_was_and_what_comes_is_copied_byte_for_byte(master: Broker, slav
 
 def test_consumers_read_from_the_slave(master: Broker, slave: Broker) -> None:
     assert_equal(master, slave)
-    with Looking(slave) as store:
+    with looking(slave) as store:
         queues = store.topic(store.topic_find("orders"))["queues"]
         total = sum(store.queue(queue).offset_max for queue in queues)
     assert bodies_of(slave.url, total, "readers-of-the-copy") == list(range(total))
@@ -77,7 +78,7 @@ def test_a_slave_changes_no_topic(slave: Broker) -> None:
 
 def test_groups_and_their_offsets_are_copied(master: Broker, slave: Broker) -> None:
     assert_equal(master, slave)
-    with Looking(master) as store:
+    with looking(master) as store:
         queues = store.topic(store.topic_find("orders"))["queues"]
         total = sum(store.queue(queue).offset_max for queue in queues)
     bodies_of(master.url, total, "billing")
@@ -101,7 +102,7 @@ def test_offsets_that_are_reset_at_the_master_are_reset_on_the_slave(master: Bro
 
 
 def test_the_follower_says_that_it_is_one(slave: Broker, master: Broker) -> None:
-    with Looking(slave) as store:
+    with looking(slave) as store:
         assert (store.read_only, store.leader) == (READ_ONLY_FOLLOWER, master.broker_address)
 
 
@@ -112,7 +113,7 @@ def test_a_killed_process_of_the_slave_comes_again_and_goes_on(master: Broker, s
     send(master, range(20), topic="while-killed")
     eventually(lambda: slave.processes.get(role, before) != before, lambda: slave.log[-2000:])
     assert_equal(master, slave)
-    with Looking(slave) as store:
+    with looking(slave) as store:
         assert store.read_only == READ_ONLY_FOLLOWER
 
 

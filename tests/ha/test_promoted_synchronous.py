@@ -9,9 +9,10 @@ from shmq.shm.core import ACK_CONFIRMED
 from shmq.store.lineage.standing import load_identity
 from shmq.testing import Broker
 from tests.deadline import DEADLINE_SECONDS, eventually
-from tests.ha.pair import Looking, assert_equal, send
+from tests.ha.pair import assert_equal, send
 from tests.ha.seen import until_told
 from tests.ha.test_switch import cluster, fixed, follow, ha_of, layout_of, read, slave_of
+from tests.segments import looking
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def test_a_promoted_slave_waits_for_as_many_disks_as_its_master_did(in_sync_min:
         assert (done["epoch"], done["missing_bytes"]) == (1, 0)
         shown = cluster(new, "status")
         assert (shown["role"], shown["standing"], shown["epoch"]) == ("sync-master", "leads", 1)
-        with Looking(new) as store:
+        with looking(new) as store:
             assert store.head["ack_rule"] == ACK_CONFIRMED and store.epoch == 1
         if in_sync_min == 1:
             eventually(lambda: stored(new, b"20"), lambda: new.log[-2000:])

@@ -17,8 +17,9 @@ from shmq.metrics.report import MetricsReport as Report
 from shmq.shm.addresses import read_addresses
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import Looking, assert_equal, log_end, send, settled_end, slave_of, stop_threads
+from tests.ha.pair import assert_equal, log_end, send, settled_end, slave_of, stop_threads
 from tests.ha.seen import findings_of, replication_of, until_named, until_told
+from tests.segments import looking
 from tests.tools.shell import Shell
 
 pytestmark = pytest.mark.slow
@@ -151,5 +152,5 @@ def test_a_replication_process_that_is_stopped_is_not_taken_at_its_word(master: 
         assert finding.verdict is Verdict.UNKNOWN and finding.do
     finally:
         os.kill(pid, signal.SIGCONT)
-    with Looking(master) as store:
+    with looking(master) as store:
         assert not store.retired

@@ -16,8 +16,9 @@ import pytest
 from shmq.shm.core import StoreFigures
 from shmq.testing import Broker
 from tests.deadline import attempts, eventually
-from tests.ha.pair import Looking, assert_equal, send, settled_end
+from tests.ha.pair import assert_equal, send, settled_end
 from tests.ha.test_switch import demote, fixed, promote, read, slave_of
+from tests.segments import looking
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +81,7 @@ def stopped(broker: Broker, what: str) -> Iterator[Stopped]:
 
 def stop_inside_the_lock(broker: Broker, process: Stopped) -> None:
     """SIGSTOP again and again until it hits the locked section."""
-    with Looking(broker) as store:
+    with looking(broker) as store:
         for _ in attempts():
             process.stop()
             if StoreFigures(store).stats()["lock_tid"] == process.process.pid:

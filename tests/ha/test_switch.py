@@ -39,10 +39,11 @@ from shmq.store.lineage.epochs import load_epochs
 from shmq.store.lineage.standing import Role, configured_text, store_role
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import Looking, assert_equal, bodies_of, log_end, send, settled_end, stop_threads
+from tests.ha.pair import assert_equal, bodies_of, log_end, send, settled_end, stop_threads
 from tests.ha.seen import findings_of, until_told
 from tests.keeper.conftest import SMALL, Running
 from tests.ports import free_ports
+from tests.segments import looking
 from tests.tools.json_schema import check
 
 
@@ -112,7 +113,7 @@ def read(broker: Broker, count: int, group: str) -> list[int]:
 
 
 def is_writable(broker: Broker) -> bool:
-    with Looking(broker) as store:
+    with looking(broker) as store:
         return store.read_only == 0 and not store.retired
 
 
@@ -239,7 +240,7 @@ def demote(broker: Broker, master: Broker) -> dict[str, Any]:
 
 def follows(broker: Broker) -> bool:
     try:
-        with Looking(broker) as store:
+        with looking(broker) as store:
             return store.read_only == READ_ONLY_FOLLOWER and not store.retired
     except shmq.ShmqError:
         return False  # the segments are made anew just now

@@ -27,7 +27,8 @@ from shmq.shm.instance import read_instance
 from shmq.testing import Broker
 from shmq.tools.health.examine import examine
 from tests.deadline import eventually
-from tests.ha.pair import Looking, assert_equal, bodies_of, read_until_all, slave_of, stop_threads
+from tests.ha.pair import assert_equal, bodies_of, read_until_all, slave_of, stop_threads
+from tests.segments import looking
 
 FILE_BYTES = 4 << 20
 LONG = 60.0
@@ -38,7 +39,7 @@ def sync_master(**settings: object) -> Broker:
 
 
 def in_sync(broker: Broker) -> int:
-    with Looking(broker) as store:
+    with looking(broker) as store:
         return store.in_sync_count
 
 
@@ -77,7 +78,7 @@ def test_what_is_sent_is_on_both_disks_when_send_returns(master: Broker, slave: 
         with connect() as mq:
             for number in range(20):
                 mq.send("orders", b"%d" % number, timeout=LONG)
-                with Looking(slave) as copy, Looking(master) as store:
+                with looking(slave) as copy, looking(master) as store:
                     assert copy.durable_end >= store.confirmed_end > 0
     assert bodies_of(slave.url, 40, "both") == sorted([*range(20)] * 2)
 
@@ -89,7 +90,7 @@ def test_a_slave_that_is_stopped_hides_what_it_has_not_until_it_leaves(master: B
         stopped = replication_pid(slave)
         stop_threads(stopped)
         try:
-            with Looking(master) as store:
+            with looking(master) as store:
                 before = store.confirmed_end
                 sending = [threads.submit(mq.send, "orders", b"%d" % number, timeout=LONG) for number in (1, 2)]
                 eventually(lambda: store.durable_end > before and store.log_end > before)
@@ -125,7 +126,7 @@ def test_a_send_that_is_not_confirmed_in_time_says_so_and_is_stored(master: Brok
 @pytest.mark.slow
 def test_two_disks_are_asked_for_and_one_is_refused_before_anything_is_stored() -> None:
     with sync_master(in_sync_min=2) as master:
-        with Looking(master) as store:
+        with looking(master) as store:
             eventually(lambda: store.read_only == READ_ONLY_FEW_REPLICAS)
             end = store.log_end
             with master.connect() as mq, pytest.raises(shmq.ReadOnlyStore, match="--in-sync-min 1"):
@@ -141,7 +142,7 @@ def test_two_disks_are_asked_for_and_one_is_refused_before_anything_is_stored() 
             with master.connect() as mq:
                 mq.send("orders", b"1", timeout=LONG)
             assert bodies_of(slave.url, 1, "two") == [1]
-        with Looking(master) as store:
+        with looking(master) as store:
             eventually(lambda: store.read_only == READ_ONLY_FEW_REPLICAS)
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from shmq.shm.core import Store, StoreFigures
 from shmq.shm.liveness import ProcessMark, signal_proven
-from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from tests.deadline import attempts, eventually
+from tests.segments import looking
 
 _LOCKS = ("lock_tid", "table_lock_tid", "flush_lock_tid")
 
@@ -21,15 +21,13 @@ _LOCKS = ("lock_tid", "table_lock_tid", "flush_lock_tid")
 @contextlib.contextmanager
 def stopped(broker: Broker, role: str) -> Iterator[None]:
     """Hold a process of a broker, which has no lock then, until the end of the block."""
-    process, instance = broker.processes[role], broker._instance()
-    assert instance is not None
-    store = open_store(instance, writable=False, observing=True)
-    try:
-        _stop(process, store)
-        yield
-    finally:
-        store.close()
-        signal_proven(process, signal.SIGCONT)
+    process = broker.processes[role]
+    with looking(broker) as store:
+        try:
+            _stop(process, store)
+            yield
+        finally:
+            signal_proven(process, signal.SIGCONT)
 
 
 def _stop(process: ProcessMark, store: Store) -> None:

@@ -23,7 +23,7 @@ from tests.ha.elected.group import Group
 from tests.ha.elected.load import DELAY_SECONDS, TOPIC, Load
 from tests.ha.elected.receivers import Receiver
 from tests.ha.elected.senders import is_committed, outcome_of
-from tests.ha.pair import Looking
+from tests.segments import looking
 
 Place = tuple[int, int]  # queue id and offset
 Offsets = dict[tuple[str, str, int], int]
@@ -105,7 +105,7 @@ def offsets_of(broker: Broker) -> Offsets:
     """The offsets of groups of users, by group, topic and queue; its segments may be made anew just now."""
 
     def look() -> Offsets | None:
-        with contextlib.suppress(shmq.SegmentError), Looking(broker) as store:
+        with contextlib.suppress(shmq.SegmentError), looking(broker) as store:
             groups = {index: name for index, name in store.groups() if name not in OWN_GROUPS}
             places = {
                 queue: (topic["name"], queue_id)

@@ -22,10 +22,11 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.elected.group import acknowledged, group_of, links_of
 from tests.ha.etcd.server import needs_etcd
-from tests.ha.pair import Looking, assert_equal, stop_threads
+from tests.ha.pair import assert_equal, stop_threads
 from tests.ha.seen import findings_of
 from tests.ha.test_switch import cluster, layout_of, read
 from tests.ha.trust.test_trust import secret_file
+from tests.segments import looking
 from tests.tools.json_schema import check
 from tests.tools.shell import Shell
 
@@ -114,14 +115,14 @@ def test_a_leader_that_comes_again_shows_nothing_that_it_had_not_confirmed(tmp_p
         assert_equal(old, new)
         etcd.stop()
         new.kill_daemon()
-        with Looking(old) as store, old.connect(timeout=0.4) as mq:
+        with looking(old) as store, old.connect(timeout=0.4) as mq:
             confirmed = store.confirmed_end
             with pytest.raises(shmq.SendTimeout):
                 mq.producer().send("orders", b"of this host only")
             assert store.durable_end > store.confirmed_end == store.visible_end == confirmed
         old.kill_daemon()
         old.restart()
-        with Looking(old) as store:
+        with looking(old) as store:
             assert store.visible_end <= confirmed < store.log_end
         with old.connect() as mq, mq.pull_consumer("orders") as pull:
             for queue in pull.queues():
@@ -154,7 +155,7 @@ def test_a_leader_that_was_stopped_takes_nothing_when_it_wakes_up(tmp_path: Path
         stored += acknowledged(new, range(10, 20))
         group.wait_for_set(2)
         assert_equal(new, old)
-        with Looking(old) as store:
+        with looking(old) as store:
             assert store.standing == READ_ONLY_FOLLOWER
         assert read(new, 20, "readers") == stored
 

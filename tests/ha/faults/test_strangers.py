@@ -20,9 +20,10 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.faults.stored import files_of, prove
 from tests.ha.faults.told import health_of
-from tests.ha.pair import Looking, assert_equal, bodies_of, log_end, log_of, send, settled_end
+from tests.ha.pair import assert_equal, bodies_of, log_end, log_of, send, settled_end
 from tests.ha.seen import findings_of, until_named, until_told
 from tests.ha.test_switch import fixed, ha_of
+from tests.segments import looking
 from tests.tools.store.conftest import copy_store, end_in_order
 
 FILE_BYTES = 1 << 20
@@ -75,7 +76,7 @@ def start_over(slave: Broker, master: Broker) -> None:
 
 
 def log_begin(broker: Broker) -> int:
-    with Looking(broker) as store:
+    with looking(broker) as store:
         return store.log_begin
 
 
@@ -109,7 +110,7 @@ def test_a_master_that_comes_again_with_an_emptied_store_is_refused(master: Brok
         send(master, range(1), topic="of-the-new-life")
         refused_on_both_hosts(slave, master, "two logs", START_AGAIN)
         assert files_of(slave.store) == before
-        with Looking(slave) as store:
+        with looking(slave) as store:
             assert store.topic_find("of-the-new-life") < 0
         start_over(slave, master)
 

@@ -20,10 +20,11 @@ from shmq.options.broker import Options, parse_networks
 from shmq.store.lineage.epochs import Epoch
 from shmq.testing import Broker
 from tests.deadline import eventually
-from tests.ha.pair import Looking, assert_equal, send, settled_end, slave_of
+from tests.ha.pair import assert_equal, send, settled_end, slave_of
 from tests.ha.seen import replication_of, until_told
 from tests.ha.test_shipping import ha_address
 from tests.ha.test_switch import cluster, demote, fixed, follows, ha_of, is_writable, promote, read
+from tests.segments import looking
 
 
 def secret_file(path: Path, mode: int = 0o600) -> str:
@@ -69,7 +70,7 @@ def test_another_secret_is_refused_and_both_sides_say_why(master: Broker, tmp_pa
         until_told(master, lambda told: any(why in lost.reason for lost in told.refused))
         eventually(lambda: why in str(cluster(slave, "status")) and why in str(cluster(master, "status")))
         eventually(lambda: "ha.slave_refused" in master.log and "ha.master_lost" in slave.log)
-        with Looking(slave) as store:
+        with looking(slave) as store:
             assert store.log_end == 0 and store.topic_find("orders") < 0  # nor was it asked for its tables
 
 
@@ -82,7 +83,7 @@ def test_a_slave_without_a_secret_and_a_master_without_one_are_refused(master: B
         slave_of(open_master, ha_secret_file=secret) as slave,
     ):
         until_told(slave, lambda told: told.master is not None and "this master has none" in told.master.error)
-        with Looking(slave) as store:
+        with looking(slave) as store:
             assert store.log_end == 0
 
 

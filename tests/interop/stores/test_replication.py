@@ -9,12 +9,11 @@ import pytest
 import shmq
 from shmq.daemon.ha.slave.follower import FollowerLink
 from shmq.protocol.codes import Response
-from shmq.shm.instance import read_instance
-from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.interop.peers.cache import PeerMissing
 from tests.interop.peers.stock import HA_DISTANCE, StockBroker
+from tests.segments import looking
 
 FILE_BYTES = 16 << 20  # of the stock broker's log, too
 MESSAGES = 60
@@ -22,14 +21,9 @@ MESSAGES = 60
 
 def copied(slave: Broker) -> int:
     """Messages of the topic that the slave shows."""
-    instance = read_instance(slave.place.instance_path)
-    assert instance is not None
-    store = open_store(instance, writable=False, observing=True)
-    try:
+    with looking(slave) as store:
         index = store.topic_find("colours")
         return sum(store.queue(queue).offset_max for queue in store.topic(index)["queues"]) if index >= 0 else 0
-    finally:
-        store.close()
 
 
 @pytest.mark.parametrize("version", ["4", "5"])

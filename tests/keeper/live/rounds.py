@@ -25,14 +25,13 @@ from shmq.errors import BrokerNotRunning, DamagedMessage, ShmqError
 from shmq.figures.observer import Observer
 from shmq.figures.thresholds import Thresholds
 from shmq.figures.verdict import Verdict
-from shmq.shm.core import Store
-from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from shmq.tools.health.examine import examine
 from tests.crash.history.history import body_of
 from tests.deadline import attempts, eventually
 from tests.keeper.live.changes import CHANGES, LOG, OF_FILES, Change, copy
 from tests.keeper.live.witnesses import TOPICS, Acknowledged, Witnesses
+from tests.segments import looking
 from tests.tools.shell import Shell
 from tests.tools.store.conftest import end_in_order
 
@@ -119,7 +118,7 @@ class Round:
             eventually(lambda: self._path(broker).exists())
 
     def _path(self, broker: Broker) -> Path:
-        with _opened(broker) as store:
+        with looking(broker) as store:
             return self._change.path(broker.store, FILE_BYTES, store.log_end)
 
     # -- running
@@ -154,7 +153,7 @@ class Round:
         most = _BEATS_MOST if self._change.is_of_log and not self._change.is_of_access else _BEATS_OF_OTHERS
         for _ in attempts(pause=0.002):
             instance = broker._instance()
-            with contextlib.suppress(ShmqError), _opened(broker) as store:  # the next ones are made meanwhile
+            with contextlib.suppress(ShmqError), looking(broker) as store:  # the next ones are made meanwhile
                 beat, reason = store.keeper_beat_ns, store.read_only
             if instance is None or instance.generation != generation or reason:
                 break
@@ -302,7 +301,7 @@ def _all(pull: Any) -> Iterator[Any]:
 
 def _end_after_two_beats(broker: Broker) -> int:
     """Where the log ends once the keeper has had its time for what stops sends: an append may have been under way."""
-    with _opened(broker) as store:
+    with looking(broker) as store:
         beats = {store.keeper_beat_ns}
         eventually(lambda: beats.add(store.keeper_beat_ns) or len(beats) > 2)
         return store.log_end
@@ -311,18 +310,6 @@ def _end_after_two_beats(broker: Broker) -> int:
 def _kill(broker: Broker, role: str) -> None:
     if role in (processes := broker.processes):
         os.kill(processes[role].pid, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def _opened(broker: Broker) -> Iterator[Store]:
-    """The segments of a broker as they are now, for a look."""
-    instance = broker._instance()
-    assert instance is not None
-    store = open_store(instance, writable=False, observing=True)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _is_rewritten(path: Path, before: os.stat_result) -> bool:
