@@ -52,7 +52,7 @@ from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.measurement.measure import median
 from shmq.testing import Broker
 from tests.interop.peers.cache import PeerMissing
-from tests.segments import looking
+from tests.shm.looking import looking
 
 SENDS, SENDS_MIN = 2_000, 50
 PRODUCERS = 64

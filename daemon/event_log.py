@@ -59,7 +59,7 @@ class _Cause:
     suppressed: int = 0
 
     def taken(self) -> int:
-        """How many lines were left out; each is told once, by whichever event takes it."""
+        """Take how many lines were left out, so that no other event tells of them, too."""
         suppressed, self.suppressed = self.suppressed, 0
         return suppressed
 

@@ -17,7 +17,7 @@ from shmq.shm.addresses import read_addresses
 from shmq.testing import Broker
 from tests.interop.peers.stock import StockBroker
 from tests.interop.peers.wire import Wire
-from tests.segments import looking
+from tests.shm.looking import looking
 
 BODY = bytes(256)
 TOPIC = "orders"

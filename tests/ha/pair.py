@@ -19,7 +19,7 @@ from shmq.shm.addresses import read_addresses
 from shmq.shm.liveness import STOPPED_STATES
 from shmq.testing import Broker
 from tests.deadline import DEADLINE_SECONDS, eventually
-from tests.segments import looking
+from tests.shm.looking import looking
 
 
 def slave_of(master: Broker, **settings: Any) -> Broker:

@@ -14,7 +14,7 @@ from shmq.testing import Broker
 from tests.deadline import attempts, eventually
 from tests.ha.pair import bodies_of, send, settled_end
 from tests.ha.test_switch import fixed, pause, promote, read, slave_of
-from tests.segments import looking
+from tests.shm.looking import looking
 from tests.tools.shell import Shell
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.pair import bodies_of, log_of, send, settled_end, slave_of
-from tests.segments import looking
+from tests.shm.looking import looking
 
 pytestmark = pytest.mark.slow
 

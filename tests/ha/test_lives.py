@@ -9,7 +9,7 @@ import pytest
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.pair import assert_equal, slave_of
-from tests.segments import looking
+from tests.shm.looking import looking
 
 
 @pytest.fixture(scope="module")

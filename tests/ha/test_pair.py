@@ -15,7 +15,7 @@ from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.pair import ask, assert_equal, bodies_of, offsets_of, pulled, send, slave_of
-from tests.segments import looking
+from tests.shm.looking import looking
 
 
 @pytest.fixture(scope="module")

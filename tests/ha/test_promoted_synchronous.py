@@ -12,7 +12,7 @@ from tests.deadline import DEADLINE_SECONDS, eventually
 from tests.ha.pair import assert_equal, send
 from tests.ha.seen import until_told
 from tests.ha.test_switch import cluster, fixed, follow, ha_of, layout_of, read, slave_of
-from tests.segments import looking
+from tests.shm.looking import looking
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.pair import assert_equal, log_end, send, settled_end, slave_of, stop_threads
 from tests.ha.seen import findings_of, replication_of, until_named, until_told
-from tests.segments import looking
+from tests.shm.looking import looking
 from tests.tools.shell import Shell
 
 pytestmark = pytest.mark.slow

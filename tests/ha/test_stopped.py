@@ -18,7 +18,7 @@ from shmq.testing import Broker
 from tests.deadline import attempts, eventually
 from tests.ha.pair import assert_equal, send, settled_end
 from tests.ha.test_switch import demote, fixed, promote, read, slave_of
-from tests.segments import looking
+from tests.shm.looking import looking
 
 pytestmark = pytest.mark.slow
 

@@ -43,7 +43,7 @@ from tests.ha.pair import assert_equal, bodies_of, log_end, send, settled_end, s
 from tests.ha.seen import findings_of, until_told
 from tests.keeper.conftest import SMALL, Running
 from tests.ports import free_ports
-from tests.segments import looking
+from tests.shm.looking import looking
 from tests.tools.json_schema import check
 
 

@@ -28,7 +28,7 @@ from shmq.testing import Broker
 from shmq.tools.health.examine import examine
 from tests.deadline import eventually
 from tests.ha.pair import assert_equal, bodies_of, read_until_all, slave_of, stop_threads
-from tests.segments import looking
+from tests.shm.looking import looking
 
 FILE_BYTES = 4 << 20
 LONG = 60.0

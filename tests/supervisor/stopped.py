@@ -13,7 +13,7 @@ from shmq.shm.core import Store, StoreFigures
 from shmq.shm.liveness import ProcessMark, signal_proven
 from shmq.testing import Broker
 from tests.deadline import attempts, eventually
-from tests.segments import looking
+from tests.shm.looking import looking
 
 _LOCKS = ("lock_tid", "table_lock_tid", "flush_lock_tid")
 

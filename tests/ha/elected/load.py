@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import shmq
 from shmq import Connection
@@ -97,6 +97,15 @@ class Load:
 
     def stored(self, senders: list[Sender]) -> list[Acknowledged]:
         return [row for sender in senders for row in sender.stored]
+
+    def figures(self) -> dict[str, Any]:
+        """Return what a run that broke no rule prints of it."""
+        return {
+            "acknowledged": len(self.stored(self.senders)),
+            "transactions": sum(len(sender.begun) for sender in self.transactions),
+            "lost": 0,
+            "received": {receiver.name: receiver.times for receiver in self.all_receivers},
+        }
 
     def __enter__(self) -> Self:
         for each in (*self.senders, *self.all_receivers, self.late):

@@ -23,7 +23,7 @@ from tests.ha.elected.group import Group
 from tests.ha.elected.load import DELAY_SECONDS, TOPIC, Load
 from tests.ha.elected.receivers import Receiver
 from tests.ha.elected.senders import is_committed, outcome_of
-from tests.segments import looking
+from tests.shm.looking import looking
 
 Place = tuple[int, int]  # queue id and offset
 Offsets = dict[tuple[str, str, int], int]

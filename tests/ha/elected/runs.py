@@ -41,18 +41,28 @@ def check_logs(group: Group, leader: Broker) -> None:
 
 
 def run_as_told(
-    run: Callable[[int, int, int, Path], dict[str, Any]], what: str, default: int, description: str | None
+    run: Callable[[int, int, int, Path], dict[str, Any]],
+    what: str,
+    default: int,
+    description: str | None,
+    *,
+    parts: str = "brokers",
+    least: int = 2,
 ) -> int:
-    """Read the command line of a run of so many of something, run it, and print what it returns; the exit status."""
+    """Read the command line of a run of so many of something, run it, and print what it returns; the exit status.
+
+    Args:
+        parts: the option for the second number of `run`, which is `least` or one more.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m {_module_of(run)}", description=description)
     parser.add_argument(f"--{what}", type=int, default=default, dest="count")
-    parser.add_argument("--brokers", type=int, default=2, choices=(2, 3))
+    parser.add_argument(f"--{parts}", type=int, default=least, choices=(least, least + 1), dest="parts")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            print(json.dumps(run(options.count, options.brokers, options.seed, Path(folder))))
+            print(json.dumps(run(options.count, options.parts, options.seed, Path(folder))))
         except (AssertionError, shmq.ShmqError) as error:
             print(f"violation: {error!r}"[:20_000], file=sys.stderr)
             return 1
@@ -60,4 +70,4 @@ def run_as_told(
 
 
 def _module_of(run: Callable[..., Any]) -> str:
-    return f"tests.ha.elected.{Path(run.__code__.co_filename).stem}"
+    return f"tests.ha.{'.'.join(Path(run.__code__.co_filename).with_suffix('').parts[-2:])}"

@@ -119,10 +119,7 @@ def run(switches: int, brokers: int, seed: int, folder: Path) -> dict[str, Any]:
             "brokers": brokers,
             "seed": seed,
             **run.counts,
-            "acknowledged": len(load.stored(load.senders)),
-            "transactions": sum(len(sender.begun) for sender in load.transactions),
-            "lost": 0,
-            "received": {receiver.name: receiver.times for receiver in load.receivers},
+            **load.figures(),
             **{f"{name}_wait_p50_s": round(statistics.median(waits), 3) for name, waits in run.waits.items()},
             **{f"{name}_wait_max_s": round(max(waits), 3) for name, waits in run.waits.items()},
         }

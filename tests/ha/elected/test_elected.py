@@ -26,7 +26,7 @@ from tests.ha.pair import assert_equal, stop_threads
 from tests.ha.seen import findings_of
 from tests.ha.test_switch import cluster, layout_of, read
 from tests.ha.trust.test_trust import secret_file
-from tests.segments import looking
+from tests.shm.looking import looking
 from tests.tools.json_schema import check
 from tests.tools.shell import Shell
 

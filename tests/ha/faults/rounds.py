@@ -17,15 +17,12 @@ host had a message that the slave has not. Prints one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import random
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -40,7 +37,7 @@ from tests.ha.elected.cables import BROKER_PORT, HA_PORT, LATE_SECONDS, LOSS, Ca
 from tests.ha.elected.group import Group, links_of
 from tests.ha.elected.load import Load
 from tests.ha.elected.rules import Progress, check_all
-from tests.ha.elected.runs import make_topics
+from tests.ha.elected.runs import make_topics, run_as_told
 from tests.ha.faults.networks import Cables, Network, cabled
 from tests.ha.faults.wire import inside
 from tests.ha.pair import assert_equal
@@ -215,19 +212,9 @@ def run(rounds: int, in_sync_min: int, seed: int, folder: Path) -> dict[str, Any
         "in_sync_min": in_sync_min,
         "seed": seed,
         **run.counts,
-        "acknowledged": len(load.stored(load.senders)),
-        "transactions": sum(len(sender.begun) for sender in load.transactions),
-        "lost": 0,
-        "received": {receiver.name: receiver.times for receiver in load.all_receivers},
+        **load.figures(),
     }
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tests.ha.faults.rounds", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=len(KINDS))
-    parser.add_argument("--in-sync-min", type=int, default=1, choices=(1, 2))
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args()
-    print(f"seed {options.seed}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory() as name:
-        print(json.dumps(run(options.rounds, options.in_sync_min, options.seed, Path(name))))
+    sys.exit(run_as_told(run, "rounds", len(KINDS), __doc__, parts="in-sync-min", least=1))

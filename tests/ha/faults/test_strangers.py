@@ -23,7 +23,7 @@ from tests.ha.faults.told import health_of
 from tests.ha.pair import assert_equal, bodies_of, log_end, log_of, send, settled_end
 from tests.ha.seen import findings_of, until_named, until_told
 from tests.ha.test_switch import fixed, ha_of
-from tests.segments import looking
+from tests.shm.looking import looking
 from tests.tools.store.conftest import copy_store, end_in_order
 
 FILE_BYTES = 1 << 20

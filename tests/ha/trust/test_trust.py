@@ -24,7 +24,7 @@ from tests.ha.pair import assert_equal, send, settled_end, slave_of
 from tests.ha.seen import replication_of, until_told
 from tests.ha.test_shipping import ha_address
 from tests.ha.test_switch import cluster, demote, fixed, follows, ha_of, is_writable, promote, read
-from tests.segments import looking
+from tests.shm.looking import looking
 
 
 def secret_file(path: Path, mode: int = 0o600) -> str:

@@ -13,7 +13,7 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.interop.peers.cache import PeerMissing
 from tests.interop.peers.stock import HA_DISTANCE, StockBroker
-from tests.segments import looking
+from tests.shm.looking import looking
 
 FILE_BYTES = 16 << 20  # of the stock broker's log, too
 MESSAGES = 60

@@ -31,7 +31,7 @@ from tests.crash.history.history import body_of
 from tests.deadline import attempts, eventually
 from tests.keeper.live.changes import CHANGES, LOG, OF_FILES, Change, copy
 from tests.keeper.live.witnesses import TOPICS, Acknowledged, Witnesses
-from tests.segments import looking
+from tests.shm.looking import looking
 from tests.tools.shell import Shell
 from tests.tools.store.conftest import end_in_order
 
