@@ -278,7 +278,11 @@ def test_what_waits_for_a_lease_a_retry_or_a_check_waits_for_the_frozen_clock(
 @pytest.mark.slow
 def test_brokers_compile_their_modules_once_where_python_writes_no_byte_code(tmp_path: Path) -> None:
     program = """if True:
-        import os, shmq.testing
+        import os, sys, shmq.testing
+        from importlib.util import cache_from_source
+        from shmq.daemon import supervisor
+        from shmq.daemon.bridge import bridge
+        from shmq.daemon.keeper import keeper
         def compiled():
             [kept] = [line[20:] for line in open(f"/proc/{mark.pid}/environ").read().split(chr(0))
                       if line.startswith("PYTHONPYCACHEPREFIX=")]
@@ -290,8 +294,9 @@ def test_brokers_compile_their_modules_once_where_python_writes_no_byte_code(tmp
         with shmq.testing.Broker() as broker:
             mark = broker.processes["keeper"]
             assert compiled() == (kept, first), "the second broker compiled again"
-        for module in ("daemon/supervisor.", "daemon/keeper/keeper.", "daemon/bridge/server."):
-            assert any(module in name for name, _ in first), module
+        sys.pycache_prefix = kept
+        for module in supervisor, keeper, bridge:
+            assert cache_from_source(module.__file__) in {name for name, _ in first}, module
         print(kept)
     """
     without = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(tmp_path / "none")}

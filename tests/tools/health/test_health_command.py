@@ -159,4 +159,4 @@ def test_a_certificate_that_is_over_makes_the_broker_critical_and_doctor_names_i
         assert f"{what} – clients that look at it refuse the connection" in [
             each["text"] for each in doctor["findings"] if each["check"] == "broker.security"
         ]
-        assert "tls.notice" in broker.log
+        eventually(lambda: "tls.notice" in broker.log, lambda: broker.log)
