@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -39,9 +39,7 @@ from shmq.shm.core import Store
 _LEAVE_TIMEOUT = 1.0
 
 
-def _groups_of(beat: HeartbeatData | None) -> set[str]:
-    if beat is None:
-        return set()
+def _groups_of(beat: HeartbeatData) -> set[str]:
     return {data.groupName for data in beat.consumerDataSet} | {data.groupName for data in beat.producerDataSet}
 
 
@@ -49,10 +47,25 @@ class _SlotsBody(msgspec.Struct):
     slots: list[tuple[int, int, int]]
 
 
+class _Registered(NamedTuple):
+    """The last heartbeat, and the groups that threads have left since."""
+
+    beat: HeartbeatData
+    left: set[str]
+
+    @property
+    def now(self) -> HeartbeatData:
+        return HeartbeatData(
+            clientID=self.beat.clientID,
+            consumerDataSet=[data for data in self.beat.consumerDataSet if data.groupName not in self.left],
+            producerDataSet=[data for data in self.beat.producerDataSet if data.groupName not in self.left],
+        )
+
+
 class ControlClient(ControlChannel):
     """A client of one broker's control plane; made by `connect`, usable from any thread."""
 
-    _heartbeat: HeartbeatData | None = None
+    _registered: _Registered | None = None
     leader: Leader | None = None
 
     def request(
@@ -68,12 +81,12 @@ class ControlClient(ControlChannel):
         return self.request(command.code, command.ext, command.body, timeout)
 
     def _register_again(self) -> ShmqError | None:
-        beat = self._heartbeat
-        if beat is None:
+        if self._registered is None:
             return None
+        told = self._registered.now
         try:
-            self.ask(heartbeat(beat))
-            for group in _groups_of(beat) - _groups_of(self._heartbeat):  # left by another thread meanwhile
+            self.ask(heartbeat(told))
+            for group in _groups_of(told) - _groups_of(self._registered.now):  # left by another thread meanwhile
                 self.ask(goodbye(self.client_id, group, group))
         except ShmqError as error:
             return error
@@ -93,7 +106,7 @@ class ControlClient(ControlChannel):
             producerDataSet=[ProducerData(group) for group in producer_groups],
         )
         self.ask(heartbeat(beat))
-        self._heartbeat = beat
+        self._registered = _Registered(beat, set())
 
     def unregister(self, group: str) -> None:
         """Leave a group, as a consumer and as a producer; the broker notifies its other members.
@@ -103,13 +116,8 @@ class ControlClient(ControlChannel):
         Raises:
             BrokerNotRunning, RequestTimeout: it has not answered.
         """
-        beat = self._heartbeat
-        if beat is not None:
-            self._heartbeat = HeartbeatData(
-                clientID=self.client_id,
-                consumerDataSet=[data for data in beat.consumerDataSet if data.groupName != group],
-                producerDataSet=[data for data in beat.producerDataSet if data.groupName != group],
-            )
+        if self._registered is not None:
+            self._registered.left.add(group)
         self.ask(goodbye(self.client_id, group, group), _LEAVE_TIMEOUT)
 
     def leave(self, groups: Iterable[str]) -> None:

@@ -183,8 +183,22 @@ class ReturnMeetsLeaving:
         self.client.unregister("shipping")
 
     def check(self) -> None:
-        assert self.groups == {data.groupName for data in self.client._heartbeat.consumerDataSet}
+        left = set(self.groups)
+        assert self.client._register_again() is None
+        assert self.groups == left, "the next return of the broker registers a group that was left"
 
 
-def test_a_group_that_is_left_while_the_broker_comes_back_is_left(tmp_path: Path) -> None:
-    assert met_everywhere(lambda: ReturnMeetsLeaving(tmp_path)) > 5
+class LeavingMeetsLeaving(ReturnMeetsLeaving):
+    """Two threads leave a group each."""
+
+    def action(self) -> None:
+        self.client.unregister("billing")
+
+    def check(self) -> None:
+        super().check()
+        assert "billing" not in self.groups
+
+
+@pytest.mark.parametrize("meeting", [ReturnMeetsLeaving, LeavingMeetsLeaving])
+def test_a_group_that_is_left_stays_left(tmp_path: Path, meeting: type[ReturnMeetsLeaving]) -> None:
+    assert met_everywhere(lambda: meeting(tmp_path)) > 1
