@@ -52,7 +52,22 @@ def settled_end(master: Broker, slave: Broker) -> int:
 
 def assert_equal(master: Broker, slave: Broker) -> None:
     end = settled_end(master, slave)
-    assert log_of(slave, end) == log_of(master, end)
+    ours, theirs = log_of(slave, end), log_of(master, end)
+    assert ours == theirs, _difference(ours, theirs)
+
+
+def _difference(ours: bytes, theirs: bytes) -> str:
+    """Where two logs part, and what each of them has there."""
+    if len(ours) != len(theirs):
+        return f"{len(ours)} bytes at the slave, {len(theirs)} at the master"
+    differs = [at for at in range(0, len(ours), 4096) if ours[at : at + 4096] != theirs[at : at + 4096]]
+    first = next(at for at in range(differs[0], len(ours)) if ours[at] != theirs[at])
+    last = max(at for at in range(differs[-1], min(differs[-1] + 4096, len(ours))) if ours[at] != theirs[at])
+    begin = max(0, first - 128)
+    return (
+        f"{len(differs)} pages differ, from {first} to {last} of {len(ours)}\n"
+        f"slave  {ours[begin : first + 256]!r}\nmaster {theirs[begin : first + 256]!r}"
+    )
 
 
 def send(broker: Broker, bodies: range, topic: str = "orders") -> None:

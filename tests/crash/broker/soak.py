@@ -28,6 +28,7 @@ from tests.crash.history.history import Anomaly, History, delivered_anomalies, s
 from tests.crash.history.reading import Reading
 from tests.crash.history.workload import WRITERS, Workload
 from tests.crash.history.writers import TOPIC_OF
+from tests.deadline import eventually
 
 _SLOW_MS = (0, 0, 20, 200, 800, 3000)
 _HOUR_MS = 3600_000
@@ -143,6 +144,7 @@ def _episode(
     """Kill a process once some messages were acknowledged; returns what is wrong."""
     history.wait_acks(chance.randrange(1, 40), 10.0)
     roles = chance.choice(_WHO)
+    eventually(lambda: {*roles} <= {*broker.processes, "writers"}, lambda: broker.log[-3000:])  # one may start just now
     if "writers" in roles:
         counts.kills += 1
         writers.kill()
