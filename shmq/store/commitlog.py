@@ -20,6 +20,7 @@ import errno
 import os
 import shlex
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -205,34 +206,34 @@ class CommitLogFiles:
     def remove_all(self) -> None:
         """Unlink every file of a log that is not mapped; from the last one on, so that what is left is a log."""
         while self.positions:
-            self.path(self.positions[-1]).unlink(missing_ok=True)
-            sync_directory(self._layout.commitlog)
+            self._remove(self.positions[-1])
             self.positions.pop()
 
     def remove_first(self) -> int:
         """Unlink the oldest file and return the new begin; never the last file."""
         assert len(self.positions) > 1, "the last file stays"
-        path = self.path(self.positions[0])
-        path.unlink(missing_ok=True)
-        sync_directory(path.parent)
+        self._remove(self.positions[0])
         self.positions.pop(0)
         return self.begin
 
     def remove_last(self) -> int:
         """Unlink the last file, which is unused, and return the new end; never the only one."""
         assert len(self.positions) > 1, "the only file stays"
-        path = self.path(self.positions[-1])
-        path.unlink(missing_ok=True)
-        sync_directory(path.parent)
+        self._remove(self.positions[-1])
         self.positions.pop()
         return self.end
 
     def remove_behind(self, position: int) -> None:
         """Unlink every file behind that of a position, the last one first. Raises OSError."""
         while self.positions and self.positions[-1] > position:
-            self.path(self.positions[-1]).unlink(missing_ok=True)
-            sync_directory(self._layout.commitlog)
+            self._remove(self.positions[-1])
             self.positions.pop()
+
+    def _remove(self, position: int) -> None:
+        with contextlib.suppress(OSError), self._open(position) as descriptor:
+            _give_up(descriptor)
+        self.path(position).unlink(missing_ok=True)
+        sync_directory(self._layout.commitlog)
 
     def renew(self, position: int, *, until: int) -> None:
         """Replace the file of a position by a copy with another inode: its bytes up to `until`, behind it zeros.
@@ -240,10 +241,15 @@ class CommitLogFiles:
         A process that has the old one mapped changes nothing of this log any more. Raises OSError.
         """
         with self._open(position) as original:
-            self.put(position, original, until=until)
+            temporary = self._copied(position, original, until=until)
+            _give_up(original)
+            self._name(temporary, position)
 
     def put(self, position: int, original: int, *, until: int) -> None:
         """Give the file of a position an open file's bytes up to `until`, and zeros behind them. Raises OSError."""
+        self._name(self._copied(position, original, until=until), position)
+
+    def _copied(self, position: int, original: int, *, until: int) -> Path:
         base = position - position % self.file_bytes
         temporary = self._temporary(base)
         with self._layout.new_file(temporary, self._layout.access.mode) as copy:
@@ -251,7 +257,10 @@ class CommitLogFiles:
             for start, size in list(_data_ranges(original, 0, until - base)):
                 for at in range(start, start + size, _CHUNK_BYTES):
                     os.pwrite(copy, os.pread(original, min(_CHUNK_BYTES, start + size - at), at), at)
-        os.replace(temporary, self._layout.commitlog / file_name(base))
+        return temporary
+
+    def _name(self, temporary: Path, position: int) -> None:
+        os.replace(temporary, self._layout.commitlog / file_name(position - position % self.file_bytes))
         sync_directory(self._layout.commitlog)
 
     def modified_seconds(self, position: int) -> float:
@@ -331,6 +340,17 @@ class CommitLogFiles:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def is_given_up(status: os.stat_result) -> bool:
+    """Whether the store itself has replaced or removed a log file: what processes still have of it is in no log."""
+    return bool(status.st_mode & stat.S_ISVTX)
+
+
+def _give_up(descriptor: int) -> None:
+    # A bit that means nothing for a file. Without a name, a file that another program has removed looks like this one.
+    with contextlib.suppress(PermissionError):
+        os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | stat.S_ISVTX)
 
 
 def _data_ranges(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, int]]:

@@ -33,7 +33,7 @@ from shmq.shm.addresses import read_addresses
 from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.shm.liveness import signal_proven
 from shmq.shm.place import prepare_runtime
-from shmq.store.layout import StoreLayout
+from shmq.store.layout import StoreLayout, file_name
 from shmq.store.lineage.cutting import tails
 from shmq.store.lineage.epochs import load_epochs
 from shmq.store.lineage.standing import Role, configured_text, store_role
@@ -262,6 +262,26 @@ def test_who_is_promoted_again_at_once_has_what_the_other_one_stored_meanwhile()
         assert_equal(first, second)
         assert tails(layout_of(first)) == tails(layout_of(second)) == []
         assert read(first, 70, "readers") == list(range(70))
+
+
+def test_a_program_that_has_a_log_file_of_before_a_demotion_is_no_reason_to_take_it_back() -> None:
+    """A file that was renewed then is none that another program has removed; the new one holds what was sent since."""
+    with Broker(**fixed()) as first, slave_of(first) as second:
+        send(first, range(10))
+        settled_end(first, second)
+        with (first.store / "commitlog" / file_name(0)).open("rb"):
+            demote(first, second)
+            promote(second)
+            demote(second, first)
+            promote(first)
+            send(first, range(10, 20))
+            with first.connect():  # this process has mapped what the next keeper finds
+                signal_proven(first.processes["supervisor"])
+                signal_proven(first.processes["keeper"])
+                first.kill_daemon()
+                first.restart()
+        assert "file.saved" not in first.log
+        assert read(first, 20, "readers") == list(range(20))
 
 
 @pytest.mark.slow

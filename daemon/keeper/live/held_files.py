@@ -26,6 +26,7 @@ from shmq.plain_file import kind_of, open_plain
 from shmq.shm.access import access_rights
 from shmq.shm.counters import Counters
 from shmq.store.atomic import sync_directory
+from shmq.store.commitlog import is_given_up
 from shmq.store.layout import StoreLayout, position_of
 
 _NEWS_MAX = 100  # a store that went may have thousands of files
@@ -281,8 +282,8 @@ def put_back_directories(store: Path, descriptors: Sequence[int], log: EventLog)
 def find_open(layout: StoreLayout) -> dict[int, str]:
     """Return log files that lost their name and are open somewhere: position -> a path under which one opens.
 
-    A file that was replaced counts only in a process that has mapped what this one has: what was renewed has the same
-    name. One that was moved has another one, and may as well be a file of another broker.
+    What the store itself has removed or replaced does not count. Of one that has a successor, none counts but that of a
+    process which has mapped what this one has. One that was moved has another name, and may be of another broker.
     """
     found: dict[int, str] = {}
     directory, mapped = os.path.realpath(layout.commitlog), _shared_with("self")
@@ -291,7 +292,7 @@ def find_open(layout: StoreLayout) -> dict[int, str]:
             name = os.readlink(link)
             path = name.removesuffix(_DELETED)
             position = position_of(os.path.basename(path))
-            if path == name or os.path.dirname(path) != directory or position is None:
+            if path == name or os.path.dirname(path) != directory or position is None or is_given_up(os.stat(link)):
                 continue
             if not os.path.lexists(path) or mapped & _shared_with(pid):
                 found.setdefault(position, link)
