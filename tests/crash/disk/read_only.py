@@ -77,8 +77,13 @@ def make_read_only(how: str, disk: Disk, store: Path) -> None:
     if how == "error":
         disk.meet_an_error()
     else:
-        run("mount", "--bind", str(store), str(store))
-        run("mount", "-o", "remount,bind,ro", str(store))
+        # It comes read-only: made so over the store, it would be busy with what the broker opens in between.
+        aside = store.with_name("aside")
+        aside.mkdir()
+        run("mount", "--bind", str(store), str(aside))
+        run("mount", "-o", "remount,bind,ro", str(aside))
+        run("mount", "--bind", str(aside), str(store))
+        run("umount", str(aside))
 
 
 def make_writable(how: str, disk: Disk, store: Path) -> None:
