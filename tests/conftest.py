@@ -17,6 +17,7 @@ import importlib.util
 import os
 import pkgutil
 import signal
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -50,7 +51,11 @@ LONGEST_FIRST: Final = ("tests/spark/", "tests/interop/", "tests/crash/", "tests
 REPEATED_MAX: Final = 3
 """Tests of peers that may pass at their second try only before the run fails."""
 
+LEFT_OPEN_MAX: Final = 50
+"""Descriptors that a test may add to those of its process: what tests share, and what ends with a collection."""
+
 _repeated = pytest.StashKey[list[str]]()
+_open_before = pytest.StashKey[int]()
 
 
 class _Spread(LoadScopeScheduling):
@@ -102,6 +107,23 @@ def pytest_collection_finish() -> None:
     """Tell the collector that a million objects of pytest stay: a test that collects garbage would look at them all."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_open_before] = _open_descriptors()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that leaves many descriptors open: the tests behind it would run out of them."""
+    yield
+    left = _open_descriptors() - item.stash[_open_before]
+    assert left <= LEFT_OPEN_MAX, f"{left} descriptors are left open"
+
+
+def _open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def _rank(item: pytest.Item) -> int:

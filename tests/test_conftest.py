@@ -79,6 +79,14 @@ def test_it():
     assert (spaces[0] != spaces[1]) == IS_OWN
 """
 
+LEAKING = """
+import os
+
+def test_it():
+    for _ in range({count}):
+        os.open("/dev/null", os.O_RDONLY)
+"""
+
 STANDING = """
 import os
 import pathlib
@@ -175,6 +183,12 @@ def test_a_peer_that_fails_twice_has_failed(project: Project) -> None:
     assert status == 1 and "1 failed, 1 rerun" in said
     status, said = project.run(always, "--all", "--reruns", "0")
     assert status == 1 and "RERUN" not in said
+
+
+@pytest.mark.parametrize("count", [50, 51])
+def test_a_test_that_leaves_many_descriptors_open_has_failed(project: Project, count: int) -> None:
+    status, said = project.run(LEAKING.format(count=count))
+    assert (status == 1) == (count > 50) == (f"{count} descriptors are left open" in said)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shmq.bindings import _core
+from shmq.waits import is_ready
 from tests.bindings.live_store import LiveStore, until
 
 LONG = 60.0  # seconds; only a hung test sees the end of it
@@ -114,10 +114,6 @@ def test_many_waiters_each_return_when_their_own_record_is_durable(threads_count
         keeping.result(LONG)
 
 
-def readable(descriptor: int, seconds: float) -> bool:
-    return bool(select.select([descriptor], [], [], seconds)[0])
-
-
 def test_the_descriptor_tells_of_a_wish_once() -> None:
     with LiveStore(flush_sync=True) as live:
         live.topic()
@@ -125,19 +121,19 @@ def test_the_descriptor_tells_of_a_wish_once() -> None:
         end = live.producer().append("orders", b"x", b"", queue_id=0)[3]
         descriptor = os.eventfd(0, os.EFD_NONBLOCK)
         watch = _core.DurableWatch(live.store, descriptor)
-        assert not readable(descriptor, 0.0)
+        assert not is_ready(descriptor, 0.0)
         watch.want(end)
-        assert not readable(descriptor, 0.05)  # not durable: nothing may come, however long one looks
+        assert not is_ready(descriptor, 0.05)  # not durable: nothing may come, however long one looks
         live.keeper.flush()
-        assert readable(descriptor, LONG)
+        assert is_ready(descriptor, LONG)
         os.eventfd_read(descriptor)
-        assert not readable(descriptor, 0.05)
+        assert not is_ready(descriptor, 0.05)
         watch.want(end)  # it is durable already
-        assert readable(descriptor, LONG)
+        assert is_ready(descriptor, LONG)
         os.eventfd_read(descriptor)
         watch.want(end + 1)
         live.keeper.set_read_only(1)
-        assert readable(descriptor, LONG)  # it never will be
+        assert is_ready(descriptor, LONG)  # it never will be
         watch.close()
         watch.close()
         os.close(descriptor)
@@ -153,7 +149,7 @@ def test_a_store_stays_mapped_as_long_as_it_is_watched() -> None:
         store.close()
         watch.want(end)
         live.keeper.flush()
-        assert readable(descriptor, LONG)
+        assert is_ready(descriptor, LONG)
         watch.close()
         os.close(descriptor)
 

@@ -17,7 +17,6 @@ import functools
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from typing import IO, Any
 
 import psutil
 
+from shmq.waits import is_ready
 from tests.deadline import eventually
 from tests.interop.peers.process import die_with_parent
 
@@ -234,5 +234,5 @@ class Driver:
 
 
 def _line_within(file: IO[str], seconds: float) -> str:
-    assert select.select([file], [], [], seconds)[0], f"no answer of the driver within {seconds:g} s"
+    assert is_ready(file.fileno(), seconds), f"no answer of the driver within {seconds:g} s"
     return file.readline()

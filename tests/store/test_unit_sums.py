@@ -1,6 +1,8 @@
 """The sums of the units: they survive a restart, notice every change, and notice when they are not all there."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,22 +21,33 @@ def units(first: int, count: int) -> bytes:
     return b"".join(pack_unit(number * 100, 100, number) for number in range(first, first + count))
 
 
+_open_files = contextlib.ExitStack()
+
+
 @pytest.fixture
-def layout(tmp_path: Path) -> StoreLayout:
+def layout(tmp_path: Path) -> Iterator[StoreLayout]:
     layout = StoreLayout(tmp_path, Access(-1))
     layout.prepare()
-    return layout
+    with _open_files:
+        yield layout
+
+
+def unit_files(layout: StoreLayout) -> ConsumeQueueFiles:
+    """Files that are closed when the test ends: some open hundreds."""
+    files = ConsumeQueueFiles(layout)
+    _open_files.callback(files.close)
+    return files
 
 
 def opened(layout: StoreLayout, *, sequence: int = 0, born: dict[str, int] | None = None) -> ConsumeQueueFiles:
-    files = ConsumeQueueFiles(layout)
+    files = unit_files(layout)
     assert files.sums.load(born or {}, {}, sequence=sequence)
     return files
 
 
 def written(layout: StoreLayout, *parts: tuple[int, int]) -> tuple[ConsumeQueueFiles, int]:
     """Files whose units were written in parts, with a batch of sums behind each."""
-    files = ConsumeQueueFiles(layout)
+    files = unit_files(layout)
     files.sums.load({}, {}, sequence=0)
     sequence = 0
     for first, count in parts:
@@ -130,7 +143,7 @@ def test_what_is_missing_or_damaged_in_the_file_is_noticed(layout: StoreLayout) 
     whole = layout.unit_sums.read_bytes()
 
     def is_complete() -> bool:
-        return ConsumeQueueFiles(layout).sums.load({}, {}, sequence=sequence)
+        return unit_files(layout).sums.load({}, {}, sequence=sequence)
 
     assert is_complete()
     for at in range(len(whole)):

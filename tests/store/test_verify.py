@@ -1,7 +1,6 @@
 """A store is checked without being changed: what is damaged is found, what is whole or still being written is not."""
 
 import os
-import select
 import shutil
 import signal
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from shmq.store.proof.store import prove_store
 from shmq.store.verify import FAULTS_MAX, LogFiles, known_mark, log_problems, verify_store
 from shmq.testing import Broker
 from shmq.tools.store.verify_command import what_to_type
+from shmq.waits import is_ready
 from tests.store.file_changes import NO_FILES, SIZES, grown, halved, moved, zeroed
 from tests.tables.rows import every_row
 
@@ -37,7 +37,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         supervisor = broker.processes["supervisor"]
         descriptor = os.pidfd_open(supervisor.pid)
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-        assert select.select([descriptor], [], [], 30.0)[0]
+        assert is_ready(descriptor, 30.0)
         os.close(descriptor)
         shutil.copytree(broker.store, root)
     return root

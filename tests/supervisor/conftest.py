@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import select
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, is_alive
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import SHM_DIRECTORY, open_store
+from shmq.waits import is_ready
 from tests.deadline import eventually
 from tests.supervisor.told_faults import look_at
 
@@ -74,8 +74,8 @@ class Served:
     def announcement(self) -> dict[str, Any]:
         """The one JSON line on stdout."""
         assert self.process.stdout
-        readable, _, _ = select.select([self.process.stdout], [], [], DEADLINE_SECONDS)
-        line = self.process.stdout.readline() if readable else b""
+        output = self.process.stdout
+        line = output.readline() if is_ready(output.fileno(), DEADLINE_SECONDS) else b""
         assert line, self.text()
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -8,6 +8,7 @@ import pytest
 
 from shmq.daemon.event_log import EventLog
 from shmq.shm.counters import INTERNAL_ERRORS, LOG_LINES_DROPPED, LooseCounters
+from shmq.waits import is_ready
 from tests.supervisor.unread_output import KINDS, unread_output
 
 
@@ -63,7 +64,7 @@ def test_the_next_line_that_can_be_written_says_how_many_were_dropped(follows: s
         log = EventLog("keeper", "json", descriptor=writing)
         for _ in range(3):
             log("log.rolled")
-        while select.select([reading], [], [], 0)[0]:
+        while is_ready(reading, 0):
             os.read(reading, 1 << 20)
         if follows == "a line":
             log("flush.slow", files=3)

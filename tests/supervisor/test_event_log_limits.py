@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ class Collected:
     def __init__(self) -> None:
         self._reading, writing = os.pipe()
         os.set_blocking(self._reading, False)
+        self.close = weakref.finalize(self, lambda *ends: [os.close(end) for end in ends], self._reading, writing)
         self.now = 0.0
         self.log = EventLog("keeper", "json", descriptor=writing, now=lambda: self.now)
 
@@ -109,6 +111,7 @@ class Interrupted(Collected):
 
     def check(self) -> None:
         assert sum(line.get("suppressed", 0) for line in self.lines()) == 2
+        self.close()
 
 
 class InterruptedByTheSame(Interrupted):

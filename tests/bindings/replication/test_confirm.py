@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +10,7 @@ import pytest
 
 from shmq.bindings import _core
 from shmq.shm.core import READ_ONLY_DISK_FULL, READ_ONLY_FEW_REPLICAS
+from shmq.waits import is_ready
 from tests.bindings.live_store import LiveStore, until
 
 LONG = 60.0  # seconds; only a hung test sees the end of it
@@ -135,14 +135,14 @@ def test_a_watch_of_answers_wakes_when_it_is_confirmed_and_one_of_shipping_when_
     shipping = _core.DurableWatch(master.store, shipped, ships=True)
     try:
         shipping.want(1)
-        assert not select.select([shipped], [], [], 0.0)[0]
+        assert not is_ready(shipped, 0.0)
         end = master.append()
         watch.want(end)
-        assert select.select([shipped], [], [], LONG)[0]
+        assert is_ready(shipped, LONG)
         master.keeper.flush()
-        assert not select.select([safe], [], [], 0.1)[0]
+        assert not is_ready(safe, 0.1)
         master.replica.confirm(end, 1, LONG)
-        assert select.select([safe], [], [], LONG)[0]
+        assert is_ready(safe, LONG)
     finally:
         watch.close()
         shipping.close()

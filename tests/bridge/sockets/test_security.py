@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import shutil
 import socket
 import ssl
@@ -21,6 +20,7 @@ from shmq.protocol.acl import sign
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
+from shmq.waits import is_ready
 from tests.bridge.live_bridge import DEADLINE, LiveBridge, RawPeer, raw_peer, running, wait_until
 from tests.protocol import certificates
 from tests.protocol.certificates import DAY
@@ -248,17 +248,13 @@ def test_peers_that_never_finish_the_handshake_are_cut_off_and_delay_no_other(ce
         good = tls_peer(bridge, cert)
         assert good.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
         for peer in peers:
-            wait_until(lambda peer=peer: bridge.advance(121) or is_readable(peer))  # type: ignore[misc]
+            wait_until(lambda peer=peer: bridge.advance(121) or is_ready(peer.socket.fileno(), 0))  # type: ignore[misc]
             with_reply = peer.socket.recv(100)
             assert with_reply == b"" or with_reply[0] == 0x15  # closed, at most with a TLS alert before
             peer.close()
         good.close()
         status, log = bridge.end()
         assert status == ExitCode.DONE and "Traceback" not in log and "loop.error" not in log
-
-
-def is_readable(peer: RawPeer) -> bool:
-    return bool(select.select([peer.socket], [], [], 0)[0])
 
 
 def test_silent_peers_make_room_while_tls_waits_for_their_first_byte(certificate: tuple[Path, Path]) -> None:

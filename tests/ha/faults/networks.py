@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import select
+import selectors
 import socket
 import subprocess
 import threading
@@ -82,14 +82,16 @@ class Cables:
         self._thread.join(_DEADLINE_SECONDS)
 
     def _carry(self) -> None:
-        ends = {each.end: each for each in self._networks.values()}
         wait = _LOOK_SECONDS
-        while not self._stopping.is_set():
-            for end in select.select(list(ends), [], [], max(0.0, min(wait, _LOOK_SECONDS)))[0]:
-                with contextlib.suppress(BlockingIOError):
-                    self._take(ends[end], os.read(end, PACKET_BYTES_MAX))
-            now = time.monotonic()
-            wait = min(way.give(now) for way in self.ways.values())
+        with selectors.DefaultSelector() as ends:
+            for each in self._networks.values():
+                ends.register(each.end, selectors.EVENT_READ, each)
+            while not self._stopping.is_set():
+                for key, _ in ends.select(max(0.0, min(wait, _LOOK_SECONDS))):
+                    with contextlib.suppress(BlockingIOError):
+                        self._take(key.data, os.read(key.fd, PACKET_BYTES_MAX))
+                now = time.monotonic()
+                wait = min(way.give(now) for way in self.ways.values())
 
     def _take(self, here: Network, packet: bytes) -> None:
         there = self._networks.get(packet[_HEADER_BYTES - 4 : _HEADER_BYTES])

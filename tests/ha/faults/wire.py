@@ -12,7 +12,7 @@ import ctypes
 import fcntl
 import os
 import random
-import select
+import selectors
 import struct
 import threading
 import time
@@ -95,12 +95,14 @@ class Wire:
         self._thread.join(60.0)
 
     def _carry(self) -> None:
-        ways = {way.source: way for way in (self.there, self.back)}
-        wait = _LOOK_SECONDS
-        while not self._stopping.is_set():
-            for source in select.select(list(ways), [], [], max(0.0, min(wait, _LOOK_SECONDS)))[0]:
-                ways[source].take(time.monotonic())
-            wait = min(way.give(time.monotonic()) for way in ways.values())
+        ways, wait = (self.there, self.back), _LOOK_SECONDS
+        with selectors.DefaultSelector() as ends:
+            for way in ways:
+                ends.register(way.source, selectors.EVENT_READ, way)
+            while not self._stopping.is_set():
+                for key, _ in ends.select(max(0.0, min(wait, _LOOK_SECONDS))):
+                    key.data.take(time.monotonic())
+                wait = min(way.give(time.monotonic()) for way in ways)
 
 
 def enter(pid: int) -> None:

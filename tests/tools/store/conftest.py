@@ -1,7 +1,6 @@
 """A store that a real broker filled with every kind of message and closed in order; tests get copies to damage."""
 
 import os
-import select
 import shutil
 import signal
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shmq.testing import Broker
+from shmq.waits import is_ready
 from tests.tools.shell import Shell
 
 FILE_BYTES = 64 << 10
@@ -21,7 +21,7 @@ def end_in_order(broker: Broker) -> None:
     supervisor = broker.processes["supervisor"]
     descriptor = os.pidfd_open(supervisor.pid)
     signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-    assert select.select([descriptor], [], [], 60.0)[0]
+    assert is_ready(descriptor, 60.0)
     os.close(descriptor)
 
 

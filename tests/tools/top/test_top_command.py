@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import pty
-import select
 import signal
 import struct
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 
 from shmq.shm.liveness import status_of
 from shmq.testing import Broker
+from shmq.waits import is_ready
 from tests.figures import sources
 from tests.tools.json_schema import check
 from tests.tools.shell import COMMAND, TIMEOUT, Shell, until
@@ -113,7 +113,7 @@ class Terminal:
         deadline = time.monotonic() + TIMEOUT
         while text not in self.seen:
             assert time.monotonic() < deadline and self.process.poll() is None, (text, self.seen[-3000:])
-            if select.select([self.side], [], [], 0.2)[0]:
+            if is_ready(self.side, 0.2):
                 self.seen += os.read(self.side, 65536).decode(errors="replace")
         found, _, self.seen = self.seen.partition(text)
         return found
