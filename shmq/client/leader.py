@@ -198,8 +198,13 @@ class Leader:
         return QueueData(broker) if topic == DEFAULT_TOPIC else None
 
     # -- life
+    def leave(self) -> None:
+        """Say goodbye to the leader; what needs it next opens a new session. Never raises."""
+        with self._lock:
+            self._drop()
+
     def close(self) -> None:
-        """Say goodbye to the leader; never raises."""
+        """Say goodbye to the leader for good; never raises."""
         with self._lock:
             self._is_closed = True
             self._drop()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -31,6 +32,20 @@ def test_a_leader_that_is_cleared_between_two_looks_is_refused_as_not_known() ->
     assert leader.is_elsewhere
     with pytest.raises(NotMaster, match="who leads is not known"):
         _ = leader.session
+
+
+def test_a_leader_that_was_left_is_found_again() -> None:
+    leader = Leader(lambda: cast(Store, Segments(*["h:1"] * 2)), broker="b", cluster="c", client_id="me", timeout=1.0)
+    opened: list[SimpleNamespace] = []
+
+    def opening(address: str) -> Any:
+        opened.append(SimpleNamespace(close=lambda: None))
+        return opened[-1]
+
+    leader._open = opening  # type: ignore[method-assign]
+    assert leader.session is opened[0]
+    leader.leave()
+    assert leader.session is opened[1]
 
 
 def test_a_topic_is_waited_for_as_long_as_a_slave_takes_to_copy_tables() -> None:

@@ -109,7 +109,7 @@ class FollowingMembers:
             self._stay(refused=not isinstance(error, _AWAY))
 
     def _stay(self, *, refused: bool) -> None:
-        self._leader.close()  # else its heartbeats go on, and the leader counts on members that read here
+        self._leader.leave()  # else its heartbeats go on, and the leader counts on members that read here
         self._groups, self._answered_at = None, float("-inf")
         self._move_at = time.monotonic() + (_REFUSED_SECONDS if refused else _ASK_SECONDS)
         if self._is_elsewhere(None):
@@ -152,7 +152,7 @@ class FollowingMembers:
             self.keep_progress()
         self._groups = groups
         if before is not None and before is not groups and self._leader.has(before):
-            self._leader.close()  # which is no leader of ours any more, or does not answer
+            self._leader.leave()  # which is no leader of ours any more, or does not answer
         if groups is None and before is None and not self._leader.follows:
             self._kept.clear()  # it led and leads: its offsets are where they were
         return self._is_elsewhere(groups)
