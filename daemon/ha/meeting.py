@@ -45,6 +45,11 @@ class State(StrEnum):
     BEHIND = "behind"
     OTHER_FILES = "other-files"
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether nothing is shipped before an operator has done something."""
+        return self not in (State.FOLLOWING, State.PARTED)
+
 
 class Side(msgspec.Struct, frozen=True):
     """What a broker says of itself and of its log.

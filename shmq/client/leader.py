@@ -5,6 +5,9 @@
     follows a leader    over TCP to the leader
     knows no leader     are refused, with NotMaster
 
+Groups are the leader's, but not those of a host that takes nothing of it, as its log is none of the leader's
+(`owns_groups`): what names a place in the log is not the leader's then.
+
 Messages are always read from shared memory. The leader's address stands in the segments, where each switch
 writes it, and the topics in the tables there, which are copies of the leader's: so no name server is asked. Where the
 leader has accounts, it knows the sender by the keys in $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY.
@@ -63,6 +66,17 @@ AT_LEADER = frozenset(
 )
 """Requests that change the log or the tables; a slave refuses them."""
 
+_OF_GROUPS = frozenset(
+    {
+        Request.CONSUMER_SEND_MSG_BACK,
+        Request.POP_MESSAGE,
+        Request.ACK_MESSAGE,
+        Request.BATCH_ACK_MESSAGE,
+        Request.CHANGE_MESSAGE_INVISIBLETIME,
+    }
+)
+"""Those of them that name messages by their places in the log: where the logs differ, they would mean other ones."""
+
 TABLES_SECONDS = 10.0
 """How long a topic that was made at the leader may take to appear on this host."""
 
@@ -74,12 +88,21 @@ class Leader:
         store: returns the segments of this host, which are others after a restart.
         broker: the name of the broker, which all hosts of it share; `cluster` likewise.
         timeout: seconds, of a request that names none.
+        is_refused: says whether this host takes nothing of its leader for good (`shmq.shm.links`).
     """
 
     def __init__(
-        self, store: Callable[[], Store], *, broker: str, cluster: str, client_id: str, timeout: float
+        self,
+        store: Callable[[], Store],
+        *,
+        broker: str,
+        cluster: str,
+        client_id: str,
+        timeout: float,
+        is_refused: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
+        self._is_refused = is_refused
         self._broker, self._cluster = broker, cluster
         self._client_id, self._timeout = client_id, timeout
         self._session: RemoteSession | None = None
@@ -96,6 +119,11 @@ class Leader:
     def is_elsewhere(self) -> bool:
         """Whether this host follows a leader that it knows."""
         return self.follows and bool(self._store().leader)
+
+    @property
+    def owns_groups(self) -> bool:
+        """Whether this host follows, and its groups are the leader's, be that known or not."""
+        return self.follows and not self._is_refused()
 
     def has(self, groups: TcpGroups) -> bool:
         """Whether these groups are those of the session with the leader."""
@@ -137,7 +165,7 @@ class Leader:
 
     def takes(self, code: int) -> bool:
         """Whether a request is the leader's, and that is another host."""
-        return code in AT_LEADER and self.is_elsewhere
+        return code in AT_LEADER and self.is_elsewhere and (code not in _OF_GROUPS or self.owns_groups)
 
     def request(
         self, code: int, ext: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None

@@ -27,6 +27,9 @@ The process replaces the file every half a second while it has a role to play; h
     stuck                         is connected and cannot store what it is sent
     lost                          is not connected; `error` says why, `cure` what to do
 
+A slave whose log is none of its master's tries again all the same: it is connected, and lost, in turn. Meanwhile, and
+until it follows, `is_refused` says so: it takes nothing of this master before an operator has done what `cure` says.
+
 Times are milliseconds of CLOCK_MONOTONIC, which all processes of a host share.
 
 Rules: (1) the text comes from a file, so it is checked when it is read; what is not as it should be is as good as no
@@ -84,6 +87,7 @@ class MasterLink(NamedTuple):
     error: str = ""  # the last one, kept after it is over
     cure: str = ""
     error_ms: int | None = None
+    is_refused: bool = False  # by this slave, for good
 
 
 class ElectionState(NamedTuple):
@@ -148,6 +152,12 @@ def read_links(path: Path) -> Links | None:
     numbers = (links.at_ms, links.epoch, links.standing_since_ms or 0)
     is_usable = all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers)
     return links if is_usable else None
+
+
+def refuses_master(path: Path) -> bool:
+    """Whether this host is a slave that takes nothing of its master before an operator has done something."""
+    links = read_links(path)
+    return links is not None and links.master is not None and links.master.is_refused
 
 
 def write_links(path: Path, links: Links, *, mode: int, gid: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from shmq.client.leader import TABLES_SECONDS, Leader
 from shmq.daemon.ha.slave import following
 from shmq.errors import NotMaster
+from shmq.protocol.codes import Request
 from shmq.shm.core import READ_ONLY_FOLLOWER, Store
 
 
@@ -46,6 +47,20 @@ def test_a_leader_that_was_left_is_found_again() -> None:
     assert leader.session is opened[0]
     leader.leave()
     assert leader.session is opened[1]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_what_names_a_place_in_the_log_is_not_asked_of_a_leader_whose_log_is_another(is_refused: bool) -> None:
+    leader = Leader(
+        lambda: cast(Store, Segments("h:1")),
+        broker="b",
+        cluster="c",
+        client_id="me",
+        timeout=1.0,
+        is_refused=lambda: is_refused,
+    )
+    assert leader.owns_groups is leader.takes(Request.CONSUMER_SEND_MSG_BACK) is not is_refused
+    assert leader.takes(Request.UPDATE_AND_CREATE_TOPIC)
 
 
 def test_a_topic_is_waited_for_as_long_as_a_slave_takes_to_copy_tables() -> None:

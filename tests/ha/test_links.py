@@ -285,6 +285,7 @@ def test_a_master_that_lives_and_never_ships_the_last_record_is_given_up() -> No
     follower.feed(pack_header(300, 0), SILENCE_MS_MAX + 1)
     follower.tick(SILENCE_MS_MAX + 1)
     assert "does not ship the record at 300" in follower.closed and follower.cure
+    assert follower.state is not None and follower.state.is_refusal
     slow = FollowerLink(500, 0, last=last)
     for at in range(100):
         slow.feed(pack_header(300 + at, 1) + bytes(1), at * HEARTBEAT_MS)

@@ -51,6 +51,7 @@ def test_each_meeting_ends_in_a_state(slave: Side, master: Side, state: State, c
     verdict = judge(slave, master)
     assert (verdict.state, verdict.cut) == (state, cut)
     assert bool(verdict.reason) == bool(verdict.cure) == (state is not State.FOLLOWING)
+    assert state.is_refusal == (state not in (State.FOLLOWING, State.PARTED)), "a log that is cut goes on by itself"
 
 
 def test_an_empty_slave_takes_any_log_of_its_broker() -> None:

@@ -186,6 +186,7 @@ class FollowerLink:
             self.closed = (
                 f"the master does not ship the record at {self._received}, this slave's last one: it has no such"
             )
+            self.state = State.AHEAD
             self.cure = f"find out which of the two has what was acknowledged; if it is the master: {START_AGAIN}"
         elif now_ms - self._spoke_ms >= HEARTBEAT_MS and not self._is_greeting:
             self._report(now_ms)

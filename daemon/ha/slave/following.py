@@ -258,6 +258,8 @@ class Following:
             with self._tables.changing():
                 self._own.cut_at(link.cut_at, link.master.epoch, _text(self._master))
         if link.state is not None and link.state is not State.FOLLOWING:
+            if link.state.is_refusal:
+                self.state.refuse()
             return f"{link.state}: {link.closed}", link.cure
         return link.closed, link.cure
 

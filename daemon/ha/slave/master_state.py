@@ -6,8 +6,9 @@
        lost ◀──────────────── lost, stuck
 
 Invariants:
- 1. Nothing here decides anything: it is written down for `shmq health` and its like.
+ 1. Nothing here decides anything: it is written down for `shmq health` and its like, and for the members of this host.
  2. Times are arguments. The last error stays until there is another one.
+ 3. A master that was refused stays so, however often it is tried and whether it can be reached, until it is followed.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ class MasterState:
         self._error, self._cure = "", ""
         self._error_ms: int | None = None
         self._stuck_since_ms: int | None = None
+        self._is_refused = False
 
     def heard(self, *, is_stock: bool, now_ms: int) -> None:
         """The master has said something that makes sense."""
         self._kind = "stock" if is_stock else "shmq"
         self._heard_ms, self._ended_ms = now_ms, None
+        self._is_refused = False
         if self._since_ms is None:
             self._since_ms = now_ms
 
@@ -89,6 +92,10 @@ class MasterState:
         """Note that something beside the log does not come, though the connection lasts."""
         self._error, self._cure, self._error_ms = reason, cure, now_ms
 
+    def refuse(self) -> None:
+        """Note that this slave can take nothing of the master, whatever it tries."""
+        self._is_refused = True
+
     def lost(self, reason: str, cure: str, now_ms: int) -> None:
         """The connection is over, or there was none."""
         if self._since_ms is not None:
@@ -121,6 +128,7 @@ class MasterState:
             error,
             cure,
             self._error_ms,
+            self._is_refused,
         )
 
     def _is_stuck(self, now_ms: int) -> bool:

@@ -154,12 +154,12 @@ class LocalFigures(HostFigures):
 
 
 def leader_figures(leader: Leader | None) -> RemoteFigures | None:
-    """Return the figures of the leader, asked for there; None where this host leads, or knows none.
+    """Return the figures of the leader, asked for there; None where it is this host, is unknown, or has other groups.
 
     Raises:
         NotMaster: it cannot be reached.
     """
-    if leader is None or not leader.is_elsewhere:
+    if leader is None or not (leader.is_elsewhere and leader.owns_groups):
         return None
     from shmq.client.administration.remote_figures import RemoteFigures
 

@@ -2,7 +2,8 @@
 
 The log of a host may have an end that the leader lacks: another host was elected, or the leader's host lost power. It
 is cut off once the two have met, and until then it is read here. What a member acknowledged of it means nothing at the
-leader, where other messages get these offsets: its group would step over them.
+leader, where other messages get these offsets: its group would step over them. A slave that refuses its master cuts
+nothing; there no queue is asked about, as the groups are those of its host.
 
 Logs of one broker are the same up to where they part, so one message speaks for all before it. A place in the log, an
 offset and a length may be those of another message; with the sender's id and the time it was stored they are not.
@@ -47,7 +48,8 @@ def ends_otherwise(queue: MessageQueue) -> ConsumeError:
     """Return the error that refuses a queue which is no part of the leader's."""
     return ConsumeError(
         f"queue {queue.queueId} of {queue.topic} has messages at its end on this host that the leader lacks",
-        hint="they are cut off when the two hosts have met, within a second or two: shmq cluster status says whether",
+        hint="they are cut off when the two hosts have met, within a second or two; where this host refuses its master,"
+        " nothing is cut: shmq cluster status says why, and what to do",
     )
 
 

@@ -4,15 +4,19 @@
     leads                   its own bridge          in shared memory (`ShmGroups`)              in shared memory
     follows a leader        both                    at the leader, over TCP (`TcpGroups`)       in shared memory
     its leader is gone      its own bridge          in shared memory                            in shared memory
+    refuses its leader      its own bridge          in shared memory                            in shared memory
 
 A leader that has not answered for `GONE_SECONDS` is gone. Then the members of this host share among themselves what it
-has, and the slave says to the master that comes again what they committed. On a host that follows a thread looks each
-second who leads. Where the members belong elsewhere, it reports a reconnection, and every consumer opens anew.
+has, and the slave says to the master that comes again what they committed. A slave refuses a master whose log does not
+go on where its own ends, until an operator has done something: its members read what is here, and hold none of the
+leader's queues, which they could not read. On a host that follows a thread looks each second who leads. Where the
+members belong elsewhere, it reports a reconnection, and every consumer opens anew.
 
 Invariants:
     (1) all consumers of a connection are in one place, but while they move;
     (2) progress goes with a member that moves, as far as no message can be stepped over by that (`KeptProgress`);
-    (3) a registration that fails while they move leaves them on this host; the next look tries again.
+    (3) a registration that fails while they move leaves them on this host; the next look tries again;
+    (4) offsets of a log that is none of the leader's stay in the segments of that log.
 """
 
 from __future__ import annotations
@@ -73,6 +77,7 @@ class FollowingMembers:
         self._answered_at = float("-inf")
         self._asked_at = self._ask_at = self._move_at = 0.0
         self._due_at = float("inf")
+        self._refusing_generation = -1  # of the segments whose log is none of the leader's
         self._over = threading.Event()
         self._starting = threading.RLock()  # a handler of a signal may subscribe while its thread does
         self._lookout: threading.Thread | None = None
@@ -167,13 +172,17 @@ class FollowingMembers:
             if mapped is not None:
                 mapped.keep()
                 continue
+            if generation == self._refusing_generation:
+                continue
             for slot in list(share.held.values()):
                 if slot.offset_slot >= 0 and (offset := store.offset_get(slot.offset_slot)) >= 0:
                     self._kept.keep(key, slot.queue_id, slot.queue_index, offset)
 
     def _found(self) -> TcpGroups | None:
-        """Return the groups of the leader, if that is another host that answers."""
-        if not self._leader.follows:
+        """Return the groups of the leader, if that is another host that answers, and these are ours."""
+        if not self._leader.owns_groups:
+            if self._leader.follows:
+                self._refusing_generation = self._wire.instance.generation
             return None
         now = time.monotonic()
         if self._groups is None and now < self._move_at:

@@ -343,7 +343,7 @@ class ShmQueues:
     def _leader(self) -> Leader | None:
         """The leader, if that is another host: groups are its."""
         leader = self._wire.control.leader
-        return leader if leader is not None and leader.is_elsewhere else None
+        return leader if leader is not None and leader.is_elsewhere and leader.owns_groups else None
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         if (leader := self._leader) is not None:

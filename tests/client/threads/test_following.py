@@ -57,7 +57,9 @@ class Opening:
     def __init__(self) -> None:
         groups = LeaderGroups()
         session = SimpleNamespace(members=groups, wire=SimpleNamespace(alive=True))
-        leader: Any = SimpleNamespace(follows=True, session=session, has=lambda known: known is groups)
+        leader: Any = SimpleNamespace(
+            follows=True, owns_groups=True, session=session, has=lambda known: known is groups
+        )
         wire: Any = SimpleNamespace(store=None, instance=SimpleNamespace(generation=1))
         here: Any = OwnGroups()
         self.members = FollowingMembers(wire, here, leader)

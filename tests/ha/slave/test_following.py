@@ -110,6 +110,7 @@ def test_of_a_master_with_another_log_neither_a_record_nor_a_table_is_taken(slav
         assert offset_of(ours.tables) == (5 if is_ours else -1), "an offset of another log would skip what is here"
         assert slave.store.log_end == end and cure
         assert (ours.following.state.heard_ms is not None) is is_ours
+        assert ours.following.state.row(0).is_refused is not is_ours
 
 
 def http(_: bytes) -> bytes:

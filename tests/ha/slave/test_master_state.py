@@ -41,3 +41,14 @@ def test_a_master_lived_until_its_connection_ended() -> None:
     assert (state.heard_ms, state.lived_ms) == (2_000, 6_900)
     state.heard(is_stock=False, now_ms=9_000)
     assert state.lived_ms == 9_000
+
+
+def test_a_master_that_was_refused_stays_so_until_it_is_followed() -> None:
+    state = MasterState("10.0.0.4:10912")
+    assert not state.row(0).is_refused
+    state.refuse()
+    for reason in ("these are two logs", "connection refused"):
+        state.lost(reason, "start again", 1_000)
+        assert state.row(2_000).is_refused
+    state.heard(is_stock=False, now_ms=3_000)
+    assert not state.row(3_000).is_refused

@@ -182,6 +182,31 @@ def test_members_here_follow_their_group_through_a_promotion_and_a_demotion() ->
 
 
 @pytest.mark.slow
+def test_members_here_stay_with_what_this_host_has_while_it_refuses_its_master() -> None:
+    with Broker(**fixed(), default_queues=1) as master, slave_of(master) as slave:
+        send(master, range(30))
+        assert_equal(master, slave)
+        with slave.connect() as mq, mq.subscribe("orders", group="refusing") as member, reading(member) as found:
+            assert moved("TcpShare", member)
+            eventually(lambda: len(found) >= 30)
+            master.kill_daemon()
+            master.store.rename(master.directory / "lost")
+            master.start()
+            send(master, range(100, 110))
+            until_told(slave, lambda told: told.master and "two logs" in told.master.error)
+            assert moved("ShmShare", member)
+            mq.send("orders", b"110")  # to the master, as before
+            slave.kill_daemon()
+            slave.store.rename(slave.directory / "moved-away")
+            slave.start()
+            assert moved("TcpShare", member)
+            eventually(lambda: len(found) >= 41, lambda: f"{found} {slave.log[-3000:]}")
+        assert set(found[30:]) == set(range(100, 111)), "offsets of another log step over nothing"
+        assert set(found[:30]) == set(range(30))
+        assert progress_of("refusing", master) == 11
+
+
+@pytest.mark.slow
 def test_offsets_are_reset_at_the_master_from_here_and_not_under_a_member_anywhere(pair: Pair) -> None:
     master, slave = pair
     with slave.connect() as here, master.connect() as there:
