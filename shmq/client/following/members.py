@@ -6,10 +6,10 @@
     its leader is gone      its own bridge          in shared memory                            in shared memory
     refuses its leader      its own bridge          in shared memory                            in shared memory
 
-A leader that has not answered for `GONE_SECONDS` is gone. Then the members of this host share among themselves what it
-has, and the slave says to the master that comes again what they committed. A slave refuses a master whose log does not
-go on where its own ends, until an operator has done something: its members read what is here, and hold none of the
-leader's queues, which they could not read. On a host that follows a thread looks each second who leads. Where the
+A leader that does not answer for some seconds is gone (`Contact`). Then the members of this host share among themselves
+what it has, and the slave says to the master that comes again what they committed. A slave refuses a master whose log
+does not go on where its own ends, until an operator has done something: its members read what is here, and hold none of
+the leader's queues, which they could not read. On a host that follows a thread looks each second who leads. Where the
 members belong elsewhere, it reports a reconnection, and every consumer opens anew.
 
 Invariants:
@@ -30,6 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmq.client.background import started
+from shmq.client.following.contact import Contact
 from shmq.client.following.kept_progress import KeptProgress, Key
 from shmq.client.leader import Leader
 from shmq.client.queue_share import QueueShare
@@ -45,12 +46,7 @@ if TYPE_CHECKING:
     from shmq.client.remote.groups import TcpGroups
     from shmq.protocol.dialect import MessageQueue
 
-GONE_SECONDS: Final = 8.0
-"""A leader that was silent for so long is gone, as for a promotion."""
 _LOOK_SECONDS: Final = 1.0
-_ASK_SECONDS: Final = 4.0  # between two heartbeats that ask whether the leader is there
-_BACK_SECONDS: Final = 3.0  # in which the slave has said to a master that is back what was committed here
-_REFUSED_SECONDS: Final = 20.0  # until members that the leader refused ask it again
 _AWAY = (ConnectError, RequestTimeout, NotMaster)
 
 
@@ -74,9 +70,7 @@ class FollowingMembers:
         self._groups: TcpGroups | None = None  # the leader's; None: those of this host
         self._placed: dict[Key, _Placed] = {}  # by consumer; each use is one step: threads open theirs at once
         self._kept = KeptProgress(lambda: wire.store, lambda: wire.instance.generation)
-        self._answered_at = float("-inf")
-        self._asked_at = self._ask_at = self._move_at = 0.0
-        self._due_at = float("inf")
+        self._contact = Contact()
         self._refusing_generation = -1  # of the segments whose log is none of the leader's
         self._over = threading.Event()
         self._starting = threading.RLock()  # a handler of a signal may subscribe while its thread does
@@ -115,8 +109,8 @@ class FollowingMembers:
 
     def _stay(self, *, refused: bool) -> None:
         self._leader.leave()  # else its heartbeats go on, and the leader counts on members that read here
-        self._groups, self._answered_at = None, float("-inf")
-        self._move_at = time.monotonic() + (_REFUSED_SECONDS if refused else _ASK_SECONDS)
+        self._groups = None
+        self._contact.left(time.monotonic(), refused=refused)
         if self._is_elsewhere(None):
             self._watcher.reconnected()
 
@@ -184,18 +178,18 @@ class FollowingMembers:
             if self._leader.follows:
                 self._refusing_generation = self._wire.instance.generation
             return None
-        now = time.monotonic()
-        if self._groups is None and now < self._move_at:
+        now, contact = time.monotonic(), self._contact
+        if self._groups is None and contact.is_avoided(now):
             return None
-        self._asked_at = now
+        contact.asked(now)
         try:
             session = self._leader.session
-            if session.members is not self._groups or now >= self._ask_at or not session.wire.alive:
+            if session.members is not self._groups or contact.is_to_be_beaten(now) or not session.wire.alive:
                 session.members.beat()
-                self._ask_at = now + _ASK_SECONDS
+                contact.beaten(now)
         except _AWAY:
-            return self._groups if now - self._answered_at < GONE_SECONDS else None
-        self._answered_at = now
+            return None if contact.is_gone(now) else self._groups
+        contact.answered(now)
         return session.members
 
     def _look_out(self) -> None:
@@ -210,23 +204,15 @@ class FollowingMembers:
         while not self._over.wait(_LOOK_SECONDS):
             try:
                 if self._is_elsewhere(found := self._found()):
-                    if self._is_due(found):
+                    is_back = found is not None and self._groups is None
+                    if self._contact.is_time_to_go(time.monotonic(), is_back=is_back):
                         self._watcher.reconnected()
-                elif self._groups is not None and self._answered_at < self._asked_at:
+                elif self._groups is not None and self._contact.is_silent:
                     self._save_here(self._groups)
             except ShmqError as error:  # this host's segments are made anew just now, which is reported as well
                 LOG.debug("who leads cannot be seen now: %s", error)
             except Exception:  # the next look matters more: members would never move again
                 LOG.exception("a look at who leads failed; it is repeated")
-
-    def _is_due(self, found: TcpGroups | None) -> bool:
-        """Whether members go there now: to a leader that is back only once it has the offsets of this host."""
-        now = time.monotonic()
-        if found is None or self._groups is not None:
-            self._due_at = float("inf")
-            return True
-        self._due_at = min(self._due_at, now + _BACK_SECONDS)
-        return now >= self._due_at
 
     def _save_here(self, groups: TcpGroups) -> None:
         """Write progress down on this host while the leader does not answer; the slave says it to the leader later."""
