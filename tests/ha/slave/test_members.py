@@ -196,6 +196,13 @@ def test_members_here_stay_with_what_this_host_has_while_it_refuses_its_master()
             until_told(slave, lambda told: told.master and "two logs" in told.master.error)
             assert moved("ShmShare", member)
             mq.send("orders", b"110")  # to the master, as before
+            with mq.pull_consumer("orders") as pull, mq.subscribe("orders", group="again", start="earliest") as other:
+                assert len(pull.poll(32, 5.0)) == 30
+                assert pull.commit(group="pulled") == pull.committed(group="pulled") == {0: 30}
+                [first, *_] = other.receive(32, 10.0)
+                first.nack(after=1.0)
+                assert [bytes(message.body) for message in other.receive(1, 60.0)] == [bytes(first.body)]
+            assert offsets_of("pulled", master) in ([], [-1]), "other messages have these offsets there"
             slave.kill_daemon()
             slave.store.rename(slave.directory / "moved-away")
             slave.start()
