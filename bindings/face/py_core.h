@@ -7,7 +7,7 @@
  *
  * Object lifetimes:
  *
- *   Producer, Reader, Slot, parts --> Store     a closed Store stays mapped until calls without the GIL have left it
+ *   Producer, Reader, Slot, parts --> Store     a closed Store stays mapped until calls inside have left it
  *   Message --> shmq_mapping, Reader            a message outlives the Store: its file stays mapped
  *   memoryview --> Message or Slot              views are exports of the object, so the object cannot go first
  */

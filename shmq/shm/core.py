@@ -250,6 +250,9 @@ def disk_full_word(used_percent: int, limit_percent: int) -> int:
     return READ_ONLY_DISK_FULL | min(used_percent, 255) << 8 | min(limit_percent, 255) << 16
 
 
+_CLOSED = "the connection to the store is closed"  # as the core says it
+
+
 def _busy(message: str) -> errors.ShmqError:
     return errors.BrokerBusy(message, hint="raise the timeout, or see `shmq health` for a stopped process")
 
@@ -280,6 +283,12 @@ def _detached(message: str) -> errors.ShmqError:
     return errors.BrokerNotRunning(message, hint="it attaches again by itself; try again")
 
 
+def _misused(message: str) -> errors.ShmqError:
+    if message == _CLOSED:
+        return errors.UsageError(message, hint="connect again with shmq.connect()")
+    return errors.UsageError(message)
+
+
 def _unconfirmed(message: str) -> errors.ShmqError:
     error = errors.SendTimeout(message, hint="do not resend; `shmq health` says how many slaves are in sync")
     error.code = 12  # RocketMQ's FLUSH_SLAVE_TIMEOUT
@@ -299,7 +308,7 @@ _RAISED_AS: dict[int, Callable[[str], errors.ShmqError]] = {
     _core.TOO_LARGE: errors.MessageTooLarge,
     _core.NO_TOPIC: errors.TopicNotFound,
     _core.NO_QUEUE: errors.UsageError,
-    _core.BAD_ARGUMENT: errors.UsageError,
+    _core.BAD_ARGUMENT: _misused,
     _core.TIMED_OUT: errors.SendTimeout,
     _core.UNCONFIRMED: _unconfirmed,
     _core.EMPTY: _gone,

@@ -37,9 +37,9 @@ def test_a_part_is_closed_when_its_store_is(kind: type) -> None:
         part = kind(store)
         use(part)
         store.close()
-        with raises_status(_core.BAD_ARGUMENT, "the store is closed"):
+        with raises_status(_core.BAD_ARGUMENT, "the connection to the store is closed"):
             use(part)
-        with raises_status(_core.BAD_ARGUMENT, "the store is closed"):
+        with raises_status(_core.BAD_ARGUMENT, "the connection to the store is closed"):
             kind(store)
 
 

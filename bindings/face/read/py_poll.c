@@ -198,13 +198,11 @@ static enum shmq_status wait_once(PyReader *self, uint64_t deadline_ns)
         deadline_ns = from_ns + SHMQ_LOOK_AGAIN_NS;
     }
     beat(self);
-    store->users++;
     Py_BEGIN_ALLOW_THREADS
     status = shmq_wait(&store->core, queues, offsets, count, spin_us, deadline_ns);
     Py_END_ALLOW_THREADS
     int reason = errno;
     uint64_t waited_ns = store->core.io->monotonic_ns() - from_ns;
-    store_user_leave(store);
     if (offsets != offsets_here) {
         PyMem_RawFree(offsets);
     }
@@ -297,7 +295,7 @@ static bool poll_fill(PyReader *self, PyObject *list, Py_ssize_t most)
     return true;
 }
 
-PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     Py_ssize_t most;
     double timeout;
@@ -339,6 +337,15 @@ failed:
     return NULL;
 }
 
+/* The owner's code and waits come between two looks at the segments, which stay mapped until the call is over. */
+PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    store_user_enter(self->store);
+    PyObject *messages = poll(self, args, nargs, kwnames);
+    store_user_leave(self->store);
+    return messages;
+}
+
 /* ---- iteration ------------------------------------------------------------------------------------- */
 /* Let the owner look after its group; true: end the iteration, or an exception is set. */
 static bool idle_ends(PyReader *self)
@@ -378,7 +385,7 @@ static PyObject *iternext_wait(PyReader *self)
     return NULL;
 }
 
-PyObject *reader_iternext(PyReader *self)
+static PyObject *iternext(PyReader *self)
 {
     if (self->last && !reader_settle_last(self)) {
         return NULL;
@@ -393,5 +400,13 @@ PyObject *reader_iternext(PyReader *self)
     if (message && self->auto_ack) {
         self->last = Py_NewRef(message);
     }
+    return message;
+}
+
+PyObject *reader_iternext(PyReader *self)
+{
+    store_user_enter(self->store);
+    PyObject *message = iternext(self);
+    store_user_leave(self->store);
     return message;
 }

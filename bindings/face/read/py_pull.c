@@ -88,7 +88,7 @@ static PyObject *pull_copy(PyStore *self, const struct shmq_pull *pull)
     PyObject *body = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)pull->bytes);
     uint64_t copied = 0;
     if (body && pull->bytes > COPY_WITHOUT_GIL_BYTES) {
-        self->users++;
+        store_user_enter(self);
         Py_BEGIN_ALLOW_THREADS
         copied = shmq_pull_copy(pull, (uint8_t *)PyBytes_AS_STRING(body));
         Py_END_ALLOW_THREADS
@@ -252,7 +252,7 @@ static PyObject *log_wait_queues(PyStorePart *part, PyObject *args, PyObject *kw
                                .interrupts_seen = self->interrupts_seen};
     uint64_t deadline = deadline_after(self, timeout);
     enum shmq_status status;
-    self->users++;
+    store_user_enter(self);
     Py_BEGIN_ALLOW_THREADS
     status = wait_for_news(&self->core, &watch, deadline);
     Py_END_ALLOW_THREADS

@@ -74,7 +74,7 @@ static PyObject *store_scan(PyStorePart *part, PyObject *args)
         return NULL;
     }
     struct scan scan = {.position = position};
-    self->users++; /* the walk lets the GIL go while it checks CRCs */
+    store_user_enter(self); /* the walk lets the GIL go while it checks CRCs */
     const char *stop = scan_walk(self, &scan, end, count < SCAN_COUNT_MAX ? count : SCAN_COUNT_MAX, list);
     store_user_leave(self);
     PyObject *text = !stop                          ? NULL

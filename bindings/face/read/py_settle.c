@@ -9,7 +9,10 @@ bool reader_check(PyReader *self)
     if (self->open && self->store->open) {
         return true;
     }
-    core_raise(self->state, SHMQ_BAD_ARGUMENT, self->open ? "the store is closed" : "the reader is closed");
+    if (self->open) {
+        return store_raise_closed(self->store);
+    }
+    core_raise(self->state, SHMQ_BAD_ARGUMENT, "the reader is closed");
     return false;
 }
 

@@ -84,28 +84,56 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     return (PyObject *)self;
 }
 
+/* Every call runs code of the caller's (a buffer, a mapping, resolve) or waits without the GIL, and meanwhile the store
+ * may be closed: what it has begun it ends in segments that are still mapped.
+ */
+#define KEPT_MAPPED(method)                                                                                            \
+    static PyObject *method##_mapped(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)      \
+    {                                                                                                                  \
+        store_user_enter(self->store);                                                                                 \
+        PyObject *answer = method(self, args, nargs, kwnames);                                                         \
+        store_user_leave(self->store);                                                                                 \
+        return answer;                                                                                                 \
+    }
+
+KEPT_MAPPED(producer_send)
+KEPT_MAPPED(producer_send_oneway)
+KEPT_MAPPED(producer_send_batch)
+KEPT_MAPPED(producer_append_record)
+KEPT_MAPPED(producer_append_batch)
+KEPT_MAPPED(producer_append_encoded_batch)
+KEPT_MAPPED(producer_reserve)
+
+static PyObject *producer_append_together_mapped(PyProducer *self, PyObject *args)
+{
+    store_user_enter(self->store);
+    PyObject *answer = producer_append_together(self, args);
+    store_user_leave(self->store);
+    return answer;
+}
+
 static PyMethodDef producer_methods[] = {
-    {"send", (PyCFunction)(void (*)(void))producer_send, METH_FASTCALL | METH_KEYWORDS,
+    {"send", (PyCFunction)(void (*)(void))producer_send_mapped, METH_FASTCALL | METH_KEYWORDS,
      "send($self, topic, body, *, tag=None, key=None, keys=None, properties=None, message_group=None, queue_id=None,\n"
      "flag=0, timeout=None, delay_level=None, delay=None, deliver_at=None, tag_code=None)\n--\n\n"
      "Store one message and say where.\n\n>>> receipt = mq.send(\"orders\", b\"42 apples\", tag=\"fruit\")"},
-    {"send_oneway", (PyCFunction)(void (*)(void))producer_send_oneway, METH_FASTCALL | METH_KEYWORDS,
+    {"send_oneway", (PyCFunction)(void (*)(void))producer_send_oneway_mapped, METH_FASTCALL | METH_KEYWORDS,
      "send_oneway($self, topic, body, *, tag=None, key=None, keys=None, properties=None, message_group=None, queue_id=None,\n"
      "flag=0, timeout=None, delay_level=None, delay=None, deliver_at=None, tag_code=None)\n--\n\n"
      "As send, without a receipt and without waiting for durability.\n\n>>> mq.send_oneway(\"orders\", b\"tick\")"},
-    {"send_batch", (PyCFunction)(void (*)(void))producer_send_batch, METH_FASTCALL | METH_KEYWORDS,
+    {"send_batch", (PyCFunction)(void (*)(void))producer_send_batch_mapped, METH_FASTCALL | METH_KEYWORDS,
      "send_batch($self, topic, bodies, *, tag=None, keys=None, properties=None, message_group=None, queue_id=None,\n"
      "timeout=None)\n--\n\n"
      "All bodies into one queue, in order.\n\n>>> receipts = mq.send_batch(\"orders\", [b\"a\", b\"b\"])"},
-    {"append", (PyCFunction)(void (*)(void))producer_append_record, METH_FASTCALL | METH_KEYWORDS,
+    {"append", (PyCFunction)(void (*)(void))producer_append_record_mapped, METH_FASTCALL | METH_KEYWORDS,
      "Store one record whose every field the caller decides."},
-    {"append_batch", (PyCFunction)(void (*)(void))producer_append_batch, METH_FASTCALL | METH_KEYWORDS,
+    {"append_batch", (PyCFunction)(void (*)(void))producer_append_batch_mapped, METH_FASTCALL | METH_KEYWORDS,
      "Store (body, properties, flag) tuples in one queue, in order."},
-    {"append_encoded_batch", (PyCFunction)(void (*)(void))producer_append_encoded_batch, METH_FASTCALL | METH_KEYWORDS,
+    {"append_encoded_batch", (PyCFunction)(void (*)(void))producer_append_encoded_batch_mapped, METH_FASTCALL | METH_KEYWORDS,
      "Store the messages in the body of a SEND_BATCH_MESSAGE request in one queue, in order."},
-    {"append_together", (PyCFunction)producer_append_together, METH_VARARGS,
+    {"append_together", (PyCFunction)producer_append_together_mapped, METH_VARARGS,
      "Store records of different queues, all or none."},
-    {"reserve", (PyCFunction)(void (*)(void))producer_reserve, METH_FASTCALL | METH_KEYWORDS,
+    {"reserve", (PyCFunction)(void (*)(void))producer_reserve_mapped, METH_FASTCALL | METH_KEYWORDS,
      "reserve($self, topic, size, *, tag=None, key=None, properties=None, message_group=None, queue_id=None,\n"
      "timeout=None)\n--\n\n"
      "Room for a body inside the log itself.\n\n"

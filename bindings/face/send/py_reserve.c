@@ -59,6 +59,8 @@ PyObject *producer_reserve(PyProducer *producer, PyObject *const *args, Py_ssize
         claim_open(store, call.queue, self->size, tail, deadline_after(store, call.timeout), &self->claim);
     self->open = status == SHMQ_OK;
     if (self->open) {
+        store_user_enter(store); /* until it is freed: its claim is given back in mapped segments */
+        self->uses_store = true;
         return (PyObject *)self;
     }
     core_raise_append(store->state, &store->core, status, call.route->name, call.queue_id, SHMQ_RECORD_BODY_AT + self->size + tail,

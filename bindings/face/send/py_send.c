@@ -56,16 +56,9 @@ enum shmq_status claim_finish(PyStore *store, struct shmq_claim_handle *claim, c
 void claim_drop(PyStore *store, struct shmq_claim_handle *claim)
 {
     int reason = errno;
-    if (!store->mapped) { /* closed under it: the next appender evicts the claim, only our hold of the file is left */
-        shmq_mapping_release(claim->mapping);
-        claim->mapping = NULL;
-        return;
-    }
-    store->users++;
     Py_BEGIN_ALLOW_THREADS
     shmq_claim_abort(&store->core, claim); /* takes the lock, touches neither scratch nor mapping cache */
     Py_END_ALLOW_THREADS
-    store_user_leave(store);
     errno = reason;
 }
 

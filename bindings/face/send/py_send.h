@@ -51,6 +51,7 @@ typedef struct {
     double timeout;
     bool open;                 /* neither committed nor aborted */
     bool parked;               /* over, but a view of its memory is still held */
+    bool uses_store;           /* which stays mapped for it, be it closed */
 } PySlot;
 
 /* ---- py_property.c ---- */

@@ -157,11 +157,13 @@ static PyObject *sender_serve(PySender *self, PyObject *const *args, Py_ssize_t 
         self->outboxes[i].used = self->outboxes[i].queue_count = self->outboxes[i].frame_count = 0;
     }
     self->held_end = 0;
+    store_user_enter(self->producer->store); /* finding a topic runs code that may close it */
     while (feed.count < feed.count_max && feed.at < feed.bytes && serve_one(self, &feed)) {
     }
     if (self->held_end) {
         shmq_want_durable(&self->producer->store->core, self->held_end);
     }
+    store_user_leave(self->producer->store);
     const struct outbox *now = &self->outboxes[AT_ONCE];
     PyObject *queues = queues_tuple(now), *held = queues ? held_tuple(self) : NULL;
     if (!held) {

@@ -349,6 +349,9 @@ static void slot_dealloc(PySlot *self)
         return;
     }
     PyObject_GC_UnTrack(self);
+    if (self->uses_store) {
+        store_user_leave(self->producer->store);
+    }
     Py_CLEAR(self->tag);
     Py_CLEAR(self->key);
     Py_CLEAR(self->group);

@@ -35,7 +35,7 @@ static PyObject *watch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         errno = rc;
         return core_raise_status(state, SHMQ_SYSTEM, "starting the thread that waits for the disk");
     }
-    self->store->users++;
+    store_user_enter(self->store);
     self->open = true;
     return (PyObject *)self;
 }

@@ -123,7 +123,7 @@ static PyObject *keeper_durable_follow(PyStorePart *part, PyObject *args)
     }
     const uint64_t deadline = deadline_after(self, seconds);
     enum shmq_status status;
-    self->users++;
+    store_user_enter(self);
     Py_BEGIN_ALLOW_THREADS
     status = shmq_durable_follow(&self->core, position, deadline);
     Py_END_ALLOW_THREADS

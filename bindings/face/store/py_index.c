@@ -212,7 +212,7 @@ static PyObject *store_index_follow(PyStorePart *part, PyObject *args, PyObject 
     bool ok = data == Py_None || index_open(self->state, &buffer, slot_max, entry_max, &index, &head);
     if (ok) {
         index.entry_room = room < entry_max ? room : entry_max;
-        self->users++;
+        store_user_enter(self);
         ok = follow_files(self, &index, &follow, &stop);
         store_user_leave(self);
     }

@@ -109,6 +109,7 @@ static PyObject *keeper_populate(PyStorePart *part, PyObject *args)
     uint64_t end = position - mapping->base + bytes;
     end = end > mapping->bytes ? mapping->bytes : (end + page - 1) / page * page;
     shmq_mapping_hold(mapping);
+    store_user_enter(self);
     Py_BEGIN_ALLOW_THREADS
     /* Advice only: where the kernel does not take it, the first access faults as usual. */
     if (end > at) {
@@ -116,6 +117,7 @@ static PyObject *keeper_populate(PyStorePart *part, PyObject *args)
     }
     shmq_mapping_release(mapping);
     Py_END_ALLOW_THREADS
+    store_user_leave(self);
     Py_RETURN_NONE;
 }
 

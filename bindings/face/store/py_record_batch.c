@@ -125,7 +125,7 @@ static PyObject *store_scan_batch(PyStorePart *part, PyObject *args)
     if (mapping) {
         const struct shmq_log_part log_part = {mapping->data, mapping->base, mapping->bytes};
         shmq_mapping_hold(mapping);
-        self->users++; /* the walk lets the GIL go */
+        store_user_enter(self); /* the walk lets the GIL go */
         Py_BEGIN_ALLOW_THREADS
         shmq_scan_run(&scan, &log_part);
         Py_END_ALLOW_THREADS

@@ -1,7 +1,8 @@
 /* Store: the three segments of one broker mapped into this process, and the lanes for calls without the GIL.
  *
- * close() takes effect for every later call at once; the memory itself goes when the last call that is inside without
- * the GIL has come back, so no thread loses it under its feet.
+ * close() takes effect for every later call at once; the memory itself goes when the last call that runs other code or
+ * waits without the GIL has come back and the last slot is gone, so no thread loses it under its feet. Of segments that
+ * were given up later calls say that, and not who closed them: their user goes on with those that came after them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,11 @@
 /* ---- helpers of every file ------------------------------------------------------------------------- */
 bool store_raise_closed(PyStore *self)
 {
-    core_raise(self->state, SHMQ_BAD_ARGUMENT, "the store is closed");
+    if (self->retired) {
+        core_raise_status(self->state, SHMQ_RETIRED, "the connection to the store is closed");
+    } else {
+        core_raise(self->state, SHMQ_BAD_ARGUMENT, "the connection to the store is closed");
+    }
     return false;
 }
 
@@ -201,7 +206,7 @@ struct store_lane *store_lane_take(PyStore *self)
             return NULL;
         }
     }
-    self->users++;
+    store_user_enter(self);
     return lane;
 }
 
@@ -282,6 +287,9 @@ void store_dealloc(PyStore *self)
 static PyObject *store_close(PyStore *self, PyObject *unused)
 {
     (void)unused;
+    if (self->open) {
+        self->retired = atomic_load_explicit(&self->core.log->retired, memory_order_acquire) != 0;
+    }
     self->open = false;
     if (!self->users) {
         store_unmap(self);

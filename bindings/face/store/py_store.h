@@ -18,10 +18,11 @@ typedef struct {
     struct store_lane *lanes;  /* idle ones */
     bool open;
     bool mapped;
+    bool retired;              /* when it was closed */
     bool sysv;
     bool observing;            /* nothing is mapped writable, not even the readers segment */
     int units_fd;              /* our duplicate, or -1 */
-    int users;                 /* calls that are inside without the GIL */
+    int users;                 /* calls that run other code or let the GIL go, and open slots */
     uint32_t errands_seen;     /* by keep_flushed */
     uint64_t flush_due_ns;
     uint32_t interrupts_seen;  /* by wait_queues */
@@ -45,6 +46,12 @@ static inline struct shmq_client *store_client(const PyStore *self)
 }
 bool store_check_readers(PyStore *self); /* and its readers segment may be written to */
 bool store_check_writable(PyStore *self);
+/* Between these the segments stay mapped, closed or not. */
+static inline void store_user_enter(PyStore *self)
+{
+    self->users++;
+}
+void store_user_leave(PyStore *self);
 struct store_lane *store_lane_take(PyStore *self);
 void store_lane_give(PyStore *self, struct store_lane *lane);
 /* status = call, without the GIL; the call's store is &lane->core. FACE_ERROR when there is no lane. */
@@ -59,7 +66,6 @@ void store_lane_give(PyStore *self, struct store_lane *lane);
             store_lane_give(store, lane);                                                                              \
         }                                                                                                              \
     } while (0)
-void store_user_leave(PyStore *self);
 uint64_t deadline_after(const PyStore *self, double seconds);
 /* Without the GIL, looking at signals between slices; false with an exception. */
 bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds);
