@@ -3,8 +3,9 @@
 `ShmQueues` reads its topics and queues from them; the broker is asked only to create a topic.
 
     attach    the control plane says who we are -> segments are checked and mapped -> the kernel counts us as present
-    renew     after a reconnection: the next generation is mapped, or this one goes on under the new client slot
-    close     the reverse; what is still exported (messages, views) keeps its own mapping alive
+    renew     after a reconnection: the next generation is mapped, or this one goes on under the new client slot; the
+              generation before stays mapped until the one after this, since other threads may be inside
+    close     the reverse; what is still exported (messages, views) keeps its own mapping of the log alive
     abandon   in a forked child: let go of everything without telling the broker anything, it all belongs to the parent
 
 A broker that answers while its segments or its log are not where this process looks has another /dev/shm, IPC namespace
@@ -63,6 +64,7 @@ class ShmWire:
     __slots__ = (
         "_counted",
         "_flushes",
+        "_left",
         "client_id",
         "control",
         "instance",
@@ -76,6 +78,7 @@ class ShmWire:
         self.client_id = client_id
         self.timeout = timeout
         self._counted = False
+        self._left: Store | None = None  # of the generation before, which other threads may be using; then closed
         self._flushes: TableCache[int] = TableCache()
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         try:
@@ -171,7 +174,10 @@ class ShmWire:
             self.store.use_client(attachment.client_slot, attachment.slot_generation)
             return False
         self._discount()
+        left, self._left = self._left, self.store
         self.store = self._map(attachment)
+        if left is not None:
+            left.close()
         self.instance = attachment.instance  # last: where these segments are called current, `store` are these
         self._flushes = TableCache()  # which keeps the segments of before
         return True
@@ -180,6 +186,9 @@ class ShmWire:
         with contextlib.suppress(ShmqError, OSError):
             self.control.close()
         self._discount()
+        self.store.close()
+        if self._left is not None:
+            self._left.close()
 
     def abandon(self) -> None:
         self.control.abandon()

@@ -1,7 +1,6 @@
 """A connection that is opened, renewed and closed while other threads use it."""
 
 import contextlib
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,7 +101,6 @@ def test_connections_may_be_made_while_another_thread_looks_at_all_of_them(shmq_
     with contextlib.ExitStack() as opened:
         opened.enter_context(shmq_shared_broker.connect())
         assert interrupted_everywhere(live_connections, lambda: opened.enter_context(shmq_shared_broker.connect()))
-    gc.collect()  # each of a hundred keeps a descriptor of the segments until it is collected
 
 
 def test_producers_may_be_made_while_another_thread_closes_their_connection(shmq_shared_broker: SharedBroker) -> None:
