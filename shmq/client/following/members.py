@@ -178,6 +178,8 @@ class FollowingMembers:
             if self._leader.follows:
                 self._refusing_generation = self._wire.instance.generation
             return None
+        if not self._wire.store.retired:
+            self._refusing_generation = -1  # it follows in the segments of before: their log is part of the leader's
         now, contact = time.monotonic(), self._contact
         if self._groups is None and contact.is_avoided(now):
             return None

@@ -12,6 +12,7 @@ from shmq.client.following.members import FollowingMembers
 from shmq.client.spec import ConsumerSpec
 from shmq.errors import NotMaster
 from tests.client.threads.test_following import LeaderGroups, OwnGroups
+from tests.tables.rows import every_row
 
 BILLING = ConsumerSpec("orders", "billing")
 THERE, HERE = "the leader's", "this host's"
@@ -36,6 +37,7 @@ class Segments:
     """Those of this host, with one topic and one queue."""
 
     head = {"ack_rule": 0}  # noqa: RUF012
+    retired = False
 
     def topic(self, name: str) -> dict[str, int]:
         return {"born_position": 0, "flush": 0}
@@ -98,11 +100,9 @@ class Host:
         return self.open() if self.members.renew() else "where it was"
 
 
-class Kept(list[tuple[object, ...]]):
-    """What was kept of queues, in place of `KeptProgress`."""
-
-    def keep(self, *of_a_queue: object) -> None:
-        self.append(of_a_queue)
+def kept(host: Host) -> list[int]:
+    """The offsets that are kept for another place."""
+    return [each.offset for each in host.members._kept._kept.values()]
 
 
 @pytest.fixture
@@ -133,9 +133,21 @@ def test_members_leave_a_leader_that_is_refused_and_come_back_once_it_is_followe
 
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_offsets_of_a_log_that_is_none_of_the_leaders_are_kept_for_no_other_place(host: Host, is_refused: bool) -> None:
-    kept: Any = Kept()
-    host.members._kept = kept
     host.leader.is_refused, host.leader.is_away = is_refused, True
     assert host.open() == HERE
     host.members.keep_progress()
-    assert [offset for *_, offset in kept] == ([] if is_refused else [COMMITTED])
+    assert kept(host) == ([] if is_refused else [COMMITTED])
+
+
+@every_row("is_retired", [False, True])
+def test_a_log_that_was_none_of_the_leaders_is_until_this_host_follows_in_the_same_segments(
+    monkeypatch: pytest.MonkeyPatch, is_retired: bool
+) -> None:
+    monkeypatch.setattr(members_module, "started", lambda thread: thread)
+    host = Host()
+    host.leader.is_refused = True
+    assert host.open() == HERE
+    host.leader.is_refused = False
+    monkeypatch.setattr(Segments, "retired", is_retired)  # given up, and those that came after them not mapped yet
+    assert host.renew() == THERE
+    assert kept(host) == ([] if is_retired else [COMMITTED])

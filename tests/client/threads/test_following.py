@@ -60,7 +60,7 @@ class Opening:
         leader: Any = SimpleNamespace(
             follows=True, owns_groups=True, session=session, has=lambda known: known is groups
         )
-        wire: Any = SimpleNamespace(store=None, instance=SimpleNamespace(generation=1))
+        wire: Any = SimpleNamespace(store=SimpleNamespace(retired=False), instance=SimpleNamespace(generation=1))
         here: Any = OwnGroups()
         self.members = FollowingMembers(wire, here, leader)
         self.shares: dict[ConsumerSpec, object] = {}
