@@ -388,8 +388,11 @@ class TcpSlot:
             self.commit()
 
 
-BATCH_BYTES_MAX: Final = 1 << 20
-"""Bytes of one batch request; RocketMQ advises against more."""
+BATCH_BYTES_MAX: Final = (4 << 20) - 64
+"""Bytes of the records that one batch request becomes, which a broker stores as a whole: RocketMQ's bound, less the end
+of a log file of that size."""
+RECORD_EXTRA_BYTES: Final = 300
+"""Bytes of a record, at most, beside body, topic and properties, with those that brokers add."""
 BATCH_COUNT_MAX: Final = 512
 """Messages of one batch request: the ids in its answer have to fit one header field."""
 
@@ -435,12 +438,13 @@ def batches(
         message_id = ids.next(now_ms)
         text = encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"})
         entry = pack_entry(body_of(body), text.encode())
-        if pieces and (size + len(entry) > BATCH_BYTES_MAX or len(pieces) >= BATCH_COUNT_MAX):
+        stored = len(entry) + len(topic) + RECORD_EXTRA_BYTES
+        if pieces and (size + stored > BATCH_BYTES_MAX or len(pieces) >= BATCH_COUNT_MAX):
             made.append(_batch(topic, pieces, found, now_ms))
             pieces, found, size = [], [], 0
         pieces.append(entry)
         found.append(message_id)
-        size += len(entry)
+        size += stored
     if pieces:
         made.append(_batch(topic, pieces, found, now_ms))
     return made

@@ -87,9 +87,11 @@ def test_a_batch_is_what_a_broker_cuts_apart() -> None:
 def test_long_batches_are_sent_in_parts_that_fit() -> None:
     many = batches(IDS, NOW_MS, "T", [b"x"] * (BATCH_COUNT_MAX + 1), [{}] * (BATCH_COUNT_MAX + 1))
     assert [len(part.message_ids) for part in many] == [BATCH_COUNT_MAX, 1]
-    large = batches(IDS, NOW_MS, "T", [bytes(600 << 10)] * 3, [{}] * 3)
-    assert [len(part.message_ids) for part in large] == [1, 1, 1]
+    large = batches(IDS, NOW_MS, "T", [bytes(1 << 20)] * 7, [{}] * 7)
+    assert [len(part.message_ids) for part in large] == [3, 3, 1]
     assert all(len(part.body) <= BATCH_BYTES_MAX for part in large)
+    (whole,) = batches(IDS, NOW_MS, "T", [bytes(80_000)] * 50, [{"KEYS": "k" * 100}] * 50)
+    assert len(whole.body) > 4_000_000
     assert batches(IDS, NOW_MS, "T", [], []) == []
 
 

@@ -19,8 +19,10 @@ from tests.seed import SEED
 
 BATCHES = int(os.environ.get("SHMQ_SOAK_BATCHES", "150"))
 COUNT = 50
-BODY_BYTES = 9_000
-"""450 kB a batch, one request over TCP; two fill a log file, so that most wait for the keeper to make one."""
+FILE_BYTES = 4 << 20
+BODY_BYTES = (9_000, 9_000, 80_000)
+"""Of the batches of each sender: 450 kB, and close to the 4 MiB that one request carries; those take a log file each,
+so that most wait for the keeper to make one."""
 
 
 class Sender(threading.Thread):
@@ -35,7 +37,8 @@ class Sender(threading.Thread):
     def run(self) -> None:
         with shmq.connect(self._url) as mq:
             for batch in range(BATCHES):
-                bodies = [b"%d %d %d " % (self._number, batch, at) + bytes(BODY_BYTES) for at in range(COUNT)]
+                body = bytes(BODY_BYTES[self._number])
+                bodies = [b"%d %d %d " % (self._number, batch, at) + body for at in range(COUNT)]
                 try:
                     receipts = mq.send_batch("lines", bodies)
                 except shmq.ShmqError:
@@ -73,7 +76,7 @@ def disturb(broker: Broker, chance: random.Random, until: threading.Event, kills
 @pytest.mark.parametrize("kills", [(), ("keeper", "bridge")], ids=["late", "killed"])
 def test_each_batch_is_stored_as_a_whole(kills: tuple[str, ...]) -> None:
     ended = threading.Event()
-    with Broker(tcp=True, file_bytes=1 << 20) as broker, broker.connect() as mq:
+    with Broker(tcp=True, file_bytes=FILE_BYTES) as broker, broker.connect() as mq:
         mq.admin.create_topic("lines", queues=1)
         over_tcp = f"rocketmq://{broker.name_server}"
         senders = [Sender(url, number) for number, url in enumerate((broker.url, over_tcp, over_tcp))]

@@ -1,6 +1,7 @@
 """Our Python client over TCP, against stock brokers and ours: what it sends, what it receives, and what it survives."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 
 import shmq
 import shmq.aio
+from shmq.client.remote.sender import BATCH_COUNT_MAX
 from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE
 from shmq.testing import Broker
 from tests.deadline import eventually
@@ -102,6 +104,15 @@ def test_what_is_sent_in_every_way_is_stored_once_with_its_properties(mq: shmq.C
         (each.message_id, each.offset) for each in batch
     ]
     assert len({each.queue_id for each in batch}) == 1
+
+
+@pytest.mark.parametrize(("count", "size"), [(48, 86_900), (BATCH_COUNT_MAX, 7_700), (BATCH_COUNT_MAX, 0)])
+def test_a_batch_of_four_mebibytes_is_one_request_which_brokers_take(
+    mq: shmq.Connection, topic: str, count: int, size: int
+) -> None:
+    receipts = mq.send_batch(topic, [bytes(size)] * count)
+    records = {after.log_position - before.log_position for before, after in itertools.pairwise(receipts)}
+    assert len(receipts) == count and len(records) == 1, "nothing lies between two of them"
 
 
 def test_a_topic_that_does_not_exist_is_created_by_the_first_send(mq: shmq.Connection, named: Named) -> None:
