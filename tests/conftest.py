@@ -150,6 +150,22 @@ class _Repetitions:
             self._nodeids.append(report.nodeid)
 
 
+class _Failures:
+    """Names each failure in the middle of a run, which goes on for half an hour."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None and not hasattr(self._config, "workerinput"):
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = crash.message.partition("\n")[0] if crash is not None else ""
+            terminal.ensure_newline()
+            terminal.write_line(f"failed: {report.nodeid} ({report.when}) {reason}".rstrip(), red=True)
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     repeated = config.stash[_repeated]
     for nodeid in repeated:
@@ -176,3 +192,4 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Guests())
     config.stash[_repeated] = []
     config.pluginmanager.register(_Repetitions(config.stash[_repeated]))
+    config.pluginmanager.register(_Failures(config))

@@ -185,6 +185,14 @@ def test_a_peer_that_fails_twice_has_failed(project: Project) -> None:
     assert status == 1 and "RERUN" not in said
 
 
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
+def test_a_failure_is_named_at_once_with_its_reason(project: Project, spread: tuple[str, ...]) -> None:
+    _, said = project.run("def test_it(): raise ValueError('one\\ntwo')\ndef test_other(): pass", *spread)
+    running, summary, _ = said.partition("= FAILURES =")
+    assert summary
+    assert running.count("failed: tests/test_it.py::test_it (call) ValueError: one\n") == 1
+
+
 @pytest.mark.parametrize("count", [50, 51])
 def test_a_test_that_leaves_many_descriptors_open_has_failed(project: Project, count: int) -> None:
     status, said = project.run(LEAKING.format(count=count))
