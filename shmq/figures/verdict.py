@@ -45,26 +45,23 @@ class Measure(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """The finding of one check about one object.
-
-    Attributes:
-        check: what was looked at: daemon, store, lock, claim, process, segments, memory, disk, log, recovery, group …
-        subject: which one of them: a role, a path, a group's name; "" where there is only one.
-        what: what is the case, with its numbers.
-        why: what caused it, or what follows from it; "" for OK.
-        do: the next command, or the next step; "" for OK.
-        measures: the numbers by name.
-        facts: what else a program may want of it, as plain values.
-    """
+    """The finding of one check about one object."""
 
     check: str
+    """What was looked at: daemon, store, lock, claim, process, segments, memory, disk, log, recovery, group …"""
     verdict: Verdict
     what: str
+    """What is the case, with its numbers."""
     subject: str = ""
+    """Which one of them: a role, a path, a group's name; "" where there is only one."""
     why: str = ""
+    """What caused it, or what follows from it; "" for OK."""
     do: str = ""
+    """The next command, or the next step; "" for OK."""
     measures: Mapping[str, Measure] = _NONE
+    """The numbers by name."""
     facts: Mapping[str, Any] = _NONE
+    """What else a program may want of it, as plain values."""
 
     @property
     def name(self) -> str:
