@@ -123,7 +123,9 @@ def test_pull_and_offsets_agree_with_what_was_sent(pair: Pair, produce: Produce,
     assert [each["body"] for each in tagged["messages"]] == ["p2"]
     assert pair.do("pull-once", name=name, offset=3, **where)["status"] == "NO_NEW_MSG"
     far = pair.do("pull-once", name=name, offset=900, **where)
-    assert far["status"] == "OFFSET_ILLEGAL" and far["next"] == 3
+    # A member of ours that is beyond the end begins where its group is, else at the first message (`broker/pulls`);
+    # the client is one from its first heartbeat on, which 5 sends at once.
+    assert far["status"] == "OFFSET_ILLEGAL" and far["next"] in ((0, 3) if pair.target.is_ours else (3,))
     pair.do("pull-commit", name=name, offset=2, **where)
     assert pair.do("pull-offsets", name=name, timestamp=0, **where)["committed"] == 2
     pair.close("pull-close", name)

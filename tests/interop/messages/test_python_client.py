@@ -286,6 +286,7 @@ def test_an_ordered_listener_keeps_the_order_of_each_queue_even_when_it_fails(
 
 def test_a_broadcast_reaches_every_consumer(url: str, mq: shmq.Connection, topic: str) -> None:
     mq.send(topic, b"before")
+    eventually(lambda: mq.browse(topic), "a stock broker puts it into its queue a moment later", PATIENCE)
     with shmq.connect(url) as second:
         consumers = [each.subscribe(topic, model="broadcasting") for each in (mq, second)]
         eventually(lambda: all(len(each.queues) == 4 for each in consumers), "both read", PATIENCE)
