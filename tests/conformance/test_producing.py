@@ -1,12 +1,16 @@
 """Batches, compression, one-way sends, ids and keys: what is stored is the same, whichever way it came."""
 
-from collections.abc import Callable
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import shmq
-from tests.conformance.conftest import QUEUES
+import shmq.aio
+from shmq.testing import Broker
+from tests.conformance.conftest import QUEUES, url_of
 
 Eventually = Callable[..., Any]
 
@@ -33,6 +37,54 @@ def test_a_batch_beyond_four_mebibytes_is_split_and_stays_in_order(mq: shmq.Conn
     assert len({receipt.queue_id for receipt in receipts}) == 1
     assert [receipt.offset for receipt in receipts] == list(range(50))
     assert [message.body[:4] for message in mq.browse(topic)] == [body[:4] for body in bodies]
+
+
+@pytest.mark.parametrize(("count", "size"), [(48, 86_900), (512, 7_700), (512, 0)])
+def test_a_batch_just_below_the_bound_is_one_append(mq: shmq.Connection, topic: str, count: int, size: int) -> None:
+    receipts = mq.send_batch(topic, [bytes(size)] * count, queue_id=0)
+    steps = {later.log_position - earlier.log_position for earlier, later in itertools.pairwise(receipts)}
+    assert len(receipts) == count and len(steps) == 1  # nothing between two of them, not even the end of a log file
+
+
+@pytest.fixture(scope="module", params=[1 << 20, 2 << 20])
+def small_files(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker whose log files hold less than the largest batch."""
+    with Broker(tcp=True, timeout=90.0, file_bytes=request.param) as broker:
+        yield broker
+
+
+def test_a_batch_longer_than_a_log_file_is_stored_in_parts(small_files: Broker, transport: str) -> None:
+    bodies = [b"%04d" % number + bytes(60_000) for number in range(90)]
+    with shmq.connect(url_of(small_files, transport), timeout=30.0) as mq:
+        mq.admin.create_topic(f"long-{transport}", queues=QUEUES)
+        receipts = mq.send_batch(f"long-{transport}", bodies, keys=[str(number) for number in range(90)])
+        found = mq.browse(f"long-{transport}")
+    assert {receipt.queue_id for receipt in receipts} == {receipts[0].queue_id}
+    assert [receipt.offset for receipt in receipts] == list(range(90))
+    assert [(message.body[:4], message.key) for message in found] == [
+        (body[:4], str(number)) for number, body in enumerate(bodies)
+    ]
+    assert [message.message_id for message in found] == [receipt.message_id for receipt in receipts]
+
+
+def test_a_long_batch_of_an_event_loop_is_stored_in_parts(small_files: Broker, transport: str) -> None:
+    async def send() -> list[shmq.Receipt]:
+        async with await shmq.aio.connect(url_of(small_files, transport), timeout=30.0) as mq:
+            return await mq.send_batch(f"loop-{transport}", [bytes(60_000)] * 50)
+
+    assert [receipt.offset for receipt in asyncio.run(send())] == list(range(50))
+
+
+def test_an_error_of_a_long_batch_has_the_receipts_of_what_is_stored(small_files: Broker, transport: str) -> None:
+    bodies = [bytes(60_000)] * 20 + [bytes((2 << 20) + 1)] + [b"later"] * 3
+    with shmq.connect(url_of(small_files, transport), timeout=30.0) as mq:
+        mq.admin.create_topic(f"half-{transport}")
+        with pytest.raises(shmq.MessageTooLarge) as caught:
+            mq.send_batch(f"half-{transport}", bodies)
+        stored = mq.browse(f"half-{transport}")
+    assert len(stored) == len(caught.value.receipts) <= 20
+    assert [message.message_id for message in stored] == [receipt.message_id for receipt in caught.value.receipts]
+    assert "one log file of" in str(caught.value)
 
 
 def test_a_one_way_send_arrives_without_a_receipt(mq: shmq.Connection, topic: str, eventually: Eventually) -> None:

@@ -144,8 +144,9 @@ static bool batch_fill(struct append_batch *batch)
             return false;
         }
         if (bytes > bytes_max - part->bytes) {
-            core_raise(state, SHMQ_TOO_LARGE, "a batch stores at most %u bytes at once; record %zd is beyond", bytes_max,
-                       batch->index - 1);
+            core_raise(state, SHMQ_TOO_LARGE, "a batch stores at most %u bytes at once, less than one log file of %llu; "
+                       "record %zd is beyond", bytes_max,
+                       (unsigned long long)batch->producer->store->core.sizes.file_bytes, batch->index - 1);
             return false;
         }
         part_add(part, bytes, tag_hash);

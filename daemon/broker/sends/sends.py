@@ -337,17 +337,15 @@ class Sends(Part):
         if body_bytes > self._settings.message_bytes_max or properties_bytes > self._settings.properties_bytes_max:
             raise self._illegal()
 
-    def _illegal(self) -> SendRefusal:
-        return SendRefusal(
-            Response.MESSAGE_ILLEGAL,
-            "the message is illegal, maybe msg body or properties length not matched. "
-            f"msg body length limit {self._settings.message_bytes_max}B, msg properties length limit 32KB.",
-        )
+    def _illegal(self, why: object = "") -> SendRefusal:
+        bound = f"msg body length limit {self._settings.message_bytes_max}B, msg properties length limit 32KB."
+        text = f"the message is illegal, maybe msg body or properties length not matched. {bound} {why}"
+        return SendRefusal(Response.MESSAGE_ILLEGAL, text.rstrip())
 
     def failed(self, error: ShmqError) -> Answer:
         """Return the answer for what the log, or a field, refused."""
         if isinstance(error, MessageTooLarge):
-            return self._illegal().answer
+            return self._illegal(error).answer
         if isinstance(error, BrokerBusy):
             remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while. {error}"
             return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(ANSWER_EXT))

@@ -128,8 +128,8 @@ class Sender:
     ) -> list[Receipt]:
         """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body.
 
-        Up to 4 MiB are stored as a whole or not at all. More goes in parts of that size (over TCP of 1 MiB, or 512
-        messages): an error of a later one says in its `receipts` what is stored.
+        Up to 4 MiB, or what one log file holds, are stored as a whole or not at all (over TCP up to 512 messages). More
+        goes in parts of that size: an error of a later one says in its `receipts` what is stored.
         """
         return _bound("send_batch", locals())  # type: ignore[no-any-return]
 

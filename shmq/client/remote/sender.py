@@ -1,36 +1,32 @@
 """Sending over TCP: one send is a few tries on the I/O thread; the caller waits or takes a future.
 
-    arguments ──single, batches──▶ Outgoing ──send_policy──▶ queue ──request──▶ answer ──send_policy──▶ receipt, error
-                                             ▲                                            │
-                                             └─────────────────── another try ────────────┘
+    arguments ──outgoing──▶ Outgoing ──send_policy──▶ queue ──request──▶ answer ──send_policy──▶ receipt, error
+                               ▲              ▲                             │
+                               │              └─────── another try ─────────┤
+                               └─────── a batch in two: too large ──────────┘
 
 Invariants:
     1. A message group stays on its queue, whatever fails: its order is worth more than the send.
     2. The parts of a batch go to one queue, one after the other; only the first may choose another one.
     3. Every send ends within its timeout.
     4. A message keeps its id over every retry, so consumers can recognise a message that was stored twice.
-    5. Batches are not compressed, as RocketMQ's are not.
+    5. A batch that a broker refuses as too large is stored nowhere, so it goes on as two: a broker's bound may be lower
+       than RocketMQ's own, as with log files that hold less.
 """
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from shmq.client.edge import edge
-from shmq.client.keywords import (
-    DEFAULT_PRODUCER_GROUP,
-    body_of,
-    keys_of,
-    message_properties,
-    take_properties,
-    take_special,
-)
+from shmq.client.keywords import body_of, keys_of, message_properties, take_properties, take_special
 from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
+from shmq.client.remote.outgoing import Outgoing, batches, halves, send_command, single
 from shmq.client.remote.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
-from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import (
     BrokerNotRunning,
@@ -41,18 +37,13 @@ from shmq.errors import (
     ShmqError,
     UsageError,
 )
-from shmq.message import TRACE_TOPIC, check_open_topic, check_topic
-from shmq.properties import encode_properties
-from shmq.protocol.batch_body import pack_entry
-from shmq.protocol.codes import Request
-from shmq.protocol.command import FLAG_ONEWAY, Command
-from shmq.protocol.compression import compress
+from shmq.message import TRACE_TOPIC, check_open_topic
+from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import number_in
 from shmq.protocol.message_id import UniqueIds, position_in
-from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.system_topics.trace import TRACE_GROUP
-from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make
+from shmq.shm.core import Receipt, receipt_make
 from shmq.shm.pickling import stays_here
 
 Publish = Callable[[memoryview, Mapping[str, str]], Receipt]
@@ -208,7 +199,7 @@ class TcpSender:
             found.update(take_special(arguments))
         found.update(extra or {})
         wire = self._wire
-        message = single(self._ids, wire.now_ms(), self._compression, topic, body, _signed(flag), found)
+        message = single(self._ids, wire.now_ms(), self._compression, topic, body, flag, found)
         return message, self._seconds(timeout), place
 
     def _wait(self, future: Future[Any], arguments: Mapping[str, Any]) -> Any:
@@ -225,15 +216,27 @@ class TcpSender:
     async def _send_parts(self, parts: Sequence[Outgoing], place: _Place, timeout: float) -> list[Receipt]:
         deadline = self._now() + timeout
         found: list[Receipt] = []
-        for part in parts:
+        waiting = list(reversed(parts))
+        refused_bytes = sys.maxsize
+        while waiting:
+            part = waiting.pop()
+            if len(part.message_ids) > 1 and len(part.body) >= refused_bytes:
+                waiting += reversed(halves(part))
+                continue
             try:
                 receipts, queue = await self._send(part, place, Attempts(deadline))
+            except MessageTooLarge as error:
+                if len(part.message_ids) == 1 or error.maybe_stored:
+                    _tell(error, found)
+                    raise
+                refused_bytes = len(part.body)
+                waiting.append(part)
             except ShmqError as error:
-                if found:
-                    error.maybe_stored, error.receipts = True, found
+                _tell(error, found)
                 raise
-            place = _Place(None, None, queue)
-            found += receipts
+            else:
+                place = _Place(None, None, queue)
+                found += receipts
         return found
 
     async def _send_oneway(self, message: Outgoing, place: _Place, timeout: float) -> None:
@@ -325,6 +328,12 @@ class TcpSender:
         return self._wire.network.loop.time()
 
 
+def _tell(error: ShmqError, stored: list[Receipt]) -> None:
+    """Say in the error of one part of a batch what the parts before it have stored."""
+    if stored:
+        error.maybe_stored, error.receipts = True, stored
+
+
 def _doubted(error: ShmqError) -> ShmqError:
     """The error of a send that has tried more than once: one of the tries may have stored the message."""
     if not isinstance(error, SendTimeout):  # there it is said
@@ -386,94 +395,3 @@ class TcpSlot:
             self.abort()
         elif self._open:
             self.commit()
-
-
-BATCH_BYTES_MAX: Final = (4 << 20) - 64
-"""Bytes of the records that one batch request becomes, which a broker stores as a whole: RocketMQ's bound, less the end
-of a log file of that size."""
-RECORD_EXTRA_BYTES: Final = 300
-"""Bytes of a record, at most, beside body, topic and properties, with those that brokers add."""
-BATCH_COUNT_MAX: Final = 512
-"""Messages of one batch request: the ids in its answer have to fit one header field."""
-
-
-class Outgoing(NamedTuple):
-    """One message, or one batch, ready to be sent to any queue of its topic."""
-
-    topic: str
-    body: Any
-    properties: str
-    flag: int
-    sys_flag: int
-    message_ids: tuple[str, ...]
-    born_ms: int
-    is_batch: bool = False
-
-
-def _signed(flag: int) -> int:
-    """Return the 32 bits of a flag as RocketMQ writes them; the core keeps the same bits."""
-    return (int(flag) + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-def single(
-    ids: UniqueIds, now_ms: int, compression: str, topic: str, body: Any, flag: int, properties: dict[str, str]
-) -> Outgoing:
-    """Return one message ready to be sent."""
-    message_id = ids.next(now_ms)
-    data, sys_flag = compress(body_of(body), compression)
-    text = encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"})
-    return Outgoing(check_topic(topic), data, text, flag, sys_flag, (message_id,), now_ms)
-
-
-def batches(
-    ids: UniqueIds, now_ms: int, topic: str, bodies: Sequence[Any], each: Sequence[dict[str, str]]
-) -> list[Outgoing]:
-    """Return the requests that carry `bodies`, in order; `each` holds the properties of each body."""
-    check_topic(topic)
-    made: list[Outgoing] = []
-    pieces: list[bytes] = []
-    found: list[str] = []
-    size = 0
-    for body, properties in zip(bodies, each, strict=True):
-        message_id = ids.next(now_ms)
-        text = encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"})
-        entry = pack_entry(body_of(body), text.encode())
-        stored = len(entry) + len(topic) + RECORD_EXTRA_BYTES
-        if pieces and (size + stored > BATCH_BYTES_MAX or len(pieces) >= BATCH_COUNT_MAX):
-            made.append(_batch(topic, pieces, found, now_ms))
-            pieces, found, size = [], [], 0
-        pieces.append(entry)
-        found.append(message_id)
-        size += stored
-    if pieces:
-        made.append(_batch(topic, pieces, found, now_ms))
-    return made
-
-
-def _batch(topic: str, pieces: list[bytes], ids: list[str], now_ms: int) -> Outgoing:
-    body = b"".join(pieces)
-    if len(body) > BODY_BYTES_MAX:  # one message so long that the fields around it do not fit
-        raise MessageTooLarge(f"a batch of {len(body)} bytes is longer than {BODY_BYTES_MAX}", hint="use send()")
-    text = encode_properties({"WAIT": "true"})  # brokers add these to every message of the batch
-    return Outgoing(topic, body, text, 0, 0, tuple(ids), now_ms, is_batch=True)
-
-
-def send_command(message: Outgoing, *, group: str, broker_name: str, queue_id: int, oneway: bool = False) -> Command:
-    """Return the request that stores a message in one queue."""
-    ext = {
-        "a": group or DEFAULT_PRODUCER_GROUP,
-        "b": message.topic,
-        "c": DEFAULT_TOPIC,
-        "d": str(DEFAULT_TOPIC_QUEUES),
-        "e": str(queue_id),
-        "f": str(message.sys_flag),
-        "g": str(message.born_ms),
-        "h": str(message.flag),
-        "i": message.properties,
-        "j": "0",
-        "k": "false",
-        "m": "true" if message.is_batch else "false",
-        "n": broker_name,
-    }
-    code = Request.SEND_BATCH_MESSAGE if message.is_batch else Request.SEND_MESSAGE_V2
-    return Command(code=code, ext=ext, body=message.body, flag=FLAG_ONEWAY if oneway else 0)

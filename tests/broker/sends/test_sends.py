@@ -295,7 +295,7 @@ def test_a_message_that_used_its_tries_up_goes_to_the_dead_letters(
 def test_an_error_of_the_log_has_rocketmqs_code(producer: Producer, error: ShmqError, code: int, remark: str) -> None:
     producer.log.error = error
     reply = producer.send()
-    assert reply.code == code and str(reply.remark).startswith(remark)
+    assert reply.code == code and str(reply.remark).startswith(remark) and str(reply.remark).endswith(str(error))
 
 
 @pytest.fixture

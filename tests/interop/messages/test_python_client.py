@@ -19,7 +19,7 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.remote.sender import BATCH_COUNT_MAX
+from shmq.client.remote.outgoing import BATCH_COUNT_MAX
 from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE
 from shmq.testing import Broker
 from tests.deadline import eventually
