@@ -162,8 +162,8 @@ class _Failures:
         if report.failed and terminal is not None and not hasattr(self._config, "workerinput"):
             crash = getattr(report.longrepr, "reprcrash", None)
             reason = crash.message.partition("\n")[0] if crash is not None else ""
-            terminal.ensure_newline()
-            terminal.write_line(f"failed: {report.nodeid} ({report.when}) {reason}".rstrip(), red=True)
+            # The dots of a parallel run do not count as a line begun, so a newline of its own ends them.
+            terminal.write_line(f"\nfailed: {report.nodeid} ({report.when}) {reason}".rstrip(), red=True)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
