@@ -8,9 +8,10 @@
 Groups are the leader's, but not those of a host that takes nothing of it, as its log is none of the leader's
 (`owns_groups`): what names a place in the log is not the leader's then.
 
-Messages are always read from shared memory. The leader's address stands in the segments, where each switch
-writes it, and the topics in the tables there, which are copies of the leader's: so no name server is asked. Where the
-leader has accounts, it knows the sender by the keys in $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY.
+Messages are read from shared memory; those of groups are sent by the leader where the copy here does not go on. The
+leader's address stands in the segments, where each switch writes it, and the topics in the tables there, which are
+copies of the leader's: so no name server is asked. Where the leader has accounts, it knows the sender by the keys in
+$SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY.
 
 Invariants: (1) the leader is looked up before each send and each request, so nothing has to be opened anew after a
 switch; (2) what was sent to a leader that is gone is never sent a second time here: its error says that it may be
@@ -25,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.background import started
+from shmq.client.following.copying import Copying
 from shmq.client.place import remote_place
 from shmq.client.wire import MessageSender, Question
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout
@@ -88,7 +90,7 @@ class Leader:
         store: returns the segments of this host, which are others after a restart.
         broker: the name of the broker, which all hosts of it share; `cluster` likewise.
         timeout: seconds, of a request that names none.
-        is_refused: says whether this host takes nothing of its leader for good (`shmq.shm.links`).
+        copying: says how this host's copy of the leader's log goes on.
     """
 
     def __init__(
@@ -99,10 +101,10 @@ class Leader:
         cluster: str,
         client_id: str,
         timeout: float,
-        is_refused: Callable[[], bool] = lambda: False,
+        copying: Callable[[], Copying] = Copying,
     ) -> None:
         self._store = store
-        self._is_refused = is_refused
+        self._copying = copying
         self._broker, self._cluster = broker, cluster
         self._client_id, self._timeout = client_id, timeout
         self._session: RemoteSession | None = None
@@ -123,7 +125,12 @@ class Leader:
     @property
     def owns_groups(self) -> bool:
         """Whether this host follows, and its groups are the leader's, be that known or not."""
-        return self.follows and not self._is_refused()
+        return self.follows and not self._copying().is_refused
+
+    @property
+    def copying(self) -> Copying:
+        """How the copy of its log goes on, which this host has."""
+        return self._copying()
 
     def has(self, groups: TcpGroups) -> bool:
         """Whether these groups are those of the session with the leader."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.following.copying import copying
 from shmq.client.following.members import FollowingMembers
 from shmq.client.leader import Leader
 from shmq.client.pop.poppers import Poppers
@@ -16,7 +17,6 @@ from shmq.client.wire_shm.groups import ShmGroups
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import TopicNotFound
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
-from shmq.shm.links import refuses_master
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class LocalSession:
             cluster=wire.control.attachment.cluster,
             client_id=client_id,
             timeout=timeout,
-            is_refused=lambda: refuses_master(place.links_path),
+            copying=lambda: copying(place.links_path),
         )
         wire.control.leader = self.leader
         self.queues = ShmQueues(wire)

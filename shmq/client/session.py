@@ -39,11 +39,14 @@ class Members(Protocol):
     def unregister(self, group: str) -> None:
         """Leave a group."""
 
-    def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> QueueReader:
-        """Return a reader for a consumer."""
+    @property
+    def keeps_readers(self) -> bool:
+        """Whether what is opened now is kept until it is closed."""
 
-    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
-        """Return the share that decides what such a reader reads."""
+    def open(
+        self, owner: ReaderOwner, spec: ConsumerSpec, on_left: Callable[[int], None]
+    ) -> tuple[QueueReader, QueueShare]:
+        """Return a reader for a consumer, and the share that decides what it reads."""
 
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
         """Return the queues a consumer is to read, and all of them.

@@ -154,12 +154,6 @@ def read_links(path: Path) -> Links | None:
     return links if is_usable else None
 
 
-def refuses_master(path: Path) -> bool:
-    """Whether this host is a slave that takes nothing of its master before an operator has done something."""
-    links = read_links(path)
-    return links is not None and links.master is not None and links.master.is_refused
-
-
 def write_links(path: Path, links: Links, *, mode: int, gid: int) -> None:
     """Replace links.json at once; raises StoreError."""
     document = links._asdict()

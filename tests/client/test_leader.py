@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from shmq.client.following.copying import Copying
 from shmq.client.leader import TABLES_SECONDS, Leader
 from shmq.daemon.ha.slave import following
 from shmq.errors import NotMaster
@@ -57,7 +58,7 @@ def test_what_names_a_place_in_the_log_is_not_asked_of_a_leader_whose_log_is_ano
         cluster="c",
         client_id="me",
         timeout=1.0,
-        is_refused=lambda: is_refused,
+        copying=lambda: Copying(is_refused=is_refused),
     )
     assert leader.owns_groups is leader.takes(Request.CONSUMER_SEND_MSG_BACK) is not is_refused
     assert leader.takes(Request.UPDATE_AND_CREATE_TOPIC)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,10 +17,10 @@ import pytest
 import shmq
 import shmq.aio
 from shmq.testing import Broker
-from tests.deadline import eventually
+from tests.deadline import DEADLINE_SECONDS, eventually
 from tests.ha.pair import assert_equal, send
 from tests.ha.seen import until_told
-from tests.ha.test_switch import demote, fixed, is_writable, promote, slave_of
+from tests.ha.test_switch import demote, fixed, go_on, is_writable, pause, promote, slave_of
 
 Pair = tuple[Broker, Broker]
 
@@ -208,3 +209,79 @@ def test_a_program_sends_on_through_a_promotion_and_a_demotion() -> None:
             producing.join()
         found = Counter(bytes(body) for body in stored(old, "switched", len(receipts)))
         assert {body: found[body] for body in receipts if found[body] != 1} == {}
+
+
+def until_cut_off(broker: Broker) -> None:
+    until_told(broker, lambda told: told.master and told.master.state == "lost")
+
+
+def until_up_to_date(broker: Broker) -> None:
+    until_told(broker, lambda told: told.master and told.master.state == "up to date")
+
+
+@pytest.mark.slow
+def test_members_of_a_host_that_is_cut_off_get_their_messages_from_the_master(pair: Pair) -> None:
+    master, slave = pair
+    found: Counter[bytes] = Counter()
+    with slave.connect() as here, master.connect() as there:
+        here.admin.create_topic("cut-off", queues=2)
+        consumer = here.subscribe("cut-off", group="cut-off")
+
+        def read_until(*bodies: bytes) -> None:
+            until = time.monotonic() + DEADLINE_SECONDS
+            while not found.keys() >= set(bodies) and time.monotonic() < until:
+                for message in consumer.receive(10, 1.0):
+                    if bytes(message.body) == b"twice" and message.attempt == 1:
+                        message.nack(after=0.1)
+                        continue
+                    found[bytes(message.body)] += 1
+                    message.ack()
+            assert found.keys() >= set(bodies)
+
+        there.send("cut-off", b"before", queue_id=0)
+        read_until(b"before")
+        pause(master)
+        try:
+            bodies = [b"%d" % number for number in range(10)]
+            for number, body in enumerate([*bodies, b"twice"]):
+                there.send("cut-off", body, queue_id=number % 2)
+            read_until(*bodies, b"twice")
+            until_cut_off(slave)
+        finally:
+            go_on(master)
+        until_up_to_date(slave)
+        there.send("cut-off", b"after", queue_id=1)
+        read_until(b"after")
+        eventually(lambda: there.admin.groups["cut-off"].lag.total == 0)
+    assert all(count <= 2 for count in found.values()), found
+
+
+@pytest.mark.slow
+def test_an_ordered_member_of_a_host_that_is_cut_off_goes_on_in_order(pair: Pair) -> None:
+    master, slave = pair
+    found: list[int] = []
+    with slave.connect() as here, master.connect() as there:
+        here.admin.create_topic("cut-steps", queues=1)
+
+        @here.listener("cut-steps", group="cut-steps", ordered=True)
+        def take(message: shmq.Message) -> None:
+            found.append(int(bytes(message.body)))
+
+        here.start()
+
+        def send_until_read(numbers: range) -> None:
+            for number in numbers:
+                there.send("cut-steps", b"%d" % number)
+            eventually(lambda: found and found[-1] == numbers[-1])
+
+        send_until_read(range(3))
+        pause(master)
+        try:
+            send_until_read(range(3, 9))
+            until_cut_off(slave)
+            send_until_read(range(9, 12))
+        finally:
+            go_on(master)
+        until_up_to_date(slave)
+        send_until_read(range(12, 15))
+    assert list(dict.fromkeys(found)) == list(range(15)), found

@@ -234,7 +234,7 @@ class Consumer:
         session.queues.resolve(spec.topic)
         self._redelivery.open(SendBack(session.wire, spec, partial(session.members.hand_over, spec)))
         # Messages keep their consumer, and its connection; but a reader that its session keeps must not keep both.
-        is_kept = not session.wire.is_local or spec.invisible is not None
+        is_kept = session.members.keeps_readers or spec.invisible is not None
         owner = self._owner = ReaderOwner(
             self._redelivery,
             self._context.timetable,
@@ -248,8 +248,8 @@ class Consumer:
         self._rebalance()
 
     def _open_source(self, session: Session, owner: ReaderOwner) -> None:
-        reader = self._reader = self._source = session.members.reader(owner, self._spec)
-        self._share = session.members.share(reader, self._spec, loosely(self._queue_left))
+        self._reader, self._share = session.members.open(owner, self._spec, loosely(self._queue_left))
+        self._source = self._reader
 
     def _is_stopped(self) -> bool:
         give_turn(self._slice_seconds)  # the reader asks between two slices of an iteration

@@ -1,5 +1,10 @@
 """When the leader was asked whether it is there, and when it answered: whether members are there, stay, or go there.
 
+    this host's copy of its log                         members that are at the leader
+    goes on                                             read the copy
+    is cut off for GONE_SECONDS                         read what the leader sends
+    is up to date again                                 read the copy
+
     the leader                                          the members of this host
     answers                                             are there; it is asked again each ASK_SECONDS
     has not answered for GONE_SECONDS                   leave it
@@ -13,6 +18,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from shmq.client.following.copying import Copying
+
 GONE_SECONDS: Final = 8.0
 """A leader that was silent for so long is gone, as for a promotion."""
 ASK_SECONDS: Final = 4.0
@@ -25,8 +32,9 @@ class Contact:
     """The leader of one connection, as its members find it."""
 
     def __init__(self) -> None:
-        self._asked_at = self._beaten_at = self._answered_at = self._avoided_until = _NEVER
-        self._goes_at = _NOT_YET
+        self._asked_at = self._beaten_at = self._answered_at = self._avoided_until = self._looked_at = _NEVER
+        self._goes_at = self._cut_off_at = _NOT_YET
+        self._reads_copy = True
 
     def asked(self, now: float) -> None:
         """The leader is needed; what asks it comes next."""
@@ -61,6 +69,17 @@ class Contact:
     def is_silent(self) -> bool:
         """Whether it did not answer the last time."""
         return self._answered_at < self._asked_at
+
+    def reads_copy(self, now: float, copying: Copying) -> bool:
+        """Whether members at the leader read this host's copy of its log, and not what it sends."""
+        since = self._cut_off_at if now - self._looked_at < GONE_SECONDS else _NOT_YET  # seen too long ago
+        self._cut_off_at = min(since, now) if copying.is_cut_off else _NOT_YET
+        self._looked_at = now
+        if now - self._cut_off_at >= GONE_SECONDS:
+            self._reads_copy = False
+        elif copying.is_up_to_date:
+            self._reads_copy = True
+        return self._reads_copy
 
     def is_time_to_go(self, now: float, *, is_back: bool) -> bool:
         """Whether members that belong elsewhere go there now.

@@ -3,14 +3,17 @@
     this host               members register at     queues, offsets and locks                   messages
     leads                   its own bridge          in shared memory (`ShmGroups`)              in shared memory
     follows a leader        both                    at the leader, over TCP (`TcpGroups`)       in shared memory
+    is cut off              both                    at the leader, over TCP                     sent by the leader
     its leader is gone      its own bridge          in shared memory                            in shared memory
     refuses its leader      its own bridge          in shared memory                            in shared memory
 
 A leader that does not answer for some seconds is gone (`Contact`). Then the members of this host share among themselves
 what it has, and the slave says to the master that comes again what they committed. A slave refuses a master whose log
 does not go on where its own ends, until an operator has done something: its members read what is here, and hold none of
-the leader's queues, which they could not read. On a host that follows a thread looks each second who leads. Where the
-members belong elsewhere, it reports a reconnection, and every consumer opens anew.
+the leader's queues, which they could not read. A host is cut off when its leader answers and nothing of its log comes
+here: then the leader sends the members their messages until the copy is up to date, as their queues would stand still.
+On a host that follows a thread looks each second who leads. Where the members belong elsewhere, it reports a
+reconnection, and every consumer opens anew.
 
 Invariants:
     (1) all consumers of a connection are in one place, but while they move;
@@ -50,10 +53,20 @@ _LOOK_SECONDS: Final = 1.0
 _AWAY = (ConnectError, RequestTimeout, NotMaster)
 
 
+class _Place(NamedTuple):
+    """What a consumer is opened for."""
+
+    groups: TcpGroups | None = None  # the leader's; None: those of this host
+    reads_copy: bool = True  # and not what the leader sends
+
+
+_HERE: Final = _Place()
+
+
 class _Placed(NamedTuple):
     """Where a consumer was opened last."""
 
-    groups: TcpGroups | None  # the leader's; None: those of this host
+    place: _Place
     generation: int  # of the segments it reads
     share: weakref.ref[QueueShare]
     mapped: Callable[[], MappedReader | None]  # returns what reads for the leader's groups, if that lives
@@ -67,7 +80,7 @@ class FollowingMembers:
         self._here = here
         self._leader = leader
         self._watcher = UNWATCHED
-        self._groups: TcpGroups | None = None  # the leader's; None: those of this host
+        self._place = _HERE
         self._placed: dict[Key, _Placed] = {}  # by consumer; each use is one step: threads open theirs at once
         self._kept = KeptProgress(lambda: wire.store, lambda: wire.instance.generation)
         self._contact = Contact()
@@ -91,8 +104,8 @@ class FollowingMembers:
         if shared:
             self._look_out()
             if not self._placed:
-                self._groups = self._found()
-        groups = self._groups
+                self._place = self._found()
+        groups = self._place.groups
         if groups is None or not shared:
             self._leader.introduce(producer_groups)
             return
@@ -102,28 +115,28 @@ class FollowingMembers:
             groups.register(producer_groups, shared)
         except ShmqError as error:
             is_new = any(key not in self._placed for key in keys)
-            if not self._is_elsewhere(groups) and not (is_new and isinstance(error, _AWAY)):
+            if not self._is_elsewhere(self._place) and not (is_new and isinstance(error, _AWAY)):
                 raise
             LOG.warning("members share queues among those of this host, as the leader does not take them: %s", error)
             self._stay(refused=not isinstance(error, _AWAY))
 
     def _stay(self, *, refused: bool) -> None:
         self._leader.leave()  # else its heartbeats go on, and the leader counts on members that read here
-        self._groups = None
+        self._place = _HERE
         self._contact.left(time.monotonic(), refused=refused)
-        if self._is_elsewhere(None):
+        if self._is_elsewhere(_HERE):
             self._watcher.reconnected()
 
-    def _is_elsewhere(self, groups: TcpGroups | None) -> bool:
-        """Whether a consumer reads for other groups."""
-        return any(placed.groups is not groups for placed in list(self._placed.values()))
+    def _is_elsewhere(self, place: _Place) -> bool:
+        """Whether a consumer was opened for another place."""
+        return any(placed.place != place for placed in list(self._placed.values()))
 
     def _check(self, groups: TcpGroups) -> None:
         if not self._leader.has(groups):
             raise BrokerNotRunning("another host leads now", hint="its members are registered there in a moment")
 
     def unregister(self, group: str) -> None:
-        groups = self._groups
+        groups = self._place.groups
         if groups is not None and self._leader.has(groups):
             with contextlib.suppress(*_AWAY):
                 groups.unregister(group)
@@ -132,7 +145,7 @@ class FollowingMembers:
     def close(self) -> None:
         """Commit, and leave all groups. Never raises."""
         self._over.set()
-        groups = self._groups
+        groups = self._place.groups
         if groups is not None and self._leader.has(groups):
             for share in groups.adopted:
                 share.leave_all()  # of a consumer that was dropped; those that were closed have left
@@ -146,15 +159,15 @@ class FollowingMembers:
             return False
         with contextlib.suppress(ConnectError):  # no thread: a registration tries again
             self._look_out()
-        groups, before = self._found(), self._groups
-        if self._is_elsewhere(groups):
+        place, before = self._found(), self._place.groups
+        if self._is_elsewhere(place):
             self.keep_progress()
-        self._groups = groups
-        if before is not None and before is not groups and self._leader.has(before):
+        self._place = place
+        if before is not None and before is not place.groups and self._leader.has(before):
             self._leader.leave()  # which is no leader of ours any more, or does not answer
-        if groups is None and before is None and not self._leader.follows:
+        if place.groups is None and before is None and not self._leader.follows:
             self._kept.clear()  # it led and leads: its offsets are where they were
-        return self._is_elsewhere(groups)
+        return self._is_elsewhere(place)
 
     def keep_progress(self) -> None:
         """Remember how far every member is; before they move, and before the segments are mapped anew."""
@@ -166,33 +179,34 @@ class FollowingMembers:
             if mapped is not None:
                 mapped.keep()
                 continue
-            if generation == self._refusing_generation:
+            # What the leader sent may be missing here, and other messages come to stand in its place.
+            if not placed.place.reads_copy or generation == self._refusing_generation:
                 continue
             for slot in list(share.held.values()):
                 if slot.offset_slot >= 0 and (offset := store.offset_get(slot.offset_slot)) >= 0:
                     self._kept.keep(key, slot.queue_id, slot.queue_index, offset)
 
-    def _found(self) -> TcpGroups | None:
+    def _found(self) -> _Place:
         """Return the groups of the leader, if that is another host that answers, and these are ours."""
         if not self._leader.owns_groups:
             if self._leader.follows:
                 self._refusing_generation = self._wire.instance.generation
-            return None
+            return _HERE
         if not self._wire.store.retired:
             self._refusing_generation = -1  # it follows in the segments of before: their log is part of the leader's
         now, contact = time.monotonic(), self._contact
-        if self._groups is None and contact.is_avoided(now):
-            return None
+        if self._place.groups is None and contact.is_avoided(now):
+            return _HERE
         contact.asked(now)
         try:
             session = self._leader.session
-            if session.members is not self._groups or contact.is_to_be_beaten(now) or not session.wire.alive:
+            if session.members is not self._place.groups or contact.is_to_be_beaten(now) or not session.wire.alive:
                 session.members.beat()
                 contact.beaten(now)
         except _AWAY:
-            return None if contact.is_gone(now) else self._groups
+            return _HERE if contact.is_gone(now) else self._place
         contact.answered(now)
-        return session.members
+        return _Place(session.members, contact.reads_copy(now, self._leader.copying))
 
     def _look_out(self) -> None:
         """Look from now on who leads, where this host follows."""
@@ -206,11 +220,11 @@ class FollowingMembers:
         while not self._over.wait(_LOOK_SECONDS):
             try:
                 if self._is_elsewhere(found := self._found()):
-                    is_back = found is not None and self._groups is None
+                    is_back = found.groups is not None and self._place.groups is None
                     if self._contact.is_time_to_go(time.monotonic(), is_back=is_back):
                         self._watcher.reconnected()
-                elif self._groups is not None and self._contact.is_silent:
-                    self._save_here(self._groups)
+                elif (groups := self._place.groups) is not None and self._contact.is_silent:
+                    self._save_here(groups)
             except ShmqError as error:  # this host's segments are made anew just now, which is reported as well
                 LOG.debug("who leads cannot be seen now: %s", error)
             except Exception:  # the next look matters more: members would never move again
@@ -229,9 +243,9 @@ class FollowingMembers:
             if slot.offset_slot >= 0 and offset > store.offset_get(slot.offset_slot):
                 store.offset_set(slot.offset_slot, offset)
 
-    # -- shares
+    # -- queues
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        groups = self._groups_of(spec) if spec.shares_queues else None
+        groups = self._place_of(spec).groups if spec.shares_queues else None
         if groups is not None:
             self._check(groups)
             return groups.assignment(spec)
@@ -240,33 +254,46 @@ class FollowingMembers:
             self._bring(spec)
         return wanted, slots
 
-    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
-        if not spec.shares_queues:
-            return self._here.share(reader, spec, on_left)
-        groups, generation = self._groups, self._wire.instance.generation
-        mapped = None if groups is None else self._mapped(groups, reader, spec)
-        share: QueueShare = (
-            self._here.share(reader, spec, on_left)
-            if groups is None or mapped is None
-            else groups.adopt(mapped, on_left)
-        )
-        self._placed[_key(spec)] = _Placed(groups, generation, weakref.ref(share), _weakly(mapped))
-        return share
+    # -- readers and shares
+    @property
+    def keeps_readers(self) -> bool:
+        return not self._place.reads_copy
 
-    def _groups_of(self, spec: ConsumerSpec) -> TcpGroups | None:
+    def open(
+        self, owner: ReaderOwner, spec: ConsumerSpec, on_left: Callable[[int], None]
+    ) -> tuple[QueueReader, QueueShare]:
+        if not spec.shares_queues:
+            return self._here.open(owner, spec, on_left)
+        place, generation = self._place, self._wire.instance.generation
+        mapped: MappedReader | None = None
+        reader: QueueReader
+        share: QueueShare
+        if place.groups is None:
+            reader, share = self._here.open(owner, spec, on_left)
+        else:
+            place.groups.drain()  # of the share before: its unlocking would come after our lock
+            if place.reads_copy:
+                reader = kept = self._here.reader(owner, spec)
+                mapped = self._mapped(place.groups, kept, spec)
+                share = place.groups.adopt(mapped, on_left)
+            else:
+                reader, share = place.groups.open(owner, spec, on_left)
+        self._placed[_key(spec)] = _Placed(place, generation, weakref.ref(share), _weakly(mapped))
+        return reader, share
+
+    def _place_of(self, spec: ConsumerSpec) -> _Place:
         placed = self._placed.get(_key(spec))
-        return None if placed is None else placed.groups
+        return _HERE if placed is None else placed.place
 
     def _mapped(self, groups: TcpGroups, reader: Any, spec: ConsumerSpec) -> MappedReader:
         # A host that leads pays nothing for these.
         from shmq.client.following.agreement import is_part
         from shmq.client.following.reader import Copy, MappedReader
 
-        groups.drain()  # of the share before: its unlocking would come after our lock
         store, generation = self._wire.store, self._wire.instance.generation
 
         def is_current() -> bool:  # what was read in segments that were given up may have been cut off since
-            is_there = self._groups is groups and self._leader.has(groups)
+            is_there = self._place.groups is groups and self._leader.has(groups)
             return is_there and self._wire.instance.generation == generation
 
         return MappedReader(
@@ -286,7 +313,7 @@ class FollowingMembers:
         return store.queue_index(topic, queue.queueId) if topic >= 0 else -1
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
-        groups = self._groups_of(spec)
+        groups = self._place_of(spec).groups
         if groups is None:
             return self._here.why_unassigned(spec, share)
         try:
@@ -301,17 +328,15 @@ class FollowingMembers:
         kept = {number: self._kept.take(key, number, index, here=True) for number, index in indexes.items()}
         self._move_on(spec, {number: offset for number, offset in kept.items() if offset is not None})
 
-    # -- readers
-    def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> QueueReader:
-        return self._here.reader(owner, spec)
-
     @property
     def pull_reader(self) -> Callable[..., Reader]:
         """Makes a reader without an owner, for a consumer that decides itself where it reads."""
         return self._here.pull_reader
 
-    def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed:
-        return self._here.hand_over(spec, message)
+    def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed | None:
+        place = self._place_of(spec)
+        groups = self._here if place.groups is None or place.reads_copy else place.groups
+        return groups.hand_over(spec, message)
 
 
 def _weakly(mapped: MappedReader | None) -> Callable[[], MappedReader | None]:

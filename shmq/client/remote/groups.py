@@ -177,10 +177,16 @@ class TcpGroups:
         )
 
     # -- readers and their queues
-    def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> GroupReader:
+    keeps_readers = True
+
+    def open(
+        self, owner: ReaderOwner, spec: ConsumerSpec, on_left: Callable[[int], None]
+    ) -> tuple[GroupReader, TcpShare]:
         reader = GroupReader(self._wire, self._questions, self.registration, owner, spec, self._reader_of)
         self._readers.add(reader)
-        return reader
+        share = TcpShare(self._wire, self._questions, reader, spec, on_left, self._release)
+        self._shares.add(share)
+        return reader, share
 
     @property
     def readers(self) -> list[MemberReader]:
@@ -197,11 +203,6 @@ class TcpGroups:
     def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed | None:
         mine = (reader for reader in self._pulling if reader.spec[:2] == spec[:2])
         return next((handed for reader in mine if (handed := reader.hand_over(message)) is not None), None)
-
-    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> TcpShare:
-        share = TcpShare(self._wire, self._questions, reader, spec, on_left, self._release)
-        self._shares.add(share)
-        return share
 
     def adopt(self, reader: MemberReader, on_left: Callable[[int], None]) -> TcpShare:
         """Return the share of a reader of another session; both end with whichever consumer holds the share."""

@@ -233,6 +233,7 @@ class ShmGroups:
 
     # -- readers and their queues
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> Reader:
+        """Return a reader for a consumer."""
         return self._reader(spec.wanted, spec.codec, owner=owner, auto_ack=spec.auto_ack, verify=spec.verify)
 
     def pull_reader(
@@ -259,8 +260,11 @@ class ShmGroups:
         """Say that the broker is about to take a message over, which is acknowledged then."""
         return Handed(self._wire.instance.broker_name, message.ack, ignore)
 
-    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> ShmShare:
-        return ShmShare(store=self._wire.store, reader=reader, topic=spec.topic, start=spec.start, on_left=on_left)
+    keeps_readers = False
+
+    def open(self, owner: ReaderOwner, spec: ConsumerSpec, on_left: Callable[[int], None]) -> tuple[Reader, ShmShare]:
+        store, reader = self._wire.store, self.reader(owner, spec)
+        return reader, ShmShare(store=store, reader=reader, topic=spec.topic, start=spec.start, on_left=on_left)
 
 
 def _subscription(spec: ConsumerSpec, topic: str) -> SubscriptionData:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from shmq.client.following import members as members_module
+from shmq.client.following.contact import GONE_SECONDS
+from shmq.client.following.copying import Copying
 from shmq.client.following.members import FollowingMembers
 from shmq.client.spec import ConsumerSpec
 from shmq.errors import NotMaster
@@ -29,8 +31,8 @@ class Share:
 class Groups(OwnGroups):
     """The groups of this host."""
 
-    def share(self, reader: object, spec: ConsumerSpec, on_left: object) -> Any:
-        return Share()
+    def open(self, owner: object, spec: ConsumerSpec, on_left: object) -> Any:
+        return "its reader", Share()
 
 
 class Segments:
@@ -56,6 +58,7 @@ class Leader:
 
     def __init__(self) -> None:
         self.is_refused = self.is_away = False
+        self.copying = Copying(is_up_to_date=True)
         self.groups = LeaderGroups()
         self.left = 0
 
@@ -91,7 +94,8 @@ class Host:
     def open(self) -> str:
         """Open the consumer, anew if it is open; return whose queues it gets."""
         self.members.register([], [BILLING])
-        self.share = self.members.share(None, BILLING, lambda _: None)
+        owner: Any = None
+        self.reader, self.share = self.members.open(owner, BILLING, lambda _: None)
         found: Any = self.members.assignment(BILLING)
         return THERE if found == THERE else found[0]
 
@@ -129,6 +133,29 @@ def test_members_leave_a_leader_that_is_refused_and_come_back_once_it_is_followe
     assert host.leader.left == 1, "else its heartbeats go on, and the leader counts on members that read here"
     host.leader.is_refused = False
     assert host.renew() == THERE
+
+
+def test_members_of_a_host_that_is_cut_off_read_what_the_leader_sends_until_the_copy_is_up_to_date(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(members_module.time, "monotonic", lambda: now)
+    assert host.open() == THERE and (host.reader, host.members.keeps_readers) == (Groups.of_a_copy, False)
+    host.leader.copying = Copying(is_cut_off=True)
+    assert host.renew() == "where it was"
+    now += GONE_SECONDS
+    assert host.renew() == "where it was", "it was not looked at meanwhile, so it may have been back"
+    now += GONE_SECONDS - 0.1
+    host.members._found()
+    now += 0.1
+    assert host.renew() == THERE and (host.reader, host.members.keeps_readers) == (LeaderGroups.of_its_own, True)
+    assert host.leader.left == 0
+    host.members.keep_progress()
+    assert kept(host) == [], "other messages may come to stand where the copy ends"
+    host.leader.copying = Copying()
+    assert host.renew() == "where it was", "it catches up"
+    host.leader.copying = Copying(is_up_to_date=True)
+    assert host.renew() == THERE and host.reader == Groups.of_a_copy
 
 
 @pytest.mark.parametrize("is_refused", [False, True])

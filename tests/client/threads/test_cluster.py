@@ -40,8 +40,7 @@ class SubscribersMeet:
 
     def action(self) -> None:
         spec = ConsumerSpec("orders", "billing", start=BEGIN)
-        reader = self.groups.reader(SimpleNamespace(), spec)  # type: ignore[arg-type]
-        self.groups.share(reader, spec, ignore)
+        reader, _ = self.groups.open(SimpleNamespace(), spec, ignore)  # type: ignore[arg-type]
         self.made.append(reader)
 
     other = action

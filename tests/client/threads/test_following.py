@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shmq.client.following import members as members_module
+from shmq.client.following.copying import Copying
 from shmq.client.following.members import FollowingMembers
 from shmq.client.spec import ConsumerSpec
 from tests.interruption import by_another_thread, met_everywhere
@@ -18,13 +19,17 @@ SHIPPING = ConsumerSpec("orders", "shipping")
 
 
 class Share:
-    """A share, as far as those who made it know it."""
+    """A share, as far as those who made it know it: it keeps its reader."""
+
+    def __init__(self, reader: object = None) -> None:
+        self.reader = reader
 
 
 class LeaderGroups:
     """The groups of the leader: everything is taken."""
 
     questions = SimpleNamespace(offset_max=None)
+    of_its_own, of_a_copy = "what it sends", "the copy"
 
     def beat(self) -> None: ...
 
@@ -35,7 +40,10 @@ class LeaderGroups:
     def register(self, producer_groups: object, specs: object) -> None: ...
 
     def adopt(self, reader: object, on_left: object) -> Share:
-        return Share()
+        return Share(reader)
+
+    def open(self, owner: object, spec: ConsumerSpec, on_left: object) -> Any:
+        return self.of_its_own, Share()
 
     def assignment(self, spec: ConsumerSpec) -> str:
         return "the leader's"
@@ -44,8 +52,8 @@ class LeaderGroups:
 class OwnGroups(LeaderGroups):
     """The groups of this host."""
 
-    def share(self, reader: object, spec: ConsumerSpec, on_left: object) -> Share:
-        return Share()
+    def reader(self, owner: object, spec: ConsumerSpec) -> Any:
+        return self.of_a_copy
 
     def assignment(self, spec: ConsumerSpec) -> Any:
         return "this host's", []
@@ -58,7 +66,11 @@ class Opening:
         groups = LeaderGroups()
         session = SimpleNamespace(members=groups, wire=SimpleNamespace(alive=True))
         leader: Any = SimpleNamespace(
-            follows=True, owns_groups=True, session=session, has=lambda known: known is groups
+            follows=True,
+            owns_groups=True,
+            copying=Copying(is_up_to_date=True),
+            session=session,
+            has=lambda known: known is groups,
         )
         wire: Any = SimpleNamespace(store=SimpleNamespace(retired=False), instance=SimpleNamespace(generation=1))
         here: Any = OwnGroups()
@@ -67,7 +79,8 @@ class Opening:
 
     def open(self, spec: ConsumerSpec, *beside: ConsumerSpec) -> None:
         self.members.register([], [*beside, spec])
-        self.shares[spec] = self.members.share(None, spec, lambda _: None)
+        owner: Any = None
+        _, self.shares[spec] = self.members.open(owner, spec, lambda _: None)
 
     def action(self) -> None:
         self.open(BILLING)
