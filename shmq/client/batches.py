@@ -228,7 +228,7 @@ def topic_reader(session: LocalSession, wish: Wish, columns: Sequence[str] | Non
     names = check_columns(columns)
     need_pyarrow()
     wire = session.wire
-    index = wire.store.topic_find(wish.topic)
+    index = session.queues.find(wish.topic)
     if index < 0:
         raise session.queues.topic_not_found(wish.topic, may_be_made=False)
     uid = wire.control.attachment.broker_uid

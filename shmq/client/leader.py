@@ -29,7 +29,7 @@ from shmq.client.background import started
 from shmq.client.following.copying import Copying
 from shmq.client.place import remote_place
 from shmq.client.wire import MessageSender, Question
-from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout
+from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -201,6 +201,16 @@ class Leader:
             if index >= 0 and not session.wire.call(is_part(store, session.members.questions, index, queue)):
                 raise ends_otherwise(queue)
         session.queues.commit(group, topic, offsets)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether the leader is another host that has a topic; False where it does not answer."""
+        if not self.is_elsewhere:
+            return False
+        try:
+            self.session.wire.request(Question(self._broker, Request.GET_TOPIC_CONFIG, {"topic": topic}))
+        except ShmqError:
+            return False
+        return True
 
     def introduce(self, producer_groups: Sequence[str]) -> None:
         """Tell the leader which producer groups it may ask about transactions; repeated every 20 s."""

@@ -107,6 +107,7 @@ class TopicConfig(msgspec.Struct, omit_defaults=False):
 
 
 LOG_END = "logEnd"  # in answers to 43, which are asked for it, and to 21: how far the log reached then
+TABLES_VERSION = "tablesVersion"  # beside it in answers to 43: the counter of the `DataVersion` of topics and groups
 CHECKS = (
     "shmqChecks"  # of the runtime table, which checks of `mq.admin.health()` fail: [[name, verdict, text], …] as JSON
 )

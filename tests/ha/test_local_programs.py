@@ -136,6 +136,28 @@ def test_topics_and_groups_are_made_and_deleted_at_the_master(pair: Pair) -> Non
 
 
 @pytest.mark.slow
+def test_a_topic_that_was_made_at_the_master_is_there_at_once(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as here, master.connect() as there:
+        for name, open_it in (
+            ("made-there", lambda: here.subscribe("made-there", group="made-there")),
+            ("popped-there", lambda: here.simple_consumer("popped-there", group="popped-there")),
+        ):
+            there.admin.create_topic(name, queues=1)
+            messages = open_it()
+            there.send(name, b"first")
+            messages.receive(1, DEADLINE_SECONDS)[0].ack()
+            messages.close()
+        there.admin.create_topic("looked-at-there", queues=1)
+        assert here.browse("looked-at-there") == []
+        there.admin.create_topic("pulled-there", queues=1)
+        here.pull_consumer("pulled-there").close()
+        for call in (here.browse, here.pull_consumer):
+            with pytest.raises(shmq.TopicNotFound):
+                call("never-made")
+
+
+@pytest.mark.slow
 def test_messages_popped_here_are_settled_at_the_master(pair: Pair) -> None:
     _, slave = pair
     with slave.connect() as mq:

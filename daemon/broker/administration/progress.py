@@ -29,7 +29,7 @@ from shmq.errors import FlowControl, RemoteError, TopicNotFound, UsageError
 from shmq.message import check_consumer_group, check_group
 from shmq.progress import Backlog
 from shmq.protocol.admin_body import OffsetWrapper, QueueTimeSpan, QueueTimeSpans, TopicOffset
-from shmq.protocol.body import LOG_END, encode_body
+from shmq.protocol.body import LOG_END, TABLES_VERSION, encode_body
 from shmq.protocol.codes import Language, Request, Response, TopicKind
 from shmq.protocol.dialect import MessageQueue, dumps
 from shmq.protocol.system_topics.pop_records import QueueKey
@@ -212,8 +212,11 @@ class ProgressRequests(Part):
                 self._check_size(entries, "ask group by group")
                 table.setdefault(f"{progress.topic}@{group}", {})[progress.queue_id] = progress.committed
         body = dumps({"offsetTable": table})
+        if LOG_END not in call.ext:
+            return Answer(body=body)
         # Behind the table: what its words tell of lies below, and a slave believes them once it has that.
-        return Answer(body=body, ext={LOG_END: str(self._tables.facts().log_end)} if LOG_END in call.ext else {})
+        log_end, version = self._tables.facts().log_end, self._tables.version
+        return Answer(body=body, ext={LOG_END: str(log_end), TABLES_VERSION: str(version)})
 
     def _check_size(self, entries: int, hint: str) -> None:
         most = self._settings.list_entries_max

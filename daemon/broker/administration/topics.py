@@ -155,9 +155,10 @@ class TopicRequests(Part):
 
     @serves(Request.GET_ALL_TOPIC_CONFIG)
     def _list(self, call: Call) -> Answer:
-        log_end = self._tables.facts().log_end  # before the table: what is made after it lies behind
+        # Before the table: what is made after it lies behind, and is another version.
+        log_end, version = self._tables.facts().log_end, self._tables.version
         table = {topic.name: _config(topic) for topic in self._tables.topics()}
-        answer = TopicTable(table, DataVersion(counter=self._tables.version))
+        answer = TopicTable(table, DataVersion(counter=version))
         if not flag_of(call.ext, BORN_POSITIONS):
             return Answer(body=encode_body(answer))
         answer.bornPositions = {name: self._tables.born_position(name) for name in table}

@@ -68,7 +68,7 @@ _WAIT_SECONDS = 0.005  # for a file that the keeper makes
 _LOCK_SECONDS = 1.0
 _TABLES_MS = 10_000
 _ASK_SECONDS = 2.0  # for tables now and then: nothing is followed meanwhile
-_PAUSES = 10  # after a question without an answer, as long as that took
+_PAUSES = 10  # after a question without an answer, and after a copy of all tables, as long as that took
 _UNTOLD_MS = 30_000
 _OFFSETS_MS = 1_000  # what was read since is read again where the master dies
 _READ_BYTES = 1 << 20
@@ -140,6 +140,7 @@ class Following:
         self._judged_end = 1  # below it each first record of a queue was looked at
         self._known_until = 0  # below it the tables say when each topic was made for the last time
         self._tables_ms = self._offsets_ms = self._told_ms = 0
+        self._copying_ms = 0  # as long as all tables took
         self._complaint = ""
         self._is_joined = False
         self.state = MasterState(_text(master))
@@ -355,6 +356,8 @@ class Following:
             elif asked_ms - self._offsets_ms >= _OFFSETS_MS:
                 self._tables.copy_offsets(_ASK_SECONDS)
                 self._offsets_ms = self._told_ms = asked_ms
+                if self._tables.are_old and asked_ms - self._tables_ms >= _PAUSES * self._copying_ms:
+                    self._copy_tables(_ASK_SECONDS)
         except OSError as error:
             self._offsets_ms = _now_ms() + _PAUSES * (_now_ms() - asked_ms)
             self._tables_ms = max(self._tables_ms, self._offsets_ms + _OFFSETS_MS - _TABLES_MS)
@@ -436,6 +439,7 @@ class Following:
         self._tables_ms = self._offsets_ms = _now_ms()
         self._tables.copy(seconds)
         self._told_ms = _now_ms()
+        self._copying_ms = self._told_ms - self._tables_ms
 
 
 def _text(address: tuple[str, int]) -> str:

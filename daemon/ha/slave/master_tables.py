@@ -57,6 +57,7 @@ from shmq.protocol.body import (
     BORN_POSITIONS,
     LOG_END,
     ONLY_FORWARD,
+    TABLES_VERSION,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
@@ -132,12 +133,19 @@ class MasterTables:
         self._absent: dict[str, int] = {}  # topics that it does not name, by where its log ended before it said so
         self._told_groups: set[str] = set()
         self._followed: dict[int, int] = {}  # by slot, the offsets that are here as the master said
+        self._version = 0  # of its tables, as they were copied
+        self._version_now: int | None = None  # as it said last; None: it does not say
         self._born: dict[str, int] | None = None  # by topic, where it begins in the log; None: the master does not say
 
     @property
     def tells_lives(self) -> bool:
         """Whether the master says where its topics begin."""
         return self._born is not None
+
+    @property
+    def are_old(self) -> bool:
+        """Whether the master has said since that its topics or groups are others."""
+        return self._version_now is not None and self._version_now != self._version
 
     def end(self) -> None:
         """Change nothing any more from when this returns; any thread may call."""
@@ -173,7 +181,7 @@ class MasterTables:
             topics = decode_body(reply.body, TopicTable)
             body = self._ask(connection, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
             groups = decode_body(body, SubscriptionGroupTable).subscriptionGroupTable.values()
-            return Told(topics, _end_in(reply), tuple(groups), self._ask_offsets(connection))
+            return Told(topics, _number_in(reply, LOG_END), tuple(groups), self._ask_offsets(connection))
 
     def meet(self, told: Told) -> None:
         """Take over the first answer of a connection, and say what was committed here before it.
@@ -209,6 +217,7 @@ class MasterTables:
             ShmqError: it cannot be, or there is no room for it; or the master is not followed any more.
         """
         with self.changing():
+            self._version = told.topics.dataVersion.counter
             born = told.topics.bornPositions
             self._born = born if isinstance(born, dict) else None
             for topic in told.topics.topicConfigTable.values():
@@ -246,7 +255,8 @@ class MasterTables:
         end = self._tables.facts().log_end
         delays = self._offsets(connection, Request.GET_ALL_DELAY_OFFSET, _DelayTable)[0].offsetTable
         found, reply = self._offsets(connection, Request.GET_ALL_CONSUMER_OFFSET, _OffsetTable, {LOG_END: "true"})
-        return _Held(_end_in(reply) or 0, found.offsetTable, delays, end)
+        self._version_now = _number_in(reply, TABLES_VERSION)
+        return _Held(_number_in(reply, LOG_END) or 0, found.offsetTable, delays, end)
 
     def _hold(self, held: _Held) -> None:
         """Believe it now or later; what was said before comes first, or a slave that is always behind got none."""
@@ -459,9 +469,9 @@ class MasterTables:
                 return reply
 
 
-def _end_in(reply: Command) -> int | None:
-    """Where the master's log ended, if an answer says it."""
-    text = reply.ext.get(LOG_END, "")
+def _number_in(reply: Command, name: str) -> int | None:
+    """What a master of ours says beside its answer."""
+    text = reply.ext.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() else None
 
 

@@ -242,14 +242,22 @@ class ShmQueues:
             TopicNotFound: it does not exist and may not be created.
             InvalidName: no topic can have this name.
         """
-        index = self._wire.store.topic_find(topic)
+        index = self.find(topic)
         if index >= 0:
             return index
-        check_topic(topic)
         attachment = self._wire.control.attachment
         if not attachment.auto_create or is_system_topic(topic):
             raise self.topic_not_found(topic, may_be_made=not is_system_topic(topic))
         return self.put_topic(topic, queues=attachment.default_queues, only_if_missing=True)
+
+    def find(self, topic: str) -> int:
+        """Return the index of a topic, -1 where there is none; one that the leader has made just now is waited for."""
+        index = self._wire.store.topic_find(topic)
+        if index >= 0:
+            return index
+        check_topic(topic)
+        leader = self._wire.control.leader
+        return self.wait_for_topic(topic) if leader is not None and leader.has_topic(topic) else -1
 
     def resolve_open(self, topic: str) -> int:
         """Return the index of a topic that a user has named, as `resolve` does.
@@ -302,10 +310,9 @@ class ShmQueues:
         return range(entry["write_queues"] if entry["perm"] & PERM_WRITE else 0)
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
-        store = self._wire.store
-        if must_exist and store.topic_find(topic) < 0:
+        if must_exist and self.find(topic) < 0:
             raise self.topic_not_found(topic, may_be_made=False)
-        entry = store.topic(self.resolve(topic))
+        entry = self._wire.store.topic(self.resolve(topic))
         return [QueueSlot(queue_id, index) for queue_id, index in enumerate(entry["queues"][: entry["read_queues"]])]
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:

@@ -117,6 +117,18 @@ def test_cloned_offsets_are_the_other_groups_own(admin: RemoteAdmin, tables: Any
     assert tables.group("empty") is None
 
 
+def test_a_slave_hears_with_the_offsets_whether_topics_or_groups_have_changed(admin: RemoteAdmin, tables: Any) -> None:
+    def versions() -> tuple[str, str]:
+        table = admin.body(Request.GET_ALL_TOPIC_CONFIG)["dataVersion"]
+        return str(table["counter"]), admin.ask(Request.GET_ALL_CONSUMER_OFFSET, logEnd="true").ext["tablesVersion"]
+
+    copied, told = versions()
+    assert copied == told
+    tables.topic_put("more", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    assert versions()[1] != copied
+    assert "tablesVersion" not in admin.ask(Request.GET_ALL_CONSUMER_OFFSET).ext
+
+
 def test_an_answer_that_would_be_too_long_is_refused_with_a_way_out(tables: Any, settings: BrokerSettings) -> None:
     settings.list_entries_max = 5
     admin = RemoteAdmin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))

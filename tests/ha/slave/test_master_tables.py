@@ -31,6 +31,7 @@ class Master:
         self.log_end, self.offsets = 0, {"orders@billing": {"0": 0}}
         self.topics, self.groups = ["orders"], ["billing"]
         self.is_stock = False
+        self.version = 1
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.asked: list[int] = []
@@ -60,6 +61,8 @@ class Master:
                     self.may_answer.wait(DEADLINE_SECONDS)
                     body = json.dumps(self._body(Request(request.code))).encode()
                     ext = {"logEnd": str(self.log_end)}
+                    if request.code == Request.GET_ALL_CONSUMER_OFFSET and not self.is_stock:
+                        ext["tablesVersion"] = str(self.version)
                     if request.code == Request.UPDATE_CONSUMER_OFFSET:
                         self.commits.append(dict(request.ext))
                         if not self.may_commit:
@@ -69,7 +72,8 @@ class Master:
     def _body(self, code: Request) -> dict[str, object]:
         if code is Request.GET_ALL_TOPIC_CONFIG:
             table = {name: {**TOPIC, "topicName": name} for name in self.topics}
-            return {"topicConfigTable": table} | ({} if self.is_stock else {"bornPositions": dict.fromkeys(table, 0)})
+            said = {"topicConfigTable": table, "dataVersion": {"counter": self.version, "timestamp": 0}}
+            return said | ({} if self.is_stock else {"bornPositions": dict.fromkeys(table, 0)})
         if code is Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
             return {"subscriptionGroupTable": {name: {"groupName": name} for name in self.groups}}
         if code is Request.GET_ALL_CONSUMER_OFFSET:
@@ -149,6 +153,21 @@ def test_a_master_whose_log_is_shorter_than_it_was_is_believed(
     tables.copy_offsets()
     tables.settle(500)
     assert offset_of(own) == 3
+
+
+@pytest.mark.parametrize("is_stock", [False, True])
+def test_a_master_of_ours_says_when_its_topics_or_groups_have_changed(
+    master: Master, own: MemoryTables, tables: MasterTables, is_stock: bool
+) -> None:
+    master.is_stock = is_stock
+    tables.meet(tables.ask())
+    tables.copy_offsets()
+    assert not tables.are_old
+    master.version, master.topics = 2, ["orders", "new"]
+    tables.copy_offsets()
+    assert tables.are_old is not is_stock
+    tables.copy()
+    assert not tables.are_old and own.topic("new") is not None
 
 
 def test_an_offset_that_is_set_back_at_the_master_is_set_back_here(
