@@ -2,7 +2,7 @@
 
 Both are checkouts that are installed in environments of their own (`pip install -e .`). Every figure of the tables
 `local`, `tcp`, `features`, `spark` and `health` is measured in turn, by the benchmarks of each checkout itself and
-without rivals:
+without rivals, workload by workload:
 
     pair 1   base head        pair 2   head base        pair 3   base head …
 
@@ -17,6 +17,7 @@ one JSON object with everything; the exit code is 0 when every figure holds, 1 w
 be compared.
 
     --only 'throughput*' blocking      these figures or workloads; * and ? match
+    --effort 0.2                       a fifth of the work of a full run, so a fifth of its time
     --quick                            rough and short: shows that it works, and large differences
 """
 
@@ -45,8 +46,9 @@ import importlib, os, sys
 sys.path.insert(0, os.getcwd())
 from benchmarks import workload
 measure = workload.measure
-workload.measure = lambda each, peers, *rest, **named: measure(each, (), *rest, **named)
-sys.exit(importlib.import_module("benchmarks." + sys.argv[1]).main(sys.argv[2:]))
+whole = float(sys.argv[2])
+workload.measure = lambda each, peers, runs, effort, **named: measure(each, (), runs, effort * whole, **named)
+sys.exit(importlib.import_module("benchmarks." + sys.argv[1]).main(sys.argv[3:]))
 """
 _WHERE = "import pathlib, shmq; print(pathlib.Path(shmq.__file__).resolve().parent.parent)"
 
@@ -62,13 +64,16 @@ class Checkout:
     python: str
     tree: Path
 
-    def measured(self, table: str, options: Sequence[str]) -> str:
+    def measured(self, table: str, options: Sequence[str], effort: float = 1.0) -> str:
         """Run a table of this checkout's benchmarks and return what it prints.
+
+        Args:
+            effort: which part of the work that the run would do.
 
         Raises:
             Unusable: it failed.
         """
-        command = [self.python, "-c", _ALONE, table, *options]
+        command = [self.python, "-c", _ALONE, table, str(effort), *options]
         done = subprocess.run(command, cwd=self.tree, capture_output=True, text=True, check=False)
         if done.returncode not in (0, _BROKEN_PROMISE) or (done.returncode and "Traceback" in done.stderr):
             said = done.stderr.strip().splitlines()[-5:] or [f"exit code {done.returncode}"]
@@ -157,23 +162,29 @@ def chosen(checkout: Checkout, tables: Sequence[str], only: Sequence[str]) -> di
 
 
 def samples(
-    checkout: Checkout, table: str, wanted: Mapping[str, Sequence[str]], quick: bool
+    checkout: Checkout, table: str, workload: str, wanted: Sequence[str], *, effort: float, quick: bool
 ) -> Iterator[dict[str, str]]:
-    """Yield the line of each wanted figure out of one run.
+    """Yield the line of each wanted figure out of one run of a workload.
 
     Raises:
         Unusable: the run failed.
     """
-    seen = {figure for figures in wanted.values() for figure in figures}
-    options = ["--json", "--runs", "1", *(["--quick"] if quick else []), "--figure", *wanted]
-    for line in map(json.loads, checkout.measured(table, options).splitlines()):
+    seen = set(wanted)
+    options = ["--json", "--runs", "1", *(["--quick"] if quick else []), "--figure", workload]
+    for line in map(json.loads, checkout.measured(table, options, effort).splitlines()):
         if line["figure"] in seen and line["ours"] is not None:
             seen.discard(line["figure"])  # a figure has a line for each of its limits
             yield line
 
 
 def compared(
-    base: Checkout, head: Checkout, wanted: Mapping[str, Mapping[str, Sequence[str]]], pairs: int, quick: bool
+    base: Checkout,
+    head: Checkout,
+    wanted: Mapping[str, Mapping[str, Sequence[str]]],
+    pairs: int,
+    *,
+    effort: float = 1.0,
+    quick: bool = False,
 ) -> list[Comparison]:
     """Measure all wanted figures `pairs` times in both checkouts; figures that one of them lacks are left out.
 
@@ -181,18 +192,20 @@ def compared(
         Unusable: a run failed.
     """
     found: dict[tuple[str, str], Comparison] = {}
+    turns = [("base", base), ("head", head)]
     for number in range(pairs):
         for table, workloads in wanted.items():
             print(f"pair {number + 1} of {pairs}: {table}", file=sys.stderr)
-            sides: dict[str, dict[str, dict[str, str]]] = {}
-            turns = [("base", base), ("head", head)]
-            for side, checkout in turns if number % 2 == 0 else reversed(turns):
-                sides[side] = {line["figure"]: line for line in samples(checkout, table, workloads, quick)}
-            for figure in sides["base"].keys() & sides["head"].keys():
-                line = sides["base"][figure]
-                each = found.setdefault((table, figure), Comparison(table, figure, line["unit"]))
-                each.base.append(float(line["ours"]))
-                each.head.append(float(sides["head"][figure]["ours"]))
+            for workload, figures in workloads.items():
+                sides: dict[str, dict[str, dict[str, str]]] = {}
+                for side, checkout in turns if number % 2 == 0 else reversed(turns):
+                    lines = samples(checkout, table, workload, figures, effort=effort, quick=quick)
+                    sides[side] = {line["figure"]: line for line in lines}
+                for figure in sides["base"].keys() & sides["head"].keys():
+                    line = sides["base"][figure]
+                    each = found.setdefault((table, figure), Comparison(table, figure, line["unit"]))
+                    each.base.append(float(line["ours"]))
+                    each.head.append(float(sides["head"][figure]["ours"]))
     return [found[key] for key in sorted(found)]
 
 
@@ -210,7 +223,9 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"runs of each, in turn ({PAIRS})")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help="only these; * matches")
-    parser.add_argument("--quick", action="store_true", help="short runs")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--effort", type=float, default=1.0, help="which part of a full run's work each run does (1)")
+    length.add_argument("--quick", action="store_true", help="short runs")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"how much worse is the same ({TOLERANCE})")
     return parser.parse_args(given)
 
@@ -223,9 +238,8 @@ def main(given: Sequence[str] | None = None) -> int:
         wanted = chosen(head, arguments.tables, arguments.only)
         if not wanted:
             raise Unusable(f"no figure or workload is called {' or '.join(arguments.only)}")
-        rows = [
-            each.as_json(arguments.tolerance) for each in compared(base, head, wanted, arguments.pairs, arguments.quick)
-        ]
+        found = compared(base, head, wanted, arguments.pairs, effort=arguments.effort, quick=arguments.quick)
+        rows = [each.as_json(arguments.tolerance) for each in found]
     except Unusable as reason:
         print(reason, file=sys.stderr)
         return 2
@@ -234,7 +248,8 @@ def main(given: Sequence[str] | None = None) -> int:
     for row in rows:
         print(_row(row))
     facts = {"base": str(base.tree), "head": str(head.tree), "pairs": arguments.pairs, "quick": arguments.quick}
-    print(json.dumps({**facts, "tolerance": arguments.tolerance, "missing": missing, "figures": rows}))
+    how = {"effort": arguments.effort, "tolerance": arguments.tolerance}
+    print(json.dumps({**facts, **how, "missing": missing, "figures": rows}))
     return 0 if rows and all(row["holds"] is not False for row in rows) else 1
 
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.compare import Comparison, interval, main
 
 # A checkout whose only table prints what its file `values` says, next line of it at each run, and writes down the turn.
-WORKLOAD = "def measure(workload, peers, runs, effort, *, with_ours=True):\n    return list(peers)\n"
+WORKLOAD = "def measure(workload, peers, runs, effort, *, with_ours=True):\n    return [*peers, effort]\n"
 TABLE = """
 import json, pathlib, sys
 from benchmarks.workload import measure
@@ -23,9 +23,11 @@ def main(given):
         print("sends: rate half_trip")
         print("others: other")
         return 0
-    assert measure(None, ["a rival"], 1, 1.0) == []
+    assert len(done := measure(None, ["a rival"], 1, 0.5)) == 1
     with open(HERE.parent / "turns", "a") as turns:
         turns.write(HERE.name + " " + " ".join(given) + "\\n")
+    with open(HERE.parent / "efforts", "a") as efforts:
+        efforts.write(f"{done[0]:g}\\n")
     lines = (HERE / "values").read_text().splitlines()
     (HERE / "values").write_text("\\n".join(lines[1:] + lines[:1]))
     rate, half_trip = map(float, lines[0].split())
@@ -82,6 +84,20 @@ def test_pairs_take_turns_and_only_wanted_figures_are_measured(compare: Compare,
     turns = (tmp_path / "turns").read_text().splitlines()
     assert [turn.split()[0] for turn in turns] == ["base", "head", "head", "base", "base", "head"]
     assert {turn.partition(" ")[2] for turn in turns} == {"--json --runs 1 --quick --figure sends"}
+
+
+def test_runs_do_the_part_of_the_work_that_is_asked_for(compare: Compare, tmp_path: Path) -> None:
+    _, found, _ = compare(["100 10"], ["100 10"], "--pairs", "1", "--only", "rate", "--effort", "0.2")
+    assert found["effort"] == 0.2
+    assert (tmp_path / "efforts").read_text().split() == ["0.1", "0.1"]  # of a table whose runs are half as long
+
+
+def test_both_checkouts_take_turns_at_each_workload(compare: Compare, tmp_path: Path) -> None:
+    compare(["100 10"], ["100 10"], "--pairs", "2", "--only", "sends", "others")
+    turns = [turn.split() for turn in (tmp_path / "turns").read_text().splitlines()]
+    first = [("base", "sends"), ("head", "sends"), ("base", "others"), ("head", "others")]
+    second = [("head", "sends"), ("base", "sends"), ("head", "others"), ("base", "others")]
+    assert [(turn[0], turn[-1]) for turn in turns] == first + second
 
 
 def test_a_slow_minute_hits_both_of_a_pair(compare: Compare) -> None:
