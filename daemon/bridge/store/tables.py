@@ -9,6 +9,7 @@ stands for it here says of which of the entry's queues.
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -30,6 +31,7 @@ _CLIENT_FREE = 0  # enum shmq_client_state
 _AGAIN = "try again in a second: the store keeper frees what deleted topics had; shmq health says if it does not"
 _GROUP_SHIFT, _QUEUE_MASK = 32, 0xFFFFFFFF  # of a slot, and of the second word of `offset_counts`
 _PROBE = bytes(4096)  # a block
+_PROBE_HOLDS_SECONDS = 0.05  # half the time until the keeper saves a table; trying costs more than a change does
 _END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
@@ -50,6 +52,7 @@ class StoreTables:
         self._slots: dict[int, list[int]] = {}  # by entry of the group table, as the table of slots numbers them
         self._group_mask = store.head["group_mask"]
         self._slots_known = 0
+        self._savable_until = float("-inf")
         self._learn_slots()
         self._known: dict[str, Topic] = {}
         self._known_version = -1
@@ -264,6 +267,9 @@ class StoreTables:
 
     def check_savable(self) -> None:
         # By trying: a file system that met an error of its disk calls itself writable (shmq.store.mounts).
+        now = time.monotonic()
+        if now < self._savable_until:
+            return
         directory = os.path.join(self._instance.store_path, "config")
         try:
             descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -276,6 +282,7 @@ class StoreTables:
                 raise StoreError(
                     f"nothing was changed, as it cannot be saved in {directory}: {error.strerror}", hint=cure_of(error)
                 ) from error
+        self._savable_until = now + _PROBE_HOLDS_SECONDS
 
     def keeper_silence_seconds(self) -> float:
         return keeper_silence_seconds(self._store) or 0.0

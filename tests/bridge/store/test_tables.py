@@ -11,7 +11,7 @@ import pytest
 
 from shmq.daemon.bridge.store.semaphore import SEMAPHORE_DIRECTORY
 from shmq.daemon.bridge.store.tables import StoreTables
-from shmq.errors import SegmentError, SegmentFull, ShmqError, TopicNotFound
+from shmq.errors import SegmentError, SegmentFull, ShmqError, StoreError, TopicNotFound
 from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
 from shmq.shm.access import Access
 from shmq.shm.core import KeeperStore, Store, StoreFigures, process_start
@@ -288,3 +288,21 @@ def test_a_keeper_is_not_silent_before_its_first_round(tables: StoreTables, segm
     KeeperStore(segments[1]).keeper_beat()
     first = tables.keeper_silence_seconds()
     assert 0.0 < first <= tables.keeper_silence_seconds()
+
+
+def test_whether_the_disk_takes_a_change_is_tried_at_most_twenty_times_a_second(
+    tables: StoreTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("shmq.daemon.bridge.store.tables.time.monotonic", lambda: now)
+    (tmp_path / "config").mkdir()
+    tables.check_savable()
+    (tmp_path / "config").rmdir()
+    now += 0.049
+    tables.check_savable()
+    now += 0.001
+    for _ in range(2):  # a refusal holds for no time
+        with pytest.raises(StoreError, match="nothing was changed"):
+            tables.check_savable()
+    (tmp_path / "config").mkdir()
+    tables.check_savable()
