@@ -351,12 +351,13 @@ class Following:
         """Copy what is due; a master whose broker ends or starts again just now goes on shipping, and may hand over."""
         asked_ms = _now_ms()
         try:
-            if asked_ms - self._tables_ms >= _TABLES_MS:
+            since_ms, pause_ms = asked_ms - self._tables_ms, _PAUSES * self._copying_ms
+            if since_ms >= max(_TABLES_MS, pause_ms):
                 self._copy_tables(_ASK_SECONDS)
             elif asked_ms - self._offsets_ms >= _OFFSETS_MS:
                 self._tables.copy_offsets(_ASK_SECONDS)
                 self._offsets_ms = self._told_ms = asked_ms
-                if self._tables.are_old and asked_ms - self._tables_ms >= _PAUSES * self._copying_ms:
+                if self._tables.are_old and since_ms >= pause_ms:
                     self._copy_tables(_ASK_SECONDS)
         except OSError as error:
             self._offsets_ms = _now_ms() + _PAUSES * (_now_ms() - asked_ms)

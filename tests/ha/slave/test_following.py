@@ -7,12 +7,14 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.ha.meeting import Side, side_bytes
+from shmq.daemon.ha.slave import following as module
 from shmq.daemon.ha.slave.following import Following
 from shmq.daemon.ha.slave.master_tables import MasterTables
 from shmq.daemon.ha.stream import pack_header, pack_welcome
@@ -173,3 +175,32 @@ def test_a_master_whose_broker_does_not_answer_goes_on_being_followed_and_that_i
     row = following.state.row(10**9)
     assert "its tables are not copied" in row.error and str(closed[1]) in row.error and row.cure
     assert row.since_ms is not None, "the log goes on coming"
+
+
+@every_row("copying_ms", [5, 400, 1_900])
+def test_tables_that_change_all_the_time_take_a_tenth_of_the_time_at_most(
+    slave: LiveStore, broker: Master, monkeypatch: pytest.MonkeyPatch, copying_ms: int
+) -> None:
+    now_ms, copied_at = 1_000_000, []
+
+    class Tables:
+        are_old = True
+
+        def copy(self, seconds: float) -> None:
+            nonlocal now_ms
+            copied_at.append(now_ms)
+            now_ms += copying_ms
+
+        def copy_offsets(self, seconds: float) -> None:
+            pass
+
+    monkeypatch.setattr(module, "_now_ms", lambda: now_ms)
+    following = Slave(slave, broker.address, ("127.0.0.1", 1)).following
+    following._tables = cast(MasterTables, Tables())
+    until_ms = now_ms + 120_000
+    while now_ms < until_ms:
+        following._look_at_tables()
+        now_ms += 50
+    between = [after - before for before, after in pairwise(copied_at)]
+    assert min(between) >= 10 * copying_ms, "the log waits while tables are copied"
+    assert max(between) <= 10 * copying_ms + 1_200, "a topic made at the master is known here soon"
