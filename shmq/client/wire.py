@@ -215,8 +215,11 @@ class Queues(Protocol):
     def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
         """Return the messages at (topic, queue id, offset), without those that are gone."""
 
-    def version(self) -> int:
-        """Return what differs when a topic may have other queues; always 0 where each pull's answer says so."""
+    def version(self, topic: str) -> int | None:
+        """Return what differs when a topic may have other queues, None while there is none of this name here.
+
+        Always 0 where each pull's answer says so.
+        """
 
     @property
     def is_copy(self) -> bool:

@@ -16,6 +16,7 @@ import pytest
 
 import shmq
 import shmq.aio
+from shmq.shm.links import CATCHING_UP, Links, read_links, write_links
 from shmq.testing import Broker
 from tests.deadline import DEADLINE_SECONDS, eventually
 from tests.ha.pair import assert_equal, send
@@ -269,9 +270,13 @@ def test_members_of_a_host_that_is_cut_off_get_their_messages_from_the_master(pa
                 there.send("cut-off", body, queue_id=number % 2)
             read_until(*bodies, b"twice")
             until_cut_off(slave)
+            there.admin.create_topic("made-meanwhile", queues=1)
+            with pytest.raises(shmq.ConnectError, match=r"is at the master 127\.0\.0\.1:\d+, and did not come"):
+                here.subscribe("made-meanwhile", group="late")
         finally:
             go_on(master)
         until_up_to_date(slave)
+        here.subscribe("made-meanwhile", group="late").close()
         there.send("cut-off", b"after", queue_id=1)
         read_until(b"after")
         eventually(lambda: there.admin.groups["cut-off"].lag.total == 0)
@@ -307,3 +312,48 @@ def test_an_ordered_member_of_a_host_that_is_cut_off_goes_on_in_order(pair: Pair
         until_up_to_date(slave)
         send_until_read(range(12, 15))
     assert list(dict.fromkeys(found)) == list(range(15)), found
+
+
+@contextlib.contextmanager
+def far_behind(slave: Broker) -> Iterator[None]:
+    """The slave copies nothing, and says each half a second that it is catching up, 20 s behind its master."""
+    links = read_links(slave.place.links_path)
+    assert links is not None and links.master is not None
+    link, is_over = links.master, threading.Event()
+
+    def say() -> None:
+        while not is_over.wait(0.5):
+            now_ms = round(time.monotonic() * 1000)
+            master = link._replace(state=CATCHING_UP, heard_ms=now_ms, lag_ms=20_000)
+            write_links(slave.place.links_path, Links(now_ms, "slave", master=master), mode=0o600, gid=-1)
+
+    pause(slave)
+    saying = threading.Thread(target=say)
+    saying.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        saying.join()
+        go_on(slave)
+
+
+@pytest.mark.slow
+def test_members_of_a_host_whose_copy_is_far_behind_get_their_messages_from_the_master(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as here, master.connect() as there:
+        here.admin.create_topic("far-behind", queues=1)
+        consumer = here.subscribe("far-behind", group="far-behind")
+
+        def received(body: bytes) -> bool:
+            there.send("far-behind", body)
+            messages = consumer.receive(1, DEADLINE_SECONDS)
+            for message in messages:
+                message.ack()
+            return [bytes(message.body) for message in messages] == [body]
+
+        assert received(b"read in the copy")
+        with far_behind(slave):
+            assert received(b"sent by the master")
+        until_up_to_date(slave)
+        assert received(b"read in the copy again")

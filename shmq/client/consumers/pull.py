@@ -72,7 +72,7 @@ class PullConsumer:
         self._lock = threading.RLock()  # a signal handler may close what its thread is using
         self._reader: QueueReader | None = None
         self._queues: dict[int, QueueSlot] = {}
-        self._version = 0  # of the queues
+        self._version: int | None = 0  # of the queues
 
     def queues(self) -> list[int]:
         """Return the queue ids of the topic; new ones are read from their first message."""
@@ -233,7 +233,7 @@ class PullConsumer:
 
     def _assign(self, session: Session, reader: QueueReader, *, new_from_start: bool, must_exist: bool = False) -> None:
         queues = session.queues
-        version = queues.version()  # read first: a change in between is looked at again
+        version = queues.version(self.topic)  # read first: a change in between is looked at again
         # Before the offsets are asked for: this may create the topic.
         readable = queues.read_queues(self.topic, must_exist=must_exist)
         committed = self.committed() if self.group is not None and new_from_start else {}
@@ -257,7 +257,7 @@ class PullConsumer:
     def _look_again(self) -> None:
         """Read on in the topic that has the name now, if that is another one; it is not made here."""
         session, reader = self._context.live(), self._reader
-        if reader is not None and session.queues.version() != self._version:
+        if reader is not None and session.queues.version(self.topic) not in (None, self._version):
             with contextlib.suppress(TopicNotFound), self._lock:
                 self._assign(session, reader, new_from_start=False, must_exist=True)
 

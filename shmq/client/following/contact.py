@@ -2,7 +2,7 @@
 
     this host's copy of its log                         members that are at the leader
     goes on                                             read the copy
-    is cut off for GONE_SECONDS                         read what the leader sends
+    is cut off for GONE_SECONDS, or late                read what the leader sends
     is up to date again                                 read the copy
 
     the leader                                          the members of this host
@@ -75,7 +75,7 @@ class Contact:
         since = self._cut_off_at if now - self._looked_at < GONE_SECONDS else _NOT_YET  # seen too long ago
         self._cut_off_at = min(since, now) if copying.is_cut_off else _NOT_YET
         self._looked_at = now
-        if now - self._cut_off_at >= GONE_SECONDS:
+        if copying.is_late or now - self._cut_off_at >= GONE_SECONDS:
             self._reads_copy = False
         elif copying.is_up_to_date:
             self._reads_copy = True

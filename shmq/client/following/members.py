@@ -3,7 +3,7 @@
     this host               members register at     queues, offsets and locks                   messages
     leads                   its own bridge          in shared memory (`ShmGroups`)              in shared memory
     follows a leader        both                    at the leader, over TCP (`TcpGroups`)       in shared memory
-    is cut off              both                    at the leader, over TCP                     sent by the leader
+    is cut off, or late     both                    at the leader, over TCP                     sent by the leader
     its leader is gone      its own bridge          in shared memory                            in shared memory
     refuses its leader      its own bridge          in shared memory                            in shared memory
 
@@ -11,7 +11,8 @@ A leader that does not answer for some seconds is gone (`Contact`). Then the mem
 what it has, and the slave says to the master that comes again what they committed. A slave refuses a master whose log
 does not go on where its own ends, until an operator has done something: its members read what is here, and hold none of
 the leader's queues, which they could not read. A host is cut off when its leader answers and nothing of its log comes
-here: then the leader sends the members their messages until the copy is up to date, as their queues would stand still.
+here, and late where it is far behind: then the leader sends the members their messages until the copy is up to date, as
+their queues would stand still.
 On a host that follows a thread looks each second who leads. Where the members belong elsewhere, it reports a
 reconnection, and every consumer opens anew.
 

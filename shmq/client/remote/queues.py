@@ -22,7 +22,7 @@ class TcpQueues:
 
     is_copy = False
 
-    def version(self) -> int:
+    def version(self, topic: str) -> int:
         """Return 0: the answer to a pull says that a topic was made again."""
         return 0
 

@@ -171,7 +171,7 @@ class ShmGroups:
     # -- shares
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
         if spec.model != "clustering" or spec.group is None or spec.invisible is not None:
-            slots = self._queues.read_queues(spec.topic, must_exist=True)
+            slots = self._queues.read_queues_here(spec.topic)
             return slots, slots
         if not self._wire.is_current:  # the answers would be about segments that are not mapped here yet
             raise BrokerNotRunning("the broker has made its segments anew", hint="they are mapped in a moment")

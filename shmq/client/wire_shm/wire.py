@@ -222,6 +222,18 @@ def map_segments(attachment: Attachment, *, alive: bool) -> Store:
     return store
 
 
+def _not_come(topic: str, leader: str, seconds: float) -> ConnectError:
+    if leader:
+        return ConnectError(
+            f'topic "{topic}" is at the master {leader}, and did not come to this host within {seconds:g} s',
+            hint="shmq cluster status says how the copy of the master goes on, and what to do",
+        )
+    return ConnectError(
+        f'topic "{topic}" was created, but did not appear in shared memory within {seconds:g} s',
+        hint="see `shmq health`",
+    )
+
+
 class ShmQueues:
     """Topics and queues; see `shmq.client.wire.Queues`."""
 
@@ -230,8 +242,10 @@ class ShmQueues:
     def __init__(self, wire: ShmWire) -> None:
         self._wire = wire
 
-    def version(self) -> int:
-        return self._wire.store.table_version
+    def version(self, topic: str) -> int | None:
+        store = self._wire.store
+        version = store.table_version  # read first: a change in between is looked at again
+        return version if store.topic_find(topic) >= 0 else None
 
     # -- topics
     @edge
@@ -280,17 +294,21 @@ class ShmQueues:
         return self.wait_for_topic(topic)
 
     def wait_for_topic(self, topic: str) -> int:
-        """Return the index of a topic that the broker has made, once it is in shared memory."""
+        """Return the index of a topic that the broker has made, once it is in shared memory.
+
+        Raises:
+            ConnectError: it does not come, as nothing of what the master stores comes to this host, or the broker is
+                slow.
+        """
         wire = self._wire
         leader = wire.control.leader
-        seconds = wire.timeout + (TABLES_SECONDS if leader is not None and leader.is_elsewhere else 0.0)
+        follows = leader is not None and leader.is_elsewhere
+        comes_later = leader is not None and follows and not leader.copying.stands_still
+        seconds = wire.timeout + (TABLES_SECONDS if comes_later else 0.0)
         deadline = time.monotonic() + seconds
         while (index := wire.store.topic_find(topic)) < 0:
             if time.monotonic() >= deadline:
-                raise ConnectError(
-                    f'topic "{topic}" was created, but did not appear in shared memory within {seconds:g} s',
-                    hint="see `shmq health`",
-                )
+                raise _not_come(topic, wire.store.leader if follows else "", seconds)
             time.sleep(options.CREATE_POLL)
         return index
 
@@ -312,7 +330,21 @@ class ShmQueues:
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
         if must_exist and self.find(topic) < 0:
             raise self.topic_not_found(topic, may_be_made=False)
-        entry = self._wire.store.topic(self.resolve(topic))
+        return self._slots(self.resolve(topic))
+
+    def read_queues_here(self, topic: str) -> list[QueueSlot]:
+        """Return the readable queues of a topic as this host's tables have them now; the leader is not asked.
+
+        Raises:
+            TopicNotFound: it is not there.
+        """
+        index = self._wire.store.topic_find(topic)
+        if index < 0:
+            raise self.topic_not_found(topic, may_be_made=False)
+        return self._slots(index)
+
+    def _slots(self, topic_index: int) -> list[QueueSlot]:
+        entry = self._wire.store.topic(topic_index)
         return [QueueSlot(queue_id, index) for queue_id, index in enumerate(entry["queues"][: entry["read_queues"]])]
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:

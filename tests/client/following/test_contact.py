@@ -55,6 +55,14 @@ def test_a_copy_is_read_until_it_has_been_cut_off_for_long_and_again_once_it_is_
         assert contact.reads_copy(began + 11, UP_TO_DATE)
 
 
+def test_a_copy_that_is_late_is_not_read_before_it_is_up_to_date() -> None:
+    contact = Contact()
+    assert contact.reads_copy(NOW, CATCHING_UP)
+    assert not contact.reads_copy(NOW + 1, Copying(is_late=True))
+    assert not contact.reads_copy(NOW + 2, CATCHING_UP)
+    assert contact.reads_copy(NOW + 3, UP_TO_DATE)
+
+
 @every_row("between", [CATCHING_UP, UP_TO_DATE])
 def test_a_copy_that_goes_on_in_between_is_read(between: Copying) -> None:
     contact = Contact()

@@ -11,6 +11,7 @@ from shmq.shm.links import CATCHING_UP, CONNECTING, LOST, STUCK, UP_TO_DATE, Lin
 from tests.tables.rows import every_row
 
 CUT_OFF, BEHIND, GOES_ON = Copying(is_cut_off=True), Copying(), Copying(is_up_to_date=True)
+LATE = Copying(is_late=True)
 AN_HOUR_MS = 3_600_000
 
 
@@ -20,6 +21,11 @@ AN_HOUR_MS = 3_600_000
         (UP_TO_DATE, {}, 0, GOES_ON),
         (UP_TO_DATE, {"heard_ms": 0}, 0, GOES_ON),
         (CATCHING_UP, {"heard_ms": 1_000}, 0, BEHIND),
+        (CATCHING_UP, {"lag_ms": 9_999}, 0, BEHIND),
+        (CATCHING_UP, {"lag_ms": 10_000}, 0, LATE),
+        (CATCHING_UP, {"lag_ms": 10_000, "heard_ms": AN_HOUR_MS}, 0, CUT_OFF),
+        (CATCHING_UP, {"lag_ms": 10_000}, AN_HOUR_MS, CUT_OFF),
+        (CONNECTING, {"lag_ms": 10_000}, 0, BEHIND),
         (CONNECTING, {}, 0, BEHIND),
         (LOST, {}, 0, CUT_OFF),
         (STUCK, {"heard_ms": 0}, 0, CUT_OFF),
