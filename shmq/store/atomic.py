@@ -45,15 +45,16 @@ def forget(path: Path) -> None:
         _given.pop(path, None)
 
 
-GROWN = "has grown"
+GROWN, CUT = "has grown", "was cut"
 ANY_SIZE = 1 << 63
 
 
-def fault_of(path: Path, *, bytes_most: int | None = None) -> str:
+def fault_of(path: Path, *, bytes_most: int | None = None, bytes_least: int = 0) -> str:
     """Say what happened to a file that this process wrote or adopted; "" when nothing did.
 
     Args:
         bytes_most: this process also writes into the file, and lets it have so many bytes.
+        bytes_least: this process has written so many bytes of it, some of them behind what it had.
     """
     with _giving:
         given = _given.get(path)
@@ -69,6 +70,8 @@ def fault_of(path: Path, *, bytes_most: int | None = None) -> str:
         return "was replaced"
     if bytes_most is None:
         return "was changed" if found != given else ""
+    if found.size < bytes_least:
+        return CUT
     return "was changed" if found.size < given.size else GROWN if found.size > bytes_most else ""
 
 

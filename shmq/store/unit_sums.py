@@ -22,6 +22,7 @@ whose sync failed is not believed, the next one writes the whole file anew.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import sys
@@ -290,6 +291,8 @@ class UnitSums:
         else:
             descriptor = open_plain(self._path, os.O_WRONLY)
             try:
+                if os.fstat(descriptor).st_size < self._file_bytes:  # a batch behind a hole would be read as none
+                    raise OSError(errno.EIO, f"{self._path} was cut")
                 written = 0
                 while written < len(batch):
                     written += os.pwrite(descriptor, batch[written:], self._file_bytes + written)

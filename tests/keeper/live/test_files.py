@@ -117,6 +117,20 @@ def test_what_another_process_does_to_a_file_is_undone_and_reported_once(scene: 
     _assert_whole(scene)
 
 
+def test_sums_that_are_cut_where_they_were_extended_are_written_again(scene: Scene) -> None:
+    path = scene.path("shmq.units")
+    written = path.stat().st_size
+    while path.stat().st_size <= written:
+        scene.running.send("orders", b"more")
+        scene.rounds()
+    scene.told()
+    os.truncate(path, path.stat().st_size - 1)
+    scene.rounds()
+    assert scene.told() == [("file.restored", str(path))]
+    files = scene.running.attached.files
+    assert path.stat().st_size == files.consumequeue.sums.file_bytes
+
+
 def test_an_index_file_is_built_again_whatever_lies_in_its_place(scene: Scene) -> None:
     @every_row("change", list(CHANGES))
     def each(change: str) -> None:
