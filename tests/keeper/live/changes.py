@@ -10,6 +10,7 @@ from tests.tools.store.conftest import copy_file, copy_store
 
 _OTHER_UID = 12345
 _CUT_BYTES = 3 * 4096 + 10
+GROWTH = b"more"
 
 LOG = ("log file in use", "older log file", "first log file")
 LOG_DIRECTORIES = ("commitlog", "store")
@@ -79,7 +80,7 @@ def truncate(path: Path, _: Path) -> None:
 
 def grow(path: Path, _: Path) -> None:
     with path.open("ab") as file:
-        file.write(b"more")
+        file.write(GROWTH)
 
 
 def change_mode(path: Path, _: Path) -> None:
