@@ -44,6 +44,7 @@ def rows() -> list[Row]:
 
 def run(row: Row, directory: Path, seed: int) -> list[str]:
     """Return what is wrong."""
+    shutil.rmtree(directory, ignore_errors=True)  # of a call that was ended
     directory.mkdir(parents=True)
     kill = "" if row.when == STOPPED else row.when
     each = Round(row.change, kill, directory / "round", is_running=row.when != STOPPED, seed=seed)
