@@ -16,6 +16,7 @@ import random
 import re
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -199,10 +200,10 @@ class Round:
             return False
         if self._change.is_of_access:
             return (now.st_mode, now.st_uid) == (before.st_mode, before.st_uid)
+        if self._change.target.startswith("config/"):
+            return stat.S_ISREG(now.st_mode) and now.st_mtime_ns > changed_ns
         if not self._is_resized or self._change.is_of_log:
             return False
-        if self._change.target.startswith("config/"):
-            return now.st_mtime_ns > changed_ns
         if self._change.target == "shmq.units" and self._change.name == "grown":
             return path.read_bytes()[before.st_size :][: len(GROWTH)] != GROWTH
         return self._change.target == "checkpoint" and now.st_size == before.st_size
