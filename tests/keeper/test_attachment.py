@@ -226,6 +226,25 @@ def test_a_log_file_that_was_truncated_while_no_keeper_ran_is_stepped_over_where
     assert second.store.message_at(0).body == b"kept" and second.store.read_only == 0
 
 
+def test_what_a_keeper_that_was_killed_had_not_saved_of_a_replaced_log_file_is_lost_and_said(
+    start_keeper: StartKeeper,
+) -> None:
+    first = start_keeper()
+    first.send("orders", b"kept")
+    first.halt()
+    begin = first.store.log_end
+    put_a_copy(first.root / "commitlog" / ("0" * 20))
+    first.send("orders", b"lost")
+    end = first.store.log_end
+    KeeperStore(first.store).set_read_only(READ_ONLY_FILES_LOST)
+    first.abandon()
+    second = start_keeper()
+    [lost] = second.events.named("recovery.damage")
+    assert (lost["log_position"], lost["end"]) == (begin, end)
+    assert second.store.message_at(0).body == b"kept" and second.store.read_only == 0
+    assert second.send("orders", b"x", queue_id=0).offset == 2
+
+
 def test_no_queue_offset_is_given_out_again_where_log_files_were_lost_while_no_keeper_ran(
     start_keeper: StartKeeper,
 ) -> None:

@@ -50,7 +50,8 @@ def save_what_changed(store: Store, files: OpenFiles, log: EventLog, *, is_runni
     changed = [
         position for position in _positions(store, files) if position in elsewhere or _is_changed(files, position)
     ]
-    if changed:
+    # The last keeper may have been killed before it had saved what it knew of, and what took its place looks whole.
+    if changed or store.read_only == READ_ONLY_FILES_LOST:
         _save(store, files, news, {position: elsewhere.get(position) for position in changed}, is_running=is_running)
     return news.told
 
