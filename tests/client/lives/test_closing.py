@@ -69,9 +69,11 @@ def test_a_connection_holds_the_segments_of_now_and_of_before_and_none_of_earlie
                 broker.restart()
                 eventually(lambda: mq._local().wire.instance.generation != lives[-1].generation)
                 lives.append(mq._local().wire.instance)
-            names = {f"/dev/shm{name}" for life in lives[-2:] for name in life.segments}
-            eventually(lambda: {name for name in held(broker.store) if name.startswith("/dev/shm")} <= names)
-        assert held(broker.store) == []
+            earlier = {f"/dev/shm{name}" for life in lives[:-2] for name in life.segments}
+            eventually(lambda: not earlier & set(held(broker.store)), lambda: f"{held(broker.store)} of {lives}")
+        names = {f"/dev/shm{name}" for life in lives for name in life.segments}
+        left = [name for name in held(broker.store) if name in names or name.startswith(str(broker.store))]
+        assert left == []
 
 
 def test_a_send_that_was_kept_says_that_its_connection_is_closed(shmq_shared_broker: SharedBroker) -> None:
