@@ -15,7 +15,6 @@ is finished then, so every unit below E is among the units written; (2) the mark
 that was written before the log below its mark was flushed is written again after that, also if no message comes.
 """
 
-import os
 import threading
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
 from shmq.shm.core import ACK_CONFIRMED, CoreError, KeeperStore, Store
+from shmq.store.atomic import reason_of
 from shmq.store.checkpoint import Checkpoint, change_checkpoint, read_checkpoint
 from shmq.store.config import ConfigFiles
 from shmq.store.consumequeue import UnitSync
@@ -79,7 +79,7 @@ class MarkWriter:
             self._failed = False
         except OSError as error:
             if not self._failed:
-                self._log("mark.not_written", reason=os.strerror(error.errno or 0))
+                self._log("mark.not_written", reason=reason_of(error))
             self._failed = True
 
 
@@ -150,7 +150,7 @@ class MarkKeeper:
         try:
             batch, is_whole = files.sums.batch(files.read)
         except OSError as error:
-            self._complain(os.strerror(error.errno or 0))
+            self._complain(reason_of(error))
             return
         noted = _Noted(log_end, now_ms, files.begin_sync(), batch, is_whole, files.sums.sequence)
         self._is_wanted = False
@@ -167,7 +167,7 @@ class MarkKeeper:
             self._files.consumequeue.sums.store(noted.batch, whole=noted.is_whole)
             self._write(noted)
         except (OSError, StoreError) as error:
-            noted.failure = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+            noted.failure = reason_of(error) if isinstance(error, OSError) else str(error)
 
     def _safe_ends(self) -> tuple[int, int]:
         """How far the log is on this disk, and on those of its replicas; the same where none has to confirm."""
@@ -202,7 +202,7 @@ class MarkKeeper:
         try:
             self._files.consumequeue.end_sync(noted.sync)
         except OSError as error:
-            noted.failure = os.strerror(error.errno or 0)
+            noted.failure = reason_of(error)
         if noted.failure:
             self._complain(noted.failure)
         else:
@@ -220,7 +220,7 @@ class MarkKeeper:
         try:
             self._files.consumequeue.store_sums()
         except OSError as error:
-            self._complain(os.strerror(error.errno or 0))
+            self._complain(reason_of(error))
 
     def finish(self) -> bool:
         """Bring the mark to the present end, however long it takes; False when that failed."""

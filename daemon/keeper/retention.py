@@ -21,7 +21,6 @@ deleted before a group acknowledged it is counted for that group.
 """
 
 import contextlib
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from shmq.daemon.keeper.consumption import Consumption, Holder
 from shmq.options.broker import Options
 from shmq.shm.core import READ_ONLY_DISK_FULL, READ_ONLY_FOLLOWER, KeeperStore, Store, disk_full_word
 from shmq.shm.lease import leased_position
+from shmq.store.atomic import reason_of
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
 
@@ -182,7 +182,7 @@ class Retention:
             self._mark.advance(log_begin=begin)
         except OSError as error:
             if not self._told_unmarked:
-                self._log("log.file_kept", log_begin=begin, reason=f"the durable mark: {os.strerror(error.errno or 0)}")
+                self._log("log.file_kept", log_begin=begin, reason=f"the durable mark: {reason_of(error)}")
             self._told_unmarked = True
             return False
         self._told_unmarked = False

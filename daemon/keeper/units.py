@@ -10,7 +10,6 @@ that is missing in memory, or cannot be written, keeps its own queue from going 
 """
 
 import errno
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from shmq.daemon.keeper.losses import Losses
 from shmq.delay_levels import DelayLevels
 from shmq.shm.core import TOPIC_LIVE, UNIT_BYTES, CoreError, KeeperStore, QueueEntry, Store
 from shmq.shm.unit import is_pre_blank
+from shmq.store.atomic import reason_of
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.consumequeue import FILE_UNITS, ConsumeQueueFiles, Queue, UnitRange
 from shmq.store.damage import Damage
@@ -115,7 +115,7 @@ class UnitWriter:
                     complete &= self._write(index, persisted, offset_max)
                 except OSError as error:
                     complete = False
-                    self._complain("units.not_written", file=str(error.filename), reason=os.strerror(error.errno or 0))
+                    self._complain("units.not_written", file=str(error.filename), reason=reason_of(error))
             if len(dirty) < min(queues_max, _QUEUES_PER_ROUND):
                 break
             after = dirty[-1].queue

@@ -45,16 +45,16 @@ def forget(path: Path) -> None:
         _given.pop(path, None)
 
 
-GROWN, CUT = "has grown", "was cut"
+GROWN, TRUNCATED = "has grown", "was truncated"
 ANY_SIZE = 1 << 63
 
 
-def fault_of(path: Path, *, bytes_most: int | None = None, bytes_least: int = 0) -> str:
+def fault_of(path: Path, *, bytes_most: int | None = None, written_bytes: int | None = None) -> str:
     """Say what happened to a file that this process wrote or adopted; "" when nothing did.
 
     Args:
         bytes_most: this process also writes into the file, and lets it have so many bytes.
-        bytes_least: this process has written so many bytes of it, some of them behind what it had.
+        written_bytes: this process extends the file, and has written so many bytes of it.
     """
     with _giving:
         given = _given.get(path)
@@ -68,10 +68,10 @@ def fault_of(path: Path, *, bytes_most: int | None = None, bytes_least: int = 0)
             return ""  # unknown
     if found[:3] != given[:3]:
         return "was replaced"
+    if written_bytes is not None:
+        return TRUNCATED if found.size < written_bytes else GROWN if found.size > written_bytes else ""
     if bytes_most is None:
         return "was changed" if found != given else ""
-    if found.size < bytes_least:
-        return CUT
     return "was changed" if found.size < given.size else GROWN if found.size > bytes_most else ""
 
 
@@ -103,6 +103,11 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def reason_of(error: OSError) -> str:
+    """Return why a file was refused, in the system's words or in those of the code that raised it."""
+    return error.strerror or str(error)
 
 
 def cure_of(error: OSError) -> str:

@@ -292,7 +292,7 @@ class UnitSums:
             descriptor = open_plain(self._path, os.O_WRONLY)
             try:
                 if os.fstat(descriptor).st_size < self._file_bytes:  # a batch behind a hole would be read as none
-                    raise OSError(errno.EIO, f"{self._path} was cut")
+                    raise OSError(errno.EIO, f"{self._path} was truncated")
                 written = 0
                 while written < len(batch):
                     written += os.pwrite(descriptor, batch[written:], self._file_bytes + written)

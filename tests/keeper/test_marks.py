@@ -100,6 +100,23 @@ def test_units_that_were_not_marked_are_written_again_by_the_next_keeper(
     assert (files.sums.end(("orders", 0)), find_faults(files, ("orders", 0))) == (1001, [])
 
 
+def test_a_batch_of_checksums_that_finds_its_file_truncated_is_not_written_and_says_so(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper()
+    running.send("orders", b"x")
+    eventually(lambda: running.attached.files.mark.current.dispatched == running.store.log_end)
+    running.halt()
+    marks, path = running.keeper._marks, StoreLayout(running.root, Access(-1)).unit_sums
+    marks.step(wait=True)
+    os.truncate(path, path.stat().st_size - 1)
+    running.send("orders", b"x")
+    marks.begin()
+    marks.step(wait=True)
+    assert running.events.named("mark.not_written") == [{"reason": f"{path} was truncated"}]
+    assert marks.finish(), "the next one is a whole file"
+
+
 def test_units_are_rebuilt_while_the_broker_runs(start_keeper: StartKeeper, eventually: Eventually) -> None:
     running = start_keeper()
     for number in range(1000):

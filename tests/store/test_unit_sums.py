@@ -194,11 +194,11 @@ def test_after_a_failed_sync_the_whole_file_is_written_anew(
     assert opened(layout, sequence=sequence).sums.end(QUEUE) == 15
 
 
-def test_a_file_that_was_cut_gets_no_batch_behind_a_hole_and_is_written_anew(layout: StoreLayout) -> None:
+def test_a_file_that_was_truncated_gets_no_batch_behind_a_hole_and_is_written_anew(layout: StoreLayout) -> None:
     files, _ = written(layout, (0, BLOCK_UNITS), (BLOCK_UNITS, BLOCK_UNITS))
     os.truncate(layout.unit_sums, layout.unit_sums.stat().st_size - 1)
     files.write(QUEUE, 2 * BLOCK_UNITS, units(2 * BLOCK_UNITS, 10))
-    with pytest.raises(OSError, match="was cut"):
+    with pytest.raises(OSError, match="was truncated"):
         files.store_sums()
     sequence = files.store_sums()
     again = opened(layout, sequence=sequence)

@@ -36,7 +36,7 @@ from shmq.errors import ShmqError
 from shmq.figures.changed_files import ACCESS, LOST, RESTORED
 from shmq.plain_file import NoPlainFile, kind_of, read_plain
 from shmq.shm.core import UNIT_BYTES, CoreError
-from shmq.store.atomic import ANY_SIZE, CUT, GROWN, adopt, fault_of, forget, write_atomically
+from shmq.store.atomic import ANY_SIZE, GROWN, TRUNCATED, adopt, fault_of, forget, write_atomically
 from shmq.store.checkpoint import CHECKPOINT_BYTES, read_checkpoint, write_checkpoint
 from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, Queue
 from shmq.store.durable import MARK_BYTES
@@ -150,10 +150,10 @@ class LiveFiles:
 
     def _look_at_sums(self) -> None:
         path, sums = self._layout.unit_sums, self._files.consumequeue.sums
-        fault = fault_of(path, bytes_most=sums.file_bytes, bytes_least=sums.file_bytes)
-        if fault in (GROWN, CUT):  # by its thread, perhaps
+        fault = fault_of(path, written_bytes=sums.file_bytes)
+        if fault in (GROWN, TRUNCATED):  # by its thread, perhaps
             self._marks.step(wait=True)
-            fault = fault_of(path, bytes_most=sums.file_bytes, bytes_least=sums.file_bytes)
+            fault = fault_of(path, written_bytes=sums.file_bytes)
         if fault:
             make_room(self._layout, path)
             self._marks.step(wait=True)  # its thread may be writing them
