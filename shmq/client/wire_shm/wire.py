@@ -303,12 +303,13 @@ class ShmQueues:
         wire = self._wire
         leader = wire.control.leader
         follows = leader is not None and leader.is_elsewhere
+        master = wire.store.leader if follows else ""  # now: a switch may clear it while this waits
         comes_later = leader is not None and follows and not leader.copying.stands_still
         seconds = wire.timeout + (TABLES_SECONDS if comes_later else 0.0)
         deadline = time.monotonic() + seconds
         while (index := wire.store.topic_find(topic)) < 0:
             if time.monotonic() >= deadline:
-                raise _not_come(topic, wire.store.leader if follows else "", seconds)
+                raise _not_come(topic, master, seconds)
             time.sleep(options.CREATE_POLL)
         return index
 
