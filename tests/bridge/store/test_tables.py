@@ -10,7 +10,8 @@ import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pytest
 
 from shmq.daemon.bridge.store.semaphore import SEMAPHORE_DIRECTORY
-from shmq.daemon.bridge.store.tables import StoreTables
+from shmq.daemon.bridge.store.tables import _PROBE_HOLDS_SECONDS, StoreTables
+from shmq.daemon.keeper.catalog import _TABLES_SECONDS
 from shmq.errors import SegmentError, SegmentFull, ShmqError, StoreError, TopicNotFound
 from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
 from shmq.shm.access import Access
@@ -288,6 +289,10 @@ def test_a_keeper_is_not_silent_before_its_first_round(tables: StoreTables, segm
     KeeperStore(segments[1]).keeper_beat()
     first = tables.keeper_silence_seconds()
     assert 0.0 < first <= tables.keeper_silence_seconds()
+
+
+def test_what_the_disk_took_is_trusted_for_less_time_than_a_change_waits_for_being_saved() -> None:
+    assert _PROBE_HOLDS_SECONDS <= _TABLES_SECONDS / 2
 
 
 def test_whether_the_disk_takes_a_change_is_tried_at_most_twenty_times_a_second(
