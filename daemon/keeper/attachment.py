@@ -17,7 +17,9 @@ read; (2) clients of living segments go on undisturbed when only broker processe
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.absence import save_what_changed
@@ -67,11 +69,12 @@ class Attached:
     changed: tuple[ChangedFile, ...] = ()  # by other programs while no keeper ran, or under segments given up
 
 
-def attach(options: Options, log: EventLog, *, epoch: int = 0) -> Attached:
+def attach(options: Options, log: EventLog, *, epoch: int = 0, replaced: Sequence[Path] = ()) -> Attached:
     """Attach to the broker's segments, whatever has to be done for it.
 
     Args:
         epoch: that a promotion has given this master; it begins where the log ends, unless it has begun.
+        replaced: directories with log files that lay at the path of ours; a process may be storing there.
 
     Raises:
         ShmqError: the files, the disk or the memory refuse; what was created is removed again.
@@ -82,7 +85,7 @@ def attach(options: Options, log: EventLog, *, epoch: int = 0) -> Attached:
     previous = _previous(options, log)
     changed: tuple[ChangedFile, ...] = ()
     if previous is not None:
-        warm, changed = _try_warm(previous, options, files, log)
+        warm, changed = _try_warm(previous, options, files, log, replaced)
         if warm is not None:
             for name in sweep(options.place, keep=previous):
                 log("segments.swept", name=name)
@@ -155,7 +158,7 @@ def _previous(options: Options, log: EventLog) -> Instance | None:
 
 
 def _try_warm(
-    previous: Instance, options: Options, files: OpenFiles, log: EventLog
+    previous: Instance, options: Options, files: OpenFiles, log: EventLog, replaced: Sequence[Path]
 ) -> tuple[Attached | None, tuple[ChangedFile, ...]]:
     """Attach to living segments, or say in the log why that cannot be; and which files others changed under them."""
     # What was reported of a broker that has ended is not taken over.
@@ -166,7 +169,7 @@ def _try_warm(
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None, changed
-    found = save_what_changed(store, files, log, is_running=is_running)
+    found = save_what_changed(store, files, log, is_running=is_running, replaced=replaced)
     reason = _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)

@@ -1,6 +1,7 @@
 """The life of a keeper process: attach, say so, keep, stop or be orphaned."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from shmq.daemon.counters import make_counters, own_counters
 from shmq.daemon.event_log import EventLog
@@ -15,16 +16,23 @@ from shmq.store.recovery import RecoveryReport
 
 
 def run_keeper(
-    options: Options, tether: Tether, log: EventLog, *, epoch: int = 0, directories: Sequence[int] = ()
+    options: Options,
+    tether: Tether,
+    log: EventLog,
+    *,
+    epoch: int = 0,
+    directories: Sequence[int] = (),
+    replaced: Sequence[Path] = (),
 ) -> int:
     """Keep the store until the supervisor ends it; returns the exit status.
 
     Args:
         epoch: that a promotion has given this broker.
         directories: descriptors of the store and of its commitlog/, which the supervisor has locked.
+        replaced: directories with log files that lay at the path of commitlog/ and were put aside.
     """
     try:
-        attached = attach(options, log, epoch=epoch)
+        attached = attach(options, log, epoch=epoch, replaced=replaced)
         make_counters(attached.instance, log, bridges=options.bridges)
         keeper = Keeper(attached, options, log, own_counters(attached.instance, KEEPER, log), directories)
         keeper.start()

@@ -2,7 +2,7 @@
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 
 from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.keeper.keeper import Keeper
+from shmq.daemon.keeper.live.held_files import put_back_directories
 from shmq.figures.changed_files import FILES_CHANGED
 from shmq.options.broker import Options
 from shmq.shm.core import BrokerTables, Producer, Receipt, Store
@@ -54,10 +55,11 @@ class Events:
 class Running:
     """A keeper in a thread."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, directories: Sequence[int] = ()) -> None:
         self.options = options
         self.events = Events()
-        self.attached: Attached = attach(options, self.events)  # type: ignore[arg-type]
+        replaced = put_back_directories(options.store_path, directories, self.events)  # type: ignore[arg-type]
+        self.attached: Attached = attach(options, self.events, replaced=replaced)  # type: ignore[arg-type]
         write_instance(options.place.instance_path, self.attached.instance, mode=0o600, gid=-1)
         self.counters = LooseCounters()
         self.keeper = Keeper(self.attached, options, self.events, self.counters)  # type: ignore[arg-type]
@@ -152,8 +154,8 @@ def start_keeper(options: Options) -> Iterator[StartKeeper]:
     """Starts keepers; those that still run at the end are ended."""
     started: list[Running] = []
 
-    def start(**values: Any) -> Running:
-        started.append(Running(options.replaced(**values)))
+    def start(directories: Sequence[int] = (), **values: Any) -> Running:
+        started.append(Running(options.replaced(**values), directories))
         return started[-1]
 
     yield start

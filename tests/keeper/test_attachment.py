@@ -16,7 +16,7 @@ from shmq.errors import CorruptionError, SegmentError, ShmqError
 from shmq.figures.changed_files import SAVED
 from shmq.options.broker import Options
 from shmq.shm.access import access_rights
-from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FLUSH_FAILED, KeeperStore, Producer, ReplicaStore
+from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FLUSH_FAILED, KeeperStore, Producer, Reader, ReplicaStore
 from shmq.shm.counters import KEEPER, create_counters, open_counter_writer, remove_counters
 from shmq.shm.instance import write_instance
 from shmq.shm.liveness import own_mark
@@ -156,6 +156,33 @@ def test_a_log_file_that_went_while_no_keeper_ran_is_saved_from_a_client_that_ha
     with pytest.raises(ShmqError):
         producer.send("orders", b"late", queue_id=0)
     client.close()
+
+
+@pytest.mark.parametrize("name", ["commitlog", "."])
+def test_what_a_client_stored_in_a_directory_that_lay_at_the_path_while_no_keeper_ran_is_saved(
+    name: str, start_keeper: StartKeeper
+) -> None:
+    first = start_keeper()
+    first.send("orders", b"kept", queue_id=1)
+    first.abandon()
+    descriptors = [os.open(first.root / each, os.O_RDONLY) for each in (".", "commitlog")]
+    path = first.root / name
+    shutil.copytree(path, first.root.parent / "copy")
+    path.rename(first.root.parent / "moved")
+    (first.root.parent / "copy").rename(path)
+    client = open_store(first.attached.instance, writable=True)
+    late = Producer(client, resolve=client.topic_find)
+    bodies = [b"stored there" for _ in range(3) if late.send("orders", b"stored there", queue_id=1)]
+    second = start_keeper(descriptors)
+    with pytest.raises(ShmqError):
+        late.send("orders", b"refused", queue_id=1)
+    client.close()
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert len(second.events.named("file.saved")) == 1 and not second.events.named("recovery.damage")
+    reader = Reader(second.store)
+    reader.assign("orders", second.queue_index("orders", 1), 1, 0)
+    assert [bytes(message.body) for message in reader.poll(10)] == [b"kept", *bodies]
 
 
 def test_a_log_file_that_a_link_took_the_place_of_while_no_keeper_ran_is_read_where_the_link_leads(

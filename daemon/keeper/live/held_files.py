@@ -236,6 +236,12 @@ def make_room(layout: StoreLayout, path: Path) -> None:
         put_aside(layout, path)
 
 
+def log_files_in(directory: Path) -> list[tuple[int, Path]]:
+    """Return the log files of a directory by position."""
+    found = ((position_of(path.name), path) for path in sorted(directory.glob("*")) if path.is_file())
+    return [(position, path) for position, path in found if position is not None]
+
+
 def is_in_use(directory: Path) -> bool:
     """Whether another broker has locked a directory as its store."""
     try:
@@ -253,15 +259,16 @@ def is_in_use(directory: Path) -> bool:
     return False
 
 
-def put_back_directories(store: Path, descriptors: Sequence[int], log: EventLog) -> None:
+def put_back_directories(store: Path, descriptors: Sequence[int], log: EventLog) -> list[Path]:
     """Before a keeper looks at the store: give its locked directories the paths that they had.
 
-    It would make empty ones there, and clients would go on in those that were moved away.
+    It would make empty ones there, and clients would go on in those that were moved away. Returns directories of log
+    files that were put aside: a process may have opened what lay there, and be storing in it.
 
     Args:
         descriptors: of the store and of its commitlog/.
     """
-    layout = StoreLayout(store, access_rights())
+    layout, replaced = StoreLayout(store, access_rights()), []
     for path, descriptor in zip((layout.root, layout.commitlog), descriptors, strict=False):
         try:
             where, status = os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)
@@ -270,13 +277,21 @@ def put_back_directories(store: Path, descriptors: Sequence[int], log: EventLog)
             if is_there or is_hidden or where.endswith(_DELETED) or is_in_use(path):
                 continue
             was_link = path.is_symlink()
-            put_aside(layout, path)
+            aside = put_aside(layout, path)
+            if aside is not None and log_files_in(logs := logs_in(layout, path, aside)):
+                replaced.append(logs)
             (os.symlink if was_link else os.rename)(where, path)
             sync_directory(path.parent)
         except OSError as error:
             log("file.lost", file=str(path), what=f"was moved away and cannot be put back: {error}", do="shmq doctor")
         else:
             log("file.saved", file=str(path), what=f"was moved to {where} while no keeper ran")
+    return replaced
+
+
+def logs_in(layout: StoreLayout, path: Path, aside: Path) -> Path:
+    """Where the log files are in what was put aside from the path of the store or of its commitlog/."""
+    return aside / layout.commitlog.name if path == layout.root else aside
 
 
 def find_open(layout: StoreLayout) -> dict[int, str]:

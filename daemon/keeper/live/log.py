@@ -9,7 +9,8 @@ or a copy that is moved over them. What is stored from then on would be gone aft
                                      what lay behind, from the record on that was cut: those before it are read, some
                                      in each round
     first bytes overwritten          sends stop; what is lost is unknown
-    the directory, or the store's    sends stop; renamed back, if it has another name and the new one is not in use
+    the directory, or the store's    sends stop; renamed back, if it has another name and the new one is not in use;
+                                     records that were stored in what lay at its path are copied over
     may not be opened any more       said, with the command that mends it
 
 Rules: (1) sends stop before anything else is done, and stay stopped until the next start recovers from the files;
@@ -29,13 +30,15 @@ from shmq.daemon.keeper.live.held_files import (
     HeldFile,
     find_open,
     is_in_use,
+    log_files_in,
+    logs_in,
     put_aside,
 )
 from shmq.errors import ShmqError
 from shmq.figures.changed_files import ACCESS, LOST, SAVED
 from shmq.plain_file import open_plain
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
-from shmq.store.atomic import sync_directory
+from shmq.store.atomic import reason_of, sync_directory
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.merging import take_missing
@@ -73,6 +76,8 @@ class LiveLog:
         self._waiting: dict[int, str] = {}  # position -> what happened to a file that is to be saved
         self._taken: dict[int, int] = {}  # position -> descriptor of a file that another process had open
         self._cuts: dict[int, tuple[int, int]] = {}  # position of a file -> read up to here, cut there
+        self._stored_aside: list[tuple[int, Path]] = []  # log files that lay at the path of ours, and were put aside
+        self._sound_end = 0  # up to where the log went when the directories were last found at their paths
         self._directories = [
             HeldDirectory(path, locked)
             for path, locked in zip((layout.root, layout.commitlog), (*directories, -1, -1), strict=False)
@@ -122,13 +127,13 @@ class LiveLog:
         Args:
             now: monotonic seconds.
         """
-        may_save = bool(self._waiting) and now >= self._retry_at
-        if may_save and not self._save(next(iter(self._waiting))):
+        may_save = bool(self._waiting or self._stored_aside) and now >= self._retry_at
+        if may_save and not (self._save(next(iter(self._waiting))) if self._waiting else self._take_next_stored()):
             self._retry_at = now + _RETRY_SECONDS
             may_save = False
         if self._cuts:
             self._read_before_cut()
-        return bool(self._cuts) or (may_save and bool(self._waiting))
+        return bool(self._cuts) or (may_save and bool(self._waiting or self._stored_aside))
 
     def finish(self) -> int:
         """Look at everything, and save what can be saved, before the broker stops.
@@ -147,6 +152,7 @@ class LiveLog:
         self._is_quiet |= self._is_stopped  # the keeper has taken the lock, or said that it cannot
         for position in list(self._waiting):
             self._save(position)
+        self.take_all_stored()
         self._read_before_cuts()
         end = self._store.log_end
         if self._is_stopped:
@@ -231,7 +237,7 @@ class LiveLog:
             size = held.grow()
         except OSError as error:
             self.stop_sends()
-            self._tell_lost(position, f"was truncated and cannot grow again: {os.strerror(error.errno or 0)}")
+            self._tell_lost(position, f"was truncated and cannot grow again: {reason_of(error)}")
         else:
             self.stop_sends()
             self._cuts[position] = position, position + size
@@ -287,7 +293,7 @@ class LiveLog:
                 self._put(position, held)
             self._held[position] = HeldFile(path, self._files.file_bytes)
         except (OSError, ShmqError) as error:
-            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+            reason = reason_of(error) if isinstance(error, OSError) else str(error)
             self._tell_lost(position, f"{what} and cannot be saved: {reason}")
             return False
         if held is not None:
@@ -305,12 +311,7 @@ class LiveLog:
         if open_here >= 0:
             descriptor = os.dup(open_here)
         else:
-            found = find_open(self._layout)
-            is_linked = held is None and path.is_symlink() and path.is_file()
-            is_linked = is_linked and path.stat().st_size == self._files.file_bytes
-            descriptor = open_plain(
-                found.get(position, str(path) if is_linked else ""), os.O_RDONLY, follows_links=True
-            )
+            descriptor = open_plain(self._elsewhere(position, held), os.O_RDONLY, follows_links=True)
         aside = None
         try:
             # A keeper that is killed now leaves what was there: nothing else may have the bytes.
@@ -326,9 +327,42 @@ class LiveLog:
             # A process that opened it since, while it was a copy of ours, has stored there.
             take_missing(str(path), str(aside), base=position, end=self._store.log_end)
 
+    def _elsewhere(self, position: int, held: HeldFile | None) -> str:
+        """Return a path under which the file of a position opens that is not at its own; "" where there is none."""
+        path = self._files.path(position)
+        found = find_open(self._layout).get(position)
+        if found is None and held is None and path.is_symlink() and path.is_file():
+            found = str(path) if path.stat().st_size == self._files.file_bytes else None
+        made_there = (str(aside) for base, aside in self._stored_aside if base == position)
+        return found or next(made_there, "")
+
+    def take_stored(self, directory: Path, begin: int) -> None:
+        """Have records copied over that are in the log files of a directory which lay at the path of ours.
+
+        Args:
+            begin: log position before which nothing was stored there.
+        """
+        last = begin - begin % self._files.file_bytes
+        self._stored_aside += [(base, path) for base, path in log_files_in(directory) if base >= last]
+
+    def _take_next_stored(self) -> bool:
+        self.stop_sends()
+        if not self._is_quiet:
+            return False
+        base, aside = self._stored_aside.pop()
+        with contextlib.suppress(OSError):  # the next start names the positions where no record is
+            take_missing(str(self._files.path(base)), str(aside), base=base, end=self._store.log_end)
+        return True
+
+    def take_all_stored(self) -> None:
+        """Copy all of them over, if no append can be under way."""
+        while self._stored_aside and self._take_next_stored():
+            continue
+
     # -- directories
 
     def _look_at_directories(self) -> None:
+        log_end, is_sound = self._store.log_end, True
         self._is_astray = False
         for directory in self._directories:
             what, do = directory.access_fault()
@@ -338,10 +372,13 @@ class LiveLog:
                 self._news.withdraw(directory.path, ACCESS)
             fault = directory.fault()
             if fault:
+                is_sound = False
                 self.stop_sends()
                 if not self._restore_directory(directory, fault):
                     self._is_astray = True
                     return  # what is inside of it is not ours either
+        if is_sound:
+            self._sound_end = log_end
 
     def _restore_directory(self, directory: HeldDirectory, fault: str) -> bool:
         """Put a directory back; one that was removed is made again, and its files are saved into it. False: neither."""
@@ -366,7 +403,8 @@ class LiveLog:
         path = directory.path
         if where == path or is_in_use(path):
             return False  # another file system was mounted there, or another broker works there
-        put_aside(self._layout, path)
+        if aside := put_aside(self._layout, path):
+            self.take_stored(logs_in(self._layout, path, aside), self._sound_end)
         if directory.is_link:
             os.symlink(where, path)
         else:

@@ -24,7 +24,7 @@ from shmq.store.layout import StoreLayout
 from tests.keeper.conftest import Events
 from tests.tables.rows import every_row
 
-IN_USE, OLDER, SPARE = 2 * FILE_BYTES_MIN, 0, 3 * FILE_BYTES_MIN
+IN_USE, OLDER, SPARE, BEHIND = 2 * FILE_BYTES_MIN, 0, 3 * FILE_BYTES_MIN, 4 * FILE_BYTES_MIN
 LOG_END = IN_USE + 1000
 REMAINS = 100  # bytes of a file that is truncated
 
@@ -191,6 +191,43 @@ def test_a_directory_that_is_not_at_its_path_comes_back_with_the_log(
     assert is_the_same == (change in (move_away, swap))  # what still has a name is renamed, not copied
 
 
+@every_row("of", ["commitlog", "store"])
+def test_what_was_stored_in_a_directory_that_lay_at_the_path_is_saved_with_the_rest(
+    of: str, new_log: Callable[[], Log]
+) -> None:
+    log = new_log()
+    records = []
+    for _ in range(3):  # the first before the directory is replaced, the second into the copy, the third into ours
+        at = SPARE + len(b"".join(records))
+        records.append(record_encode(body=b"x", topic=b"t", log_position=at, born_ms=1, store_ms=1))
+    stored = b"".join(records)
+    with log.path(SPARE).open("r+b") as ours:
+        ours.write(records[0])
+        ours.flush()
+        log.live.round(1.0)
+        swap(log.layout.commitlog if of == "commitlog" else log.layout.root)
+        with log.path(SPARE).open("r+b") as theirs:
+            theirs.seek(len(records[0]))
+            theirs.write(records[1])
+        ours.seek(len(records[0] + records[1]))
+        ours.write(records[2])
+    log.files.create_next()  # its room is made in the copy, and so it is ours
+    behind = record_encode(body=b"y", topic=b"t", log_position=BEHIND, born_ms=1, store_ms=1)
+    with log.path(BEHIND).open("r+b") as theirs:
+        theirs.write(behind)
+    log.store.log_end = BEHIND + len(behind)
+    log.is_busy = True
+    assert not log.live.save_next(2.0)
+    log.live.round(2.0)
+    assert log.path(SPARE).read_bytes() != stored.ljust(FILE_BYTES_MIN, b"\0"), "an append may be under way"
+    log.is_busy = False
+    log.live.round(4.0)
+    while log.live.save_next(4.0):
+        pass
+    assert "file.lost" not in log.told and log.content()[SPARE] == stored.ljust(FILE_BYTES_MIN, b"\0")
+    assert log.content()[BEHIND] == behind.ljust(FILE_BYTES_MIN, b"\0")
+
+
 @every_row("is_link", [False, True])
 def test_before_a_keeper_starts_locked_directories_are_at_their_paths_again(is_link: bool, tmp_path: Path) -> None:
     place = tmp_path / f"at-{is_link}"
@@ -207,7 +244,8 @@ def test_before_a_keeper_starts_locked_directories_are_at_their_paths_again(is_l
     move_away(layout.root)
     layout.prepare()
     events = Events()
-    put_back_directories(layout.root, descriptors, events)  # type: ignore[arg-type]
+    replaced = put_back_directories(layout.root, descriptors, events)  # type: ignore[arg-type]
+    assert replaced == [], "no process can have opened a log file where there was none"
     for path, status, descriptor in zip((layout.root, layout.commitlog), before, descriptors, strict=True):
         assert os.path.samestat(os.stat(path), status)
         os.close(descriptor)
