@@ -1,12 +1,13 @@
 """What operators and their programs do to the files of a store, and to which of them."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tools.store.conftest import copy_file, copy_store
+from tests.tools.store.conftest import copy_file
 
 _OTHER_UID = 12345
 _CUT_BYTES = 3 * 4096 + 10
@@ -27,8 +28,16 @@ Do = Callable[[Path, Path], object]
 
 
 def copy(path: Path, to: Path) -> None:
-    """Copy a file or a directory, with holes."""
-    copy_store(path, to) if path.is_dir() else copy_file(str(path), str(to))
+    """Copy a file or a directory, with holes; what a broker removes meanwhile is left out, as by `cp`."""
+    if path.is_dir():
+        shutil.copytree(path, to, copy_function=_copy_unless_gone)
+    else:
+        copy_file(str(path), str(to))
+
+
+def _copy_unless_gone(one: str, other: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        copy_file(one, other)
 
 
 def remove(path: Path, _: Path) -> None:
