@@ -272,25 +272,53 @@ def test_what_a_keeper_that_was_killed_had_not_saved_of_a_replaced_log_file_is_l
     assert second.send("orders", b"x", queue_id=0).offset == 2
 
 
+@pytest.mark.parametrize("where", ["in memory alone", "in both", "in files alone"])
 def test_no_queue_offset_is_given_out_again_where_log_files_were_lost_while_no_keeper_ran(
-    start_keeper: StartKeeper,
+    where: str, start_keeper: StartKeeper, eventually: Eventually
 ) -> None:
     first = start_keeper()
     first.send_batch("orders", [bytes(1000)] * 200)
+    eventually(lambda: first.store.queue(first.queue_index("orders")).persisted == 200)
+    if where == "in files alone":
+        assert first.stop()
+        first = start_keeper()
     first.halt()
-    first.send_batch("orders", [bytes(1000)] * 100)  # their units are in memory alone
+    if where == "in memory alone":
+        first.send_batch("orders", [bytes(1000)] * 100)
     given, end = first.store.queue(first.queue_index("orders")).offset_max, first.store.log_end
     first.abandon()
     lost = end - end % first.options.file_bytes
     running = first.attached.instance._replace(processes={"supervisor": own_mark()})
     write_instance(first.options.place.instance_path, running, mode=0o600, gid=-1)
     shutil.rmtree(first.root)
-    with pytest.raises(CorruptionError, match="log files are missing") as refused:
+    with pytest.raises(CorruptionError, match=r"log files? (is|are) missing") as refused:
         start_keeper()
     [numbers] = re.findall(r"--accept-loss ([0-9,-]+)", refused.value.hint)
     assert int(numbers.partition("-")[0]) == 0 and int(numbers.rpartition("-")[2]) > lost
     second = start_keeper(accept_loss=numbers)
     assert second.send("orders", b"x").offset == given
+
+
+@pytest.mark.parametrize("gone", [["consumequeue"], ["consumequeue", "shmq.units"]])
+def test_units_that_went_together_with_a_log_file_are_all_written_again(
+    gone: list[str], start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    first = start_keeper()
+    client = open_store(first.attached.instance, writable=True)
+    first.topic("orders")
+    Producer(client, resolve=client.topic_find).send_batch("orders", [b"kept"] * 200, queue_id=0)
+    eventually(lambda: first.store.queue(first.queue_index("orders")).persisted == 200)
+    first.abandon()
+    for name in gone:
+        path = first.root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    put_a_copy(first.root / "commitlog" / ("0" * 20))
+    second = start_keeper()
+    client.close()
+    assert second.attached.report is not None, "the segments were given up"
+    reader = Reader(second.store)
+    reader.assign("orders", second.queue_index("orders"), 0, 0)
+    assert [bytes(message.body) for message in reader.poll(1000)] == [b"kept"] * 200
 
 
 def test_a_store_that_was_emptied_when_its_broker_had_ended_is_an_empty_one(start_keeper: StartKeeper) -> None:

@@ -26,6 +26,7 @@ from shmq.errors import ShmqError
 from shmq.figures.changed_files import RESTORED, ChangedFile
 from shmq.shm.core import READ_ONLY_FILES_LOST, UNIT_BYTES, CoreError, KeeperStore, Store
 from shmq.shm.counters import LooseCounters
+from shmq.shm.unit import PRE_BLANK
 from shmq.store.atomic import forget
 from shmq.store.consumequeue import ConsumeQueueFiles
 from shmq.store.recovery import OpenFiles
@@ -107,13 +108,16 @@ def _save(
 
 
 def _write_units(store: Store, keeper_store: KeeperStore, consumequeue: ConsumeQueueFiles) -> None:
-    """Write the units that are in memory alone."""
+    """Write the units that are in memory alone; of a queue without files the last one, which says how far it goes."""
     for topic in store.topics():
         for queue_id, index in enumerate(topic["queues"]):
             row, queue = store.queue(index), (topic["name"], queue_id)
-            if not row.persisted and consumequeue.files(queue):
+            has_files = bool(consumequeue.files(queue))
+            if not row.persisted and has_files:
                 continue  # they are of a former life of the topic
-            at = row.persisted
+            at = row.persisted if has_files else min(row.persisted, max(0, row.offset_max - 1))
             while at < row.offset_max and (units := keeper_store.units_read(index, at, row.offset_max - at)):
                 consumequeue.write(queue, at, units)
                 at += len(units) // UNIT_BYTES
+            if not has_files and at < row.offset_max:  # nothing was sent to it since they were made
+                consumequeue.write(queue, row.offset_max - 1, PRE_BLANK)
