@@ -61,6 +61,7 @@ class LiveFiles:
         self._news = news
         self._queues: Iterator[Queue] = iter(())
         self._access: dict[Path, tuple[int, Access]] = {}  # inode, and who might open it
+        self._has_looked = False  # what is seen first from then on was made since
         self._lineage: dict[Path, bytes] = {}
         self._checkpoint = read_checkpoint(layout)
         self._in_place = {
@@ -93,6 +94,7 @@ class LiveFiles:
                 self._news.tell(path, RESTORED, fault)
         for path in self._index.paths:
             self._look_at_access(path)
+        self._has_looked = True
 
     def has_units(self, queue: Queue, first: int) -> bool:
         """Before a keeper writes: whether a file of units is there; what cannot be one is moved aside."""
@@ -114,7 +116,12 @@ class LiveFiles:
             self._news.withdraw(path, LOST)
             self._news.tell(path, RESTORED, fault)
 
-    def _look_at_access(self, path: Path) -> None:
+    def _look_at_access(self, path: Path, *, may_be_older: bool = False) -> None:
+        """Say what has less access than it was made with.
+
+        Args:
+            may_be_older: whether what is seen for the first time may be from before this keeper, of another user.
+        """
         try:
             status = os.lstat(path)
         except OSError:
@@ -122,14 +129,25 @@ class LiveFiles:
         known = self._access.get(path)
         if known is None or known[0] != status.st_ino:
             # The keeper has written it anew, for itself to read and write; what has changed that since is found below.
-            is_as_written = status.st_uid == os.geteuid() and status.st_mode & _OWNER_BITS == _OWNER_BITS
-            access = access_of(status) if known is None or is_as_written else known[1]
+            is_ours = status.st_uid == os.geteuid()
+            is_as_written = is_ours and status.st_mode & _OWNER_BITS == _OWNER_BITS
+            was_there = not self._has_looked or (may_be_older and not is_ours)
+            if is_as_written or (known is None and was_there):
+                access = access_of(status)
+            else:
+                access = known[1] if known is not None else self._access_as_made(status)
             known = self._access[path] = status.st_ino, access
         what, do = access_fault(path, status, known[1])
         if what:
             self._news.tell(path, ACCESS, what, do)
         else:
             self._news.withdraw(path, ACCESS)
+
+    def _access_as_made(self, status: os.stat_result) -> Access:
+        """Who might open what the keeper has made since its last look."""
+        access = self._layout.access
+        mode = access.directory_mode if stat.S_ISDIR(status.st_mode) else access.read_mode
+        return mode, os.geteuid(), status.st_gid if access.gid < 0 else access.gid
 
     def _look_at_tables(self) -> None:
         config = self._files.config
@@ -196,7 +214,7 @@ class LiveFiles:
             self._mend(path, "was replaced", lambda: files.put_back(queue, base))
         elif held.st_size != FILE_BYTES:
             self._rebuild(queue, base, "was truncated" if held.st_size < FILE_BYTES else "has grown")
-        self._look_at_access(path)
+        self._look_at_access(path, may_be_older=True)
 
     def _look_at_units(self) -> None:
         """Look whether some of the files that are not open are there."""

@@ -198,6 +198,27 @@ def test_what_may_not_be_read_any_more_is_said_with_the_command(name: str, scene
     path.chmod(mode)
 
 
+@every_row("name", ["index", INDEX, UNITS])
+def test_what_may_not_be_read_when_the_keeper_looks_at_it_first_is_said(
+    name: str, start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper(flush_interval_ms=20)
+    running.halt()
+    running.keeper._live_files.round()
+    running.send("orders", b"x", key="key")
+    keeper = running.keeper
+    eventually(lambda: keeper._units.round() or keeper._index.round(0.0) or list(running.root.glob(name)))
+    [path] = running.root.glob(name)
+    mode = path.stat().st_mode & 0o777
+    path.chmod(0)
+    keeper._live_files.round()
+    [values] = running.events.named("file.access")
+    assert values["do"] == f"chmod {mode:o} {path}"
+    path.chmod(mode)
+    running.stop()
+    shutil.rmtree(running.root)
+
+
 def test_a_file_whose_rights_go_right_after_the_keeper_has_written_it_is_said_too(scene: Scene) -> None:
     scene.rounds(1)
     path = scene.path("config/topics.json")
