@@ -118,13 +118,14 @@ void shmq_cursor_show(const struct shmq_reader *reader, const struct shmq_cursor
 void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
 {
     cursor->unsaved = false;
-    struct shmq_offset *entry = entry_owned(reader, cursor);
-    if (!entry) {
+    if (cursor->slot == SHMQ_NONE) {
         return;
     }
-    atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
+    struct shmq_offset *entry = &reader->store->offsets[cursor->slot];
     /* The next owner, who sees the offset, also sees what we did before acknowledging. */
-    (void)shmq_owner_commit(reader->store, entry, cursor->place, cursor->committed);
+    if (shmq_owner_commit(reader->store, entry, cursor->place, cursor->committed)) {
+        atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
+    }
 }
 
 static inline bool bit_take(struct shmq_cursor *cursor, uint64_t offset)
