@@ -428,6 +428,7 @@ class Store:
     read_only: int  # enum shmq_read_only_reason
     leader: str  # host:port of the master that this log follows, or empty
     retired: bool
+    has_log_directory: bool  # whether the commitlog/ of the broker is held, or lies at its path
     keeper_beat_ns: int
     table_version: int
 
@@ -538,6 +539,8 @@ class KeeperStore:
     def set_allocated_end(self, position: int, /) -> None: ...
     def give_back(self, position: int, /) -> bool:
         """Let the log's files end at a position; False while a writer is, or may soon be, behind it."""
+    def set_log_directory(self, directory: int, /) -> None:
+        """Processes open log files in the directory of this descriptor, under whatever path it lies."""
     def set_log_begin(self, position: int, /) -> None: ...
     def set_log_end(self, position: int, /) -> None:
         """Recovery only, before another process is attached: sets end, durable and confirmed end, all three."""

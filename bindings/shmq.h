@@ -36,7 +36,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 14u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_ABI 15u /* of the layouts in shared memory, and the number behind libshmq.so */
 #define SHMQ_VERSION_MAJOR 0
 #define SHMQ_VERSION_MINOR 1
 #define SHMQ_VERSION_PATCH 0
@@ -134,7 +134,12 @@ struct shmq_sizes {            /* chosen at creation, immutable */
     uint32_t offset_max;       /* (group, queue) pairs */
 };
 
-struct shmq_head {             /* immutable once magic is set, but for store_host and clock */
+struct shmq_identity {         /* which directory: a copy that takes its name is another; inode 0: whatever has the name */
+    _Atomic uint64_t device;
+    _Atomic uint64_t inode;
+};
+
+struct shmq_head {             /* immutable once magic is set, but for store_host, clock and log_directory */
     _Atomic uint64_t magic;    /* stored last by the creator */
     uint32_t abi;
     uint32_t mutex_bytes;
@@ -152,6 +157,7 @@ struct shmq_head {             /* immutable once magic is set, but for store_hos
     char broker_name[128];
     char store_path[1024];
     _Atomic uint64_t clock;    /* of 0 the host's, else tests set it: clock.c */
+    struct shmq_identity log_directory; /* of commitlog/: mapping.c */
 };
 static_assert(sizeof(struct shmq_head) <= 4096, "the head is one page");
 
@@ -394,7 +400,7 @@ enum shmq_populate {           /* how pages of a mapped file are made present */
     SHMQ_POPULATE_WRITE_SMALL = 2,
 };
 struct shmq_io {
-    int (*open)(const char *path, int flags);
+    int (*open)(int directory, const char *path, int flags); /* as openat; no link has the name of a file */
     int (*close)(int fd);
     void *(*map)(int fd, uint64_t offset, size_t bytes, bool writable);
     int (*unmap)(void *address, size_t bytes);
@@ -404,6 +410,7 @@ struct shmq_io {
     int (*sync_data)(int fd);
     ssize_t (*read_at)(int fd, void *out, size_t bytes, uint64_t offset);
     int (*file_bytes)(int fd, uint64_t *bytes);
+    int (*identity)(int fd, uint64_t *device, uint64_t *inode);
     uint64_t (*wall_ms)(void);
     uint64_t (*monotonic_ns)(void);
     uint64_t (*boottime_ns)(void);
@@ -604,6 +611,7 @@ struct shmq_store {
     void *control_map; size_t control_bytes;
     void *units_map; size_t units_bytes;
     void *readers_map; size_t readers_bytes;
+    int log_directory;                /* mapping.c: a descriptor of commitlog/, -1 none */
     struct shmq_mapping *mappings[SHMQ_MAPPING_CACHE];
     struct shmq_lookups *lookups;     /* lookup.c */
     void **semaphores;                /* wake.c: sem_t* per client slot, opened lazily */
@@ -711,13 +719,16 @@ SHMQ_API void shmq_store_close(struct shmq_store *store); /* and unmap */
 SHMQ_API const char *shmq_version(void);                  /* of the library; SHMQ_VERSION_* are those of the header */
 
 /* log files, mapping.c */
+/* Whether this process holds the directory that the head names, or finds it at its path; false with errno, ESTALE where
+ * another one lies there. */
+SHMQ_API bool shmq_log_directory_hold(struct shmq_store *store);
 /* Borrowed, NULL + errno. */
 SHMQ_API struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position);
 SHMQ_API struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);
 SHMQ_API void shmq_mapping_release(struct shmq_mapping *mapping);
 /* Make pages present in memory, from one offset in the file to another, each a multiple of a page; writers then find
  * them. The mapping is writable. */
-SHMQ_API void shmq_mapping_make_present(const struct shmq_store *store, const struct shmq_mapping *mapping,
+SHMQ_API void shmq_mapping_make_present(struct shmq_store *store, const struct shmq_mapping *mapping,
                                         uint64_t from, uint64_t until);
 SHMQ_API void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
 /* Drop the page-table entries of this process that lie far behind the log end: they count as its memory. */
@@ -831,6 +842,8 @@ SHMQ_API enum shmq_status shmq_durable_follow(struct shmq_store *store, uint64_t
 SHMQ_API void shmq_set_read_only(struct shmq_store *store, uint32_t word);
 /* What the keeper alone says of the log: up to where it has files, where it begins, where recovery found its end. */
 SHMQ_API void shmq_set_allocated_end(struct shmq_store *store, uint64_t position);
+/* Name the directory of the log's files by a descriptor of it; false with errno. */
+SHMQ_API bool shmq_set_log_directory(struct shmq_store *store, int directory);
 SHMQ_API void shmq_set_log_begin(struct shmq_store *store, uint64_t position);
 SHMQ_API void shmq_set_log_end(struct shmq_store *store, uint64_t position);
 /* Behind it, where another host may lead: no more than this is known to be confirmed. */

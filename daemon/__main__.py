@@ -55,11 +55,11 @@ def _run_child(role: str, number: int, lock: Sequence[int], options: Options, te
     tether.watch()
     log = EventLog(f"{role}-{number}" if number else role, options.log_format)
     log.own_everything()
-    if role == "keeper":
-        from shmq.daemon.keeper.live.held_files import put_back_directories
-
-        replaced = put_back_directories(options.store_path, lock[1:], log)
     try:
+        if role == "keeper":
+            from shmq.daemon.keeper.live.held_files import put_back_directories
+
+            put_back_directories(options.store_path, lock[1:], log)
         switched = as_switched(options, forgets=role == "keeper")
     except ShmqError as error:
         return tether.failed(error, log, f"{role}.failed")
@@ -67,7 +67,7 @@ def _run_child(role: str, number: int, lock: Sequence[int], options: Options, te
     if role == "keeper":
         from shmq.daemon.keeper.process import run_keeper
 
-        return run_keeper(options, tether, log, epoch=switched.epoch, directories=lock[1:], replaced=replaced)
+        return run_keeper(options, tether, log, epoch=switched.epoch, directories=lock[1:])
     tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
     if role == "exporter":
         from shmq.daemon.exporter import run_exporter

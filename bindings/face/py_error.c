@@ -96,11 +96,17 @@ PyObject *core_raise(struct core_state *state, enum shmq_status status, const ch
     return raise_text(state, status, text, reason);
 }
 
+static const char *system_meaning(int reason)
+{
+    return reason != ESTALE ? strerror(reason) : "another directory lies at the path of the log; the keeper puts the broker's "
+                                                 "back where it can, `shmq health` says what it found";
+}
+
 PyObject *core_raise_status(struct core_state *state, enum shmq_status status, const char *what)
 {
     int reason = errno;
     const char *meaning = (size_t)status < COUNT_OF(meanings) ? meanings[status] : "unknown status";
-    PyObject *text = status == SHMQ_SYSTEM ? PyUnicode_FromFormat("%s: %s", what, strerror(reason))
+    PyObject *text = status == SHMQ_SYSTEM ? PyUnicode_FromFormat("%s: %s", what, system_meaning(reason))
                                            : PyUnicode_FromFormat("%s: %s", what, meaning);
     return raise_text(state, status, text, reason);
 }
@@ -206,7 +212,7 @@ PyObject *core_raise_append(struct core_state *state, const struct shmq_store *s
     if (status == FACE_ERROR) {
         return NULL;
     }
-    PyObject *why = status == SHMQ_SYSTEM ? PyUnicode_FromString(strerror(reason))
+    PyObject *why = status == SHMQ_SYSTEM ? PyUnicode_FromString(system_meaning(reason))
                                           : append_text(store, status, record_bytes, timeout);
     if (!why) {
         return NULL;

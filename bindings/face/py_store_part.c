@@ -58,7 +58,7 @@ bool store_methods_join(void)
                         sizeof joined_methods / sizeof *joined_methods);
 }
 
-enum { TABLES_MAX = 8, METHODS_MAX = 32 };
+enum { TABLES_MAX = 8, METHODS_MAX = 36 };
 
 static const struct part_kind {
     const char *name, *doc;

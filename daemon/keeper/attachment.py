@@ -19,10 +19,10 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.absence import save_what_changed
+from shmq.daemon.keeper.live.held_files import HeldDirectory
 from shmq.daemon.keeper.losses import Losses
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
@@ -69,12 +69,13 @@ class Attached:
     changed: tuple[ChangedFile, ...] = ()  # by other programs while no keeper ran, or under segments given up
 
 
-def attach(options: Options, log: EventLog, *, epoch: int = 0, replaced: Sequence[Path] = ()) -> Attached:
+def attach(options: Options, log: EventLog, *, epoch: int = 0, directories: Sequence[int] = ()) -> Attached:
     """Attach to the broker's segments, whatever has to be done for it.
 
     Args:
         epoch: that a promotion has given this master; it begins where the log ends, unless it has begun.
-        replaced: directories with log files that lay at the path of ours; a process may be storing there.
+        directories: descriptors of the store and of its commitlog/, which are locked and at their paths; none: what is
+            there now.
 
     Raises:
         ShmqError: the files, the disk or the memory refuse; what was created is removed again.
@@ -82,20 +83,27 @@ def attach(options: Options, log: EventLog, *, epoch: int = 0, replaced: Sequenc
     layout = StoreLayout(options.store_path, access_rights())
     layout.prepare()
     files = OpenFiles.of(layout, file_bytes=options.file_bytes, log=log)
+    locked = directories[1] if len(directories) > 1 else -1
+    with contextlib.closing(HeldDirectory(layout.commitlog, locked)) as commitlog:
+        attached = _attach(options, files, commitlog, log)
+    return _standing(attached, options, epoch)
+
+
+def _attach(options: Options, files: OpenFiles, commitlog: HeldDirectory, log: EventLog) -> Attached:
     previous = _previous(options, log)
     changed: tuple[ChangedFile, ...] = ()
     if previous is not None:
-        warm, changed = _try_warm(previous, options, files, log, replaced)
+        warm, changed = _try_warm(previous, options, files, log, commitlog)
         if warm is not None:
             for name in sweep(options.place, keep=previous):
                 log("segments.swept", name=name)
-            return _standing(warm, options, epoch)
+            return warm
         _retire(previous, log)
     for name in sweep(options.place):
         log("segments.swept", name=name)
-    cold = _cold(options, files, log)
+    cold = _cold(options, files, log, commitlog)
     cold.changed = changed
-    return _standing(cold, options, epoch)
+    return cold
 
 
 def _standing(attached: Attached, options: Options, epoch: int) -> Attached:
@@ -158,7 +166,7 @@ def _previous(options: Options, log: EventLog) -> Instance | None:
 
 
 def _try_warm(
-    previous: Instance, options: Options, files: OpenFiles, log: EventLog, replaced: Sequence[Path]
+    previous: Instance, options: Options, files: OpenFiles, log: EventLog, commitlog: HeldDirectory
 ) -> tuple[Attached | None, tuple[ChangedFile, ...]]:
     """Attach to living segments, or say in the log why that cannot be; and which files others changed under them."""
     # What was reported of a broker that has ended is not taken over.
@@ -169,7 +177,9 @@ def _try_warm(
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None, changed
-    found = save_what_changed(store, files, log, is_running=is_running, replaced=replaced)
+    if store.head["store_path"] == str(options.store_path):
+        KeeperStore(store).set_log_directory(commitlog.descriptor)
+    found = save_what_changed(store, files, log, is_running=is_running)
     reason = _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)
@@ -248,7 +258,7 @@ def _retire(previous: Instance, log: EventLog) -> None:
     log("segments.retired", generation=f"{previous.generation:016x}")
 
 
-def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
+def _cold(options: Options, files: OpenFiles, log: EventLog, commitlog: HeldDirectory) -> Attached:
     sizes = SegmentSizes(
         file_bytes=options.file_bytes,
         topic_max=options.topic_max,
@@ -270,6 +280,7 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
     )
     log("segments.created", generation=f"{instance.generation:016x}", kind=instance.kind, bytes=instance.segment_bytes)
     try:
+        KeeperStore(store).set_log_directory(commitlog.descriptor)
         _renewed(options, files, log)
         if options.is_slave and (begin := begin_as_wished(files.layout, files.commitlog, files.mark)) is not None:
             log("log.begins", log_position=begin, reason="the master's log begins there")

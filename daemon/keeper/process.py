@@ -1,7 +1,6 @@
 """The life of a keeper process: attach, say so, keep, stop or be orphaned."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from shmq.daemon.counters import make_counters, own_counters
 from shmq.daemon.event_log import EventLog
@@ -22,17 +21,15 @@ def run_keeper(
     *,
     epoch: int = 0,
     directories: Sequence[int] = (),
-    replaced: Sequence[Path] = (),
 ) -> int:
     """Keep the store until the supervisor ends it; returns the exit status.
 
     Args:
         epoch: that a promotion has given this broker.
         directories: descriptors of the store and of its commitlog/, which the supervisor has locked.
-        replaced: directories with log files that lay at the path of commitlog/ and were put aside.
     """
     try:
-        attached = attach(options, log, epoch=epoch, replaced=replaced)
+        attached = attach(options, log, epoch=epoch, directories=directories)
         make_counters(attached.instance, log, bridges=options.bridges)
         keeper = Keeper(attached, options, log, own_counters(attached.instance, KEEPER, log), directories)
         keeper.start()

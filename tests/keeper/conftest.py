@@ -58,8 +58,8 @@ class Running:
     def __init__(self, options: Options, directories: Sequence[int] = ()) -> None:
         self.options = options
         self.events = Events()
-        replaced = put_back_directories(options.store_path, directories, self.events)  # type: ignore[arg-type]
-        self.attached: Attached = attach(options, self.events, replaced=replaced)  # type: ignore[arg-type]
+        put_back_directories(options.store_path, directories, self.events)  # type: ignore[arg-type]
+        self.attached: Attached = attach(options, self.events, directories=directories)  # type: ignore[arg-type]
         write_instance(options.place.instance_path, self.attached.instance, mode=0o600, gid=-1)
         self.counters = LooseCounters()
         self.keeper = Keeper(self.attached, options, self.events, self.counters)  # type: ignore[arg-type]

@@ -159,7 +159,7 @@ def test_a_log_file_that_went_while_no_keeper_ran_is_saved_from_a_client_that_ha
 
 
 @pytest.mark.parametrize("name", ["commitlog", "."])
-def test_what_a_client_stored_in_a_directory_that_lay_at_the_path_while_no_keeper_ran_is_saved(
+def test_what_a_client_stores_while_a_copy_lies_at_the_path_and_no_keeper_runs_is_in_the_log(
     name: str, start_keeper: StartKeeper
 ) -> None:
     first = start_keeper()
@@ -167,22 +167,29 @@ def test_what_a_client_stored_in_a_directory_that_lay_at_the_path_while_no_keepe
     first.abandon()
     descriptors = [os.open(first.root / each, os.O_RDONLY) for each in (".", "commitlog")]
     path = first.root / name
+    client, late = (open_store(first.attached.instance, writable=True) for _ in range(2))
+    producer = Producer(client, resolve=client.topic_find)
     shutil.copytree(path, first.root.parent / "copy")
     path.rename(first.root.parent / "moved")
     (first.root.parent / "copy").rename(path)
-    client = open_store(first.attached.instance, writable=True)
-    late = Producer(client, resolve=client.topic_find)
-    bodies = [b"stored there" for _ in range(3) if late.send("orders", b"stored there", queue_id=1)]
+    stranger = open_store(first.attached.instance, writable=True)
+    with pytest.raises(SegmentError, match="another directory lies at the path of the log"):
+        Producer(stranger, resolve=stranger.topic_find).send("orders", b"nowhere", queue_id=1)
+    bodies = [b"stored" for _ in range(3) if producer.send("orders", b"stored", queue_id=1)]
+    bodies += [b"also" for _ in range(3) if Producer(late, resolve=late.topic_find).send("orders", b"also", queue_id=1)]
     second = start_keeper(descriptors)
-    with pytest.raises(ShmqError):
-        late.send("orders", b"refused", queue_id=1)
-    client.close()
+    assert second.attached.report is None, "the segments are as good as before"
+    for store in (client, late, stranger):
+        Producer(store, resolve=store.topic_find).send("orders", b"after", queue_id=1)
+        store.close()
     for descriptor in descriptors:
         os.close(descriptor)
-    assert len(second.events.named("file.saved")) == 1 and not second.events.named("recovery.damage")
-    reader = Reader(second.store)
-    reader.assign("orders", second.queue_index("orders", 1), 1, 0)
-    assert [bytes(message.body) for message in reader.poll(10)] == [b"kept", *bodies]
+    assert len(second.events.named("file.saved")) == 1 and second.stop()
+    third = start_keeper()
+    assert not third.events.named("recovery.damage")
+    reader = Reader(third.store)
+    reader.assign("orders", third.queue_index("orders", 1), 1, 0)
+    assert [bytes(message.body) for message in reader.poll(20)] == [b"kept", *bodies, *[b"after"] * 3]
 
 
 def test_a_log_file_that_a_link_took_the_place_of_while_no_keeper_ran_is_read_where_the_link_leads(

@@ -1,11 +1,14 @@
 """A log file that is removed under a real broker, or a store that is moved, costs no acknowledged message."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from shmq.errors import ReadOnlyStore
 from shmq.shm.core import READ_ONLY_FILES_LOST
@@ -70,3 +73,23 @@ def test_a_store_that_is_moved_while_no_keeper_runs_comes_back_with_what_was_sto
     client = attach(again)
     assert client.sent == acknowledged
     client.leave()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs to make a mount namespace")
+def test_a_client_that_has_another_directory_at_the_path_of_the_store_is_refused(
+    serve: Serve, broker_name: str
+) -> None:
+    """As a container with a volume of its own: it would store in its own files, at positions of the broker's log."""
+    served = serve()
+    code = (
+        "import sys, shmq\n"
+        "try: shmq.connect(sys.argv[1])\n"
+        "except shmq.ForeignNamespace as error: print(error, '|', error.hint)\n"
+    )
+    files = served.store_path / "commitlog"
+    shell = f'mount -t tmpfs none {served.store_path} && mkdir {files} && exec {sys.executable} -P -c "$0" "$1"'
+    command = ["unshare", "--mount", "sh", "-c", shell, code, Place(broker_name, served.runtime).url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if "unshare failed" in done.stderr:
+        pytest.skip(done.stderr)
+    assert f"{files} is another directory here than its log | mount {served.store_path} at" in done.stdout, done

@@ -25,7 +25,7 @@ from shmq.shm.core import Reader, Store
 from shmq.shm.discovery import find_place, none_runs
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
-from shmq.shm.log_reach import check_log_is_here
+from shmq.shm.log_reach import hold_log
 from shmq.shm.place import Place
 from shmq.shm.segment import open_store
 from shmq.tools.broker.view import BrokerView, being_read, topic_not_found
@@ -179,11 +179,11 @@ def open_memory(url: str | None, timeout: float | None = None) -> Iterator[Memor
     """
     place, instance = find_instance(url)
     try:
-        check_log_is_here(instance)
         store = open_store(instance, writable=False)
     except SegmentError as error:
         if is_alive(instance.processes.get("supervisor")):
             raise
         raise none_runs(place) from error
     with closing(store), ExitStack() as stack:
+        hold_log(instance, store)
         yield Memory(place, instance, store, timeout, stack)

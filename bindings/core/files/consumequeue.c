@@ -38,7 +38,7 @@ static int file_at(struct shmq_store *store, uint32_t queue, uint64_t number)
         strcmp(path, store->consumequeue_path) == 0) {
         return store->consumequeue_fd;
     }
-    int fd = store->io->open(path, O_RDONLY);
+    int fd = store->io->open(AT_FDCWD, path, O_RDONLY);
     if (fd < 0) {
         return -1;
     }

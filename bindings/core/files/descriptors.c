@@ -86,10 +86,10 @@ void shmq_standard_release(void)
     errno = reason;
 }
 
-int shmq_open(const char *path, int flags)
+int shmq_open_at(int directory, const char *path, int flags)
 {
     shmq_standard_hold();
-    int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK); /* a FIFO in the place of a file is waited for otherwise */
+    int fd = openat(directory, path, flags | O_CLOEXEC | O_NONBLOCK); /* a FIFO in the place of a file is waited for otherwise */
     if (fd >= 0 && fd < STANDARD_COUNT) { /* the program closed that number in this very moment */
         const int low = fd;
         fd = fcntl(low, F_DUPFD_CLOEXEC, STANDARD_COUNT);

@@ -7,7 +7,7 @@
 /* descriptors.c: what is opened between hold and release lies above 2, as what shmq_open returns does */
 void shmq_standard_hold(void);
 void shmq_standard_release(void);
-int shmq_open(const char *path, int flags); /* O_CLOEXEC */
+int shmq_open_at(int directory, const char *path, int flags); /* O_CLOEXEC */
 
 /* mapping.c: the file that holds a position, to store into it; the first one only if this process has mapped it so */
 struct shmq_mapping *shmq_mapping_cached_writable(const struct shmq_store *store, uint64_t log_position);

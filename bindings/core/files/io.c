@@ -1,6 +1,6 @@
 /* The real I/O vtable: every system call on files, and both clocks. A fault harness puts another table in its place.
  *
- * A path is never followed through a symbolic link: log files and segments have exactly one name.
+ * A file is never opened through a symbolic link: log files and segments have exactly one name. A directory may be one.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -8,9 +8,9 @@
 
 #include "core/files/files.h"
 
-static int posix_open(const char *path, int flags)
+static int posix_open(int directory, const char *path, int flags)
 {
-    return shmq_open(path, flags | O_NOFOLLOW);
+    return shmq_open_at(directory, path, (flags & O_DIRECTORY) != 0 ? flags : flags | O_NOFOLLOW);
 }
 
 static void *posix_map(int fd, uint64_t offset, size_t bytes, bool writable)
@@ -60,6 +60,17 @@ static int posix_file_bytes(int fd, uint64_t *bytes)
     return 0;
 }
 
+static int posix_identity(int fd, uint64_t *device, uint64_t *inode)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0) {
+        return -1;
+    }
+    *device = (uint64_t)status.st_dev;
+    *inode = (uint64_t)status.st_ino;
+    return 0;
+}
+
 static uint64_t posix_wall_ms(void)
 {
     struct timespec now;
@@ -92,6 +103,7 @@ const struct shmq_io shmq_io_posix = {
     .sync_data = fdatasync,
     .read_at = posix_read_at,
     .file_bytes = posix_file_bytes,
+    .identity = posix_identity,
     .wall_ms = posix_wall_ms,
     .monotonic_ns = posix_monotonic_ns,
     .boottime_ns = posix_boottime_ns,

@@ -4,6 +4,10 @@
  * readable after its file is gone from the directory. Nothing here is shared between processes. Where the file may not be
  * opened for writing, because its file system was mounted read-only after an error, it is mapped for reading only.
  *
+ * Files are opened in the directory that the head names by device and inode, and that this process holds from when it
+ * attached. A store or a commitlog/ that is moved away stays ours under any name, and what takes its path, a copy of an
+ * earlier hour, is ours under none: what one process stored there, no other would find.
+ *
  * Processes that run all day (bridge and keeper) drop their page-table entries more than 32 MiB behind the log end once
  * a second: the bytes stay in the file, but the entries count as their memory.
  */
@@ -45,12 +49,52 @@ void shmq_mapping_release(struct shmq_mapping *mapping)
     }
 }
 
-static int open_file(const struct shmq_store *store, uint64_t base, bool writable)
+static bool is_log_directory(const struct shmq_store *store, int fd)
 {
+    const struct shmq_identity *named = &store->head->log_directory;
+    uint64_t device = 0, inode = 0;
+    return store->io->identity(fd, &device, &inode) == 0 && device == shmq_load_acquire(&named->device) &&
+           inode == shmq_load_acquire(&named->inode);
+}
+
+bool shmq_log_directory_hold(struct shmq_store *store)
+{
+    const bool is_named = shmq_load_acquire(&store->head->log_directory.inode) != 0;
+    if (is_named && is_log_directory(store, store->log_directory)) {
+        return true;
+    }
     char path[1400];
     /* The width is a bound: shared memory may have lost its final zero since it was checked. */
-    snprintf(path, sizeof path, "%.1023s/commitlog/%020" PRIu64, store->head->store_path, base);
-    return store->io->open(path, writable ? O_RDWR : O_RDONLY);
+    snprintf(path, sizeof path, "%.1023s/commitlog", store->head->store_path);
+    const int fd = store->io->open(AT_FDCWD, path, O_PATH | O_DIRECTORY);
+    if (fd >= 0 && is_named && !is_log_directory(store, fd)) {
+        store->io->close(fd);
+        errno = ESTALE;
+        return false;
+    }
+    if (fd >= 0 && store->log_directory >= 0) {
+        store->io->close(store->log_directory);
+    }
+    store->log_directory = fd >= 0 ? fd : store->log_directory;
+    return fd >= 0;
+}
+
+bool shmq_set_log_directory(struct shmq_store *store, int directory)
+{
+    uint64_t device = 0, inode = 0;
+    if (store->io->identity(directory, &device, &inode) != 0) {
+        return false;
+    }
+    atomic_store_explicit(&store->head->log_directory.device, device, memory_order_release);
+    atomic_store_explicit(&store->head->log_directory.inode, inode, memory_order_release);
+    return true;
+}
+
+static int open_file(struct shmq_store *store, uint64_t base, bool writable)
+{
+    char name[24];
+    snprintf(name, sizeof name, "%020" PRIu64, base);
+    return shmq_log_directory_hold(store) ? store->io->open(store->log_directory, name, writable ? O_RDWR : O_RDONLY) : -1;
 }
 
 static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base, bool writable)
@@ -156,7 +200,7 @@ static void populate_write(const struct shmq_store *store, const struct shmq_map
     (void)mapping->io->populate(mapping->data + from, until - from, how);
 }
 
-static void populate_piece(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
+static void populate_piece(struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
                            uint64_t bytes)
 {
     const int fd = open_file(store, mapping->base, true);
@@ -170,7 +214,7 @@ static void populate_piece(const struct shmq_store *store, const struct shmq_map
     }
 }
 
-void shmq_mapping_make_present(const struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
+void shmq_mapping_make_present(struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t from,
                                uint64_t until)
 {
     /* With synchronous flush pages are made one by one, without reading ahead. */

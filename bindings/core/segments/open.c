@@ -26,7 +26,7 @@ struct shmq_store *shmq_store_open(const char *const paths[3], bool writable, en
     *status = store != NULL ? SHMQ_OK : SHMQ_SYSTEM;
     for (int i = 0; i < 3 && *status == SHMQ_OK; i++) {
         const bool write = writable || i == 2; /* all may write waiter bits and offsets */
-        int fd = io->open(paths[i], write ? O_RDWR : O_RDONLY);
+        int fd = io->open(AT_FDCWD, paths[i], write ? O_RDWR : O_RDONLY);
         if (fd < 0 || io->file_bytes(fd, &bytes[i]) != 0 || (maps[i] = io->map(fd, 0, bytes[i], write)) == NULL) {
             *status = SHMQ_SYSTEM;
             reason = errno;

@@ -18,7 +18,7 @@ static bool read_start(uint32_t pid, uint64_t *start)
     /* Two slashes: qemu, which runs the programs of other processors, makes up the file of a process that asks for its
      * own, with a start time that the others do not see. */
     snprintf(path, sizeof path, "/proc//%u/stat", pid);
-    int fd = shmq_open(path, O_RDONLY);
+    int fd = shmq_open_at(AT_FDCWD, path, O_RDONLY);
     if (fd < 0) {
         return false;
     }

@@ -88,7 +88,7 @@ static uint64_t pid_namespace(void)
 static void boot_id(char out[40])
 {
     memset(out, 0, 40);
-    int fd = shmq_open("/proc/sys/kernel/random/boot_id", O_RDONLY);
+    int fd = shmq_open_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY);
     if (fd >= 0) {
         ssize_t got = read(fd, out, 36);
         (void)got;
@@ -240,7 +240,7 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     store->io = io;
     store->sleep_ns_max = SHMQ_SLEEP_NS;
     store->repair = shmq_repair;
-    store->consumequeue_fd = -1;
+    store->consumequeue_fd = store->log_directory = -1;
     store->control_map = control;
     store->control_bytes = control_bytes;
     store->units_map = units;
@@ -248,7 +248,10 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     store->readers_map = readers;
     store->readers_bytes = readers_bytes;
     point_at_tables(store, control, units, readers, &at);
-    return private_parts(store);
+    if ((status = private_parts(store)) == SHMQ_OK) {
+        (void)shmq_log_directory_hold(store); /* as long as it has its name; who opens a file asks again */
+    }
+    return status;
 }
 
 void shmq_store_detach(struct shmq_store *store)
@@ -262,6 +265,10 @@ void shmq_store_detach(struct shmq_store *store)
     if (store->consumequeue_fd >= 0) {
         store->io->close(store->consumequeue_fd);
         store->consumequeue_fd = -1;
+    }
+    if (store->log_directory >= 0) {
+        store->io->close(store->log_directory);
+        store->log_directory = -1;
     }
     /* Semaphores stay open until the process ends: a writer of another thread may be posting one right now. */
     shmq_lookups_close(store);

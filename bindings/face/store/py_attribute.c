@@ -71,6 +71,12 @@ static PyObject *get_client_slot(PyStore *self, void *closure)
     return PyLong_FromLong(client ? (long)shmq_client_slot(client) : -1);
 }
 
+static PyObject *get_has_log_directory(PyStore *self, void *closure)
+{
+    (void)closure;
+    return store_check(self) ? PyBool_FromLong(shmq_log_directory_hold(&self->core)) : NULL;
+}
+
 static PyObject *text_of(const char *text, size_t bytes_max)
 {
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strnlen(text, bytes_max), "surrogateescape");
@@ -113,6 +119,7 @@ PyGetSetDef store_getset[] = {
     {"visible_end", (getter)get_visible_end, NULL, "Readers see records that end at or below it.", NULL},
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},
     {"leader", (getter)get_leader, NULL, "host:port of the master instead of this broker, or empty.", NULL},
+    {"has_log_directory", (getter)get_has_log_directory, NULL, "Whether the commitlog/ of the broker is found.", NULL},
     {"retired", (getter)get_retired, NULL, "This generation was given up; attach again.", NULL},
     {NULL},
 };

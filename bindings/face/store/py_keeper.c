@@ -62,6 +62,19 @@ static PyObject *keeper_set_confirmed_end(PyStorePart *part, PyObject *value)
     return position_set(part->store, value, shmq_set_confirmed_end);
 }
 
+static PyObject *keeper_set_log_directory(PyStorePart *part, PyObject *value)
+{
+    PyStore *self = part->store;
+    uint64_t directory;
+    if (!store_check(self) || !number_from(value, &directory)) {
+        return NULL;
+    }
+    if (!shmq_set_log_directory(&self->core, directory <= INT32_MAX ? (int)directory : -1)) {
+        return core_raise_status(self->state, SHMQ_SYSTEM, "naming the directory of the log");
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *keeper_set_read_only(PyStorePart *part, PyObject *value)
 {
     PyStore *self = part->store;
@@ -372,6 +385,7 @@ static PyObject *keeper_topic_free(PyStorePart *part, PyObject *args)
 PyMethodDef keeper_methods[] = {
     {"set_allocated_end", (PyCFunction)keeper_set_allocated_end, METH_O, "All files below it exist and are reserved."},
     {"give_back", (PyCFunction)keeper_give_back, METH_O, "Let the log's files end at a position, if writers may."},
+    {"set_log_directory", (PyCFunction)keeper_set_log_directory, METH_O, "Name the directory of the log's files."},
     {"set_log_begin", (PyCFunction)keeper_set_log_begin, METH_O, "Say what retention has left."},
     {"set_log_end", (PyCFunction)keeper_set_log_end, METH_O, "Recovery only: set end, durable and confirmed end."},
     {"set_confirmed_end", (PyCFunction)keeper_set_confirmed_end, METH_O, "Recovery only: no more is known as confirmed."},

@@ -205,6 +205,9 @@ struct store_lane *store_lane_take(PyStore *self)
             core_raise_status(self->state, status, "a second handle on the segments");
             return NULL;
         }
+        if (lane->core.log_directory < 0 && self->core.log_directory >= 0) { /* another lies at its path just now */
+            lane->core.log_directory = fcntl(self->core.log_directory, F_DUPFD_CLOEXEC, 3);
+        }
     }
     store_user_enter(self);
     return lane;

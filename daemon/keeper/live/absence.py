@@ -4,7 +4,6 @@
     a log file that is gone             copied from a process that has it open: all are opened first, as it may end
     a log file that was truncated       has its size again: a look behind its end killed the last keeper
     a log file that has grown           copied, as far as it is one
-    a directory that was put back       records that a process has stored in what lay at its path are copied
 
 Where log files are concerned, sends stop, and the segments are given up. What only they know is written down for the
 recovery of the files: the mark says up to where they had the log, so that what is lost of it is refused; and the unit
@@ -16,8 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
-from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.live.held_files import FileNews, find_open, put_aside
@@ -34,14 +31,11 @@ from shmq.store.recovery import OpenFiles
 _LOCK_SECONDS = 0.5
 
 
-def save_what_changed(
-    store: Store, files: OpenFiles, log: EventLog, *, is_running: bool, replaced: Sequence[Path] = ()
-) -> tuple[ChangedFile, ...]:
+def save_what_changed(store: Store, files: OpenFiles, log: EventLog, *, is_running: bool) -> tuple[ChangedFile, ...]:
     """Do all of it; returns what became of which file, which health shows for these segments or the next ones.
 
     Args:
         is_running: whether the broker of the segments goes on: its supervisor lives.
-        replaced: directories with log files that lay at the path of ours.
     """
     head, layout, commitlog = store.head, files.layout, files.commitlog
     if (head["store_path"], head["file_bytes"]) != (str(layout.root), commitlog.file_bytes) or store.retired:
@@ -58,9 +52,9 @@ def save_what_changed(
         position for position in _positions(store, files) if position in elsewhere or _is_changed(files, position)
     ]
     # The last keeper may have been killed before it had saved what it knew of, and what took its place looks whole.
-    if changed or replaced or store.read_only == READ_ONLY_FILES_LOST:
+    if changed or store.read_only == READ_ONLY_FILES_LOST:
         where = {position: elsewhere.get(position) for position in changed}
-        _save(store, files, news, where, is_running=is_running, replaced=replaced)
+        _save(store, files, news, where, is_running=is_running)
     return news.told
 
 
@@ -83,7 +77,6 @@ def _save(
     changed: dict[int, str | None],
     *,
     is_running: bool,
-    replaced: Sequence[Path],
 ) -> None:
     """Save log files, each from where it is open, and write down what only the segments know."""
     keeper_store = KeeperStore(store)
@@ -92,11 +85,8 @@ def _save(
     with contextlib.suppress(CoreError):
         keeper_store.repair(_LOCK_SECONDS)
     live.take({position: where for position, where in changed.items() if where is not None})
-    for directory in replaced:  # while the last keeper ran, a flush of what was stored there moved the durable end
-        live.take_stored(directory, max(store.log_begin, store.durable_end - files.commitlog.file_bytes))
     for position in changed:
         live.save_alone(position)
-    live.take_all_stored()
     live.close()
     begin = _positions(store, files).start
     with contextlib.suppress(OSError):  # recovery reads what is there

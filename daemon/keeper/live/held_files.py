@@ -21,11 +21,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
+from shmq.errors import StoreError
 from shmq.figures.changed_files import ACCESS, FILES_CHANGED, LOST, ChangedFile
 from shmq.plain_file import kind_of, open_plain
 from shmq.shm.access import access_rights
 from shmq.shm.counters import Counters
-from shmq.store.atomic import sync_directory
+from shmq.store.atomic import reason_of, sync_directory
 from shmq.store.commitlog import is_given_up
 from shmq.store.layout import StoreLayout, position_of
 
@@ -156,7 +157,7 @@ class HeldDirectory:
     def __init__(self, path: Path, locked: int = -1) -> None:
         self.path = path
         self.is_link = path.is_symlink()
-        self._descriptor = -1
+        self.descriptor = -1
         self.open(locked)
 
     def open(self, locked: int = -1) -> None:
@@ -166,7 +167,7 @@ class HeldDirectory:
         else:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.close()
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._access = access_of(status)
@@ -183,23 +184,42 @@ class HeldDirectory:
 
     def where(self) -> Path | None:
         """Return the path that it has now; None when it has none."""
-        if os.fstat(self._descriptor).st_nlink == 0:
+        if os.fstat(self.descriptor).st_nlink == 0:
             return None
         try:
-            name = os.readlink(f"/proc/self/fd/{self._descriptor}")
+            name = os.readlink(f"/proc/self/fd/{self.descriptor}")
         except OSError:
             return None
         return None if name.endswith(_DELETED) else Path(name)
 
+    def put_back(self, where: Path, layout: StoreLayout) -> None:
+        """Give it its path again, and put aside what lies there. Raises StoreError.
+
+        Args:
+            where: the path that it has.
+        """
+        path, fault = self.path, self.fault()
+        is_hidden = str(where) in (str(path), os.path.realpath(path))  # another file system was mounted there
+        if is_hidden or is_in_use(path):
+            do = f"shmq stop; then put {where} back to {path}"
+            raise StoreError(f"{fault}: another directory that is in use lies there", hint=do)
+        try:
+            put_aside(layout, path)
+            (os.symlink if self.is_link else os.rename)(where, path)
+            sync_directory(path.parent)
+        except OSError as error:
+            do = f"shmq stop; mv {where} {path}"
+            raise StoreError(f"{fault} and cannot be put back: {reason_of(error)}", hint=do) from error
+
     def access_fault(self) -> tuple[str, str]:
         """Call the function of this name for this directory."""
-        return access_fault(self.path, os.fstat(self._descriptor), self._access)
+        return access_fault(self.path, os.fstat(self.descriptor), self._access)
 
     def close(self) -> None:
         """Let go of it."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 def put_aside(layout: StoreLayout, path: Path, *, stays: bool = False) -> Path | None:
@@ -236,12 +256,6 @@ def make_room(layout: StoreLayout, path: Path) -> None:
         put_aside(layout, path)
 
 
-def log_files_in(directory: Path) -> list[tuple[int, Path]]:
-    """Return the log files of a directory by position."""
-    found = ((position_of(path.name), path) for path in sorted(directory.glob("*")) if path.is_file())
-    return [(position, path) for position, path in found if position is not None]
-
-
 def is_in_use(directory: Path) -> bool:
     """Whether another broker has locked a directory as its store."""
     try:
@@ -259,39 +273,32 @@ def is_in_use(directory: Path) -> bool:
     return False
 
 
-def put_back_directories(store: Path, descriptors: Sequence[int], log: EventLog) -> list[Path]:
+def put_back_directories(store: Path, descriptors: Sequence[int], log: EventLog) -> None:
     """Before a keeper looks at the store: give its locked directories the paths that they had.
 
-    It would make empty ones there, and clients would go on in those that were moved away. Returns directories of log
-    files that were put aside: a process may have opened what lay there, and be storing in it.
+    It would make empty ones there, or take what lies there for the store.
 
     Args:
         descriptors: of the store and of its commitlog/.
+
+    Raises:
+        StoreError: that cannot be. Clients go on in the locked ones.
     """
-    layout, replaced = StoreLayout(store, access_rights()), []
+    layout = StoreLayout(store, access_rights())
     for path, descriptor in zip((layout.root, layout.commitlog), descriptors, strict=False):
+        if os.fstat(descriptor).st_nlink == 0:
+            continue  # the keeper makes it again
+        directory = HeldDirectory(path, descriptor)
         try:
-            where, status = os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)
-            is_there = os.path.exists(path) and os.path.samestat(os.stat(path), status)
-            is_hidden = where in (str(path), os.path.realpath(path))  # another file system was mounted there
-            if is_there or is_hidden or where.endswith(_DELETED) or is_in_use(path):
-                continue
-            was_link = path.is_symlink()
-            aside = put_aside(layout, path)
-            if aside is not None and log_files_in(logs := logs_in(layout, path, aside)):
-                replaced.append(logs)
-            (os.symlink if was_link else os.rename)(where, path)
-            sync_directory(path.parent)
-        except OSError as error:
-            log("file.lost", file=str(path), what=f"was moved away and cannot be put back: {error}", do="shmq doctor")
-        else:
-            log("file.saved", file=str(path), what=f"was moved to {where} while no keeper ran")
-    return replaced
-
-
-def logs_in(layout: StoreLayout, path: Path, aside: Path) -> Path:
-    """Where the log files are in what was put aside from the path of the store or of its commitlog/."""
-    return aside / layout.commitlog.name if path == layout.root else aside
+            where = directory.where()
+            if where is not None and directory.fault():
+                directory.put_back(where, layout)
+                log("file.saved", file=str(path), what=f"was moved to {where} while no keeper ran")
+        except StoreError as error:
+            log("file.lost", file=str(path), what=str(error), do=error.hint)
+            raise StoreError(f"{path} {error}", hint=error.hint) from error
+        finally:
+            directory.close()
 
 
 def find_open(layout: StoreLayout) -> dict[int, str]:

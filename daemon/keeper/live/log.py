@@ -9,8 +9,8 @@ or a copy that is moved over them. What is stored from then on would be gone aft
                                      what lay behind, from the record on that was cut: those before it are read, some
                                      in each round
     first bytes overwritten          sends stop; what is lost is unknown
-    the directory, or the store's    sends stop; renamed back, if it has another name and the new one is not in use;
-                                     records that were stored in what lay at its path are copied over
+    the directory, or the store's    sends stop; renamed back, if it has another name and the new one is not in use:
+                                     processes open log files in ours, wherever it is
     may not be opened any more       said, with the command that mends it
 
 Rules: (1) sends stop before anything else is done, and stay stopped until the next start recovers from the files;
@@ -21,7 +21,6 @@ the round on in which it was made, and let go of in the round in which it went.
 import contextlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 
 from shmq.daemon.keeper.live.held_files import (
@@ -29,16 +28,13 @@ from shmq.daemon.keeper.live.held_files import (
     HeldDirectory,
     HeldFile,
     find_open,
-    is_in_use,
-    log_files_in,
-    logs_in,
     put_aside,
 )
 from shmq.errors import ShmqError
 from shmq.figures.changed_files import ACCESS, LOST, SAVED
 from shmq.plain_file import open_plain
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, KeeperStore, Store
-from shmq.store.atomic import reason_of, sync_directory
+from shmq.store.atomic import reason_of
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.merging import take_missing
@@ -76,8 +72,6 @@ class LiveLog:
         self._waiting: dict[int, str] = {}  # position -> what happened to a file that is to be saved
         self._taken: dict[int, int] = {}  # position -> descriptor of a file that another process had open
         self._cuts: dict[int, tuple[int, int]] = {}  # position of a file -> read up to here, cut there
-        self._stored_aside: list[tuple[int, Path]] = []  # log files that lay at the path of ours, and were put aside
-        self._sound_end = 0  # up to where the log went when the directories were last found at their paths
         self._directories = [
             HeldDirectory(path, locked)
             for path, locked in zip((layout.root, layout.commitlog), (*directories, -1, -1), strict=False)
@@ -87,6 +81,7 @@ class LiveLog:
         self._is_quiet = False  # no append is under way, and none comes
         self._is_stopped = False
         self._is_astray = False
+        self._is_made_anew = False  # commitlog/ is another directory than the segments name, until its files are saved
 
     @property
     def is_astray(self) -> bool:
@@ -117,7 +112,7 @@ class LiveLog:
         if self._is_astray:
             return
         self.follow()
-        for position in self._due():
+        for position in list(self._held) if self._is_made_anew else self._due():
             self._look_at(position)
         self.save_next(now)
 
@@ -127,13 +122,16 @@ class LiveLog:
         Args:
             now: monotonic seconds.
         """
-        may_save = bool(self._waiting or self._stored_aside) and now >= self._retry_at
-        if may_save and not (self._save(next(iter(self._waiting))) if self._waiting else self._take_next_stored()):
+        may_save = bool(self._waiting) and now >= self._retry_at
+        if may_save and not self._save(next(iter(self._waiting))):
             self._retry_at = now + _RETRY_SECONDS
             may_save = False
+        if self._is_made_anew and not self._waiting:
+            self._keeper_store.set_log_directory(self._directories[-1].descriptor)
+            self._is_made_anew = False
         if self._cuts:
             self._read_before_cut()
-        return bool(self._cuts) or (may_save and bool(self._waiting or self._stored_aside))
+        return bool(self._cuts) or (may_save and bool(self._waiting))
 
     def finish(self) -> int:
         """Look at everything, and save what can be saved, before the broker stops.
@@ -152,7 +150,6 @@ class LiveLog:
         self._is_quiet |= self._is_stopped  # the keeper has taken the lock, or said that it cannot
         for position in list(self._waiting):
             self._save(position)
-        self.take_all_stored()
         self._read_before_cuts()
         end = self._store.log_end
         if self._is_stopped:
@@ -333,36 +330,11 @@ class LiveLog:
         found = find_open(self._layout).get(position)
         if found is None and held is None and path.is_symlink() and path.is_file():
             found = str(path) if path.stat().st_size == self._files.file_bytes else None
-        made_there = (str(aside) for base, aside in self._stored_aside if base == position)
-        return found or next(made_there, "")
-
-    def take_stored(self, directory: Path, begin: int) -> None:
-        """Have records copied over that are in the log files of a directory which lay at the path of ours.
-
-        Args:
-            begin: log position before which nothing was stored there.
-        """
-        last = begin - begin % self._files.file_bytes
-        self._stored_aside += [(base, path) for base, path in log_files_in(directory) if base >= last]
-
-    def _take_next_stored(self) -> bool:
-        self.stop_sends()
-        if not self._is_quiet:
-            return False
-        base, aside = self._stored_aside.pop()
-        with contextlib.suppress(OSError):  # the next start names the positions where no record is
-            take_missing(str(self._files.path(base)), str(aside), base=base, end=self._store.log_end)
-        return True
-
-    def take_all_stored(self) -> None:
-        """Copy all of them over, if no append can be under way."""
-        while self._stored_aside and self._take_next_stored():
-            continue
+        return found or ""
 
     # -- directories
 
     def _look_at_directories(self) -> None:
-        log_end, is_sound = self._store.log_end, True
         self._is_astray = False
         for directory in self._directories:
             what, do = directory.access_fault()
@@ -372,44 +344,28 @@ class LiveLog:
                 self._news.withdraw(directory.path, ACCESS)
             fault = directory.fault()
             if fault:
-                is_sound = False
                 self.stop_sends()
                 if not self._restore_directory(directory, fault):
                     self._is_astray = True
                     return  # what is inside of it is not ours either
-        if is_sound:
-            self._sound_end = log_end
 
     def _restore_directory(self, directory: HeldDirectory, fault: str) -> bool:
         """Put a directory back; one that was removed is made again, and its files are saved into it. False: neither."""
         path, where = directory.path, directory.where()
         try:
-            if where is None:
+            if where is not None:
+                directory.put_back(where, self._layout)
+            else:
                 self._layout.prepare()
                 directory.open()
-            elif not self._put_back(where, directory):
-                do = f"shmq stop; then put {where} back to {path}"
-                self._news.tell(path, LOST, f"{fault}: another directory that is in use lies there", do)
-                return False
+                self._is_made_anew = True
         except (OSError, ShmqError) as error:
-            do = f"shmq stop; mv {where} {path}" if where else "shmq doctor"
-            self._news.tell(path, LOST, f"{fault} and cannot be put back: {error}", do)
+            what = str(error) if where is not None else f"{fault} and cannot be made again: {error}"
+            do = error.hint if isinstance(error, ShmqError) else "shmq doctor"
+            self._news.tell(path, LOST, what, do)
             return False
         self._news.withdraw(path, LOST)
         self._news.tell(path, SAVED, fault)
-        return True
-
-    def _put_back(self, where: Path, directory: HeldDirectory) -> bool:
-        path = directory.path
-        if where == path or is_in_use(path):
-            return False  # another file system was mounted there, or another broker works there
-        if aside := put_aside(self._layout, path):
-            self.take_stored(logs_in(self._layout, path, aside), self._sound_end)
-        if directory.is_link:
-            os.symlink(where, path)
-        else:
-            os.rename(where, path)
-        sync_directory(path.parent)
         return True
 
 

@@ -49,7 +49,7 @@ from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import Answer
 from shmq.shm.core import Message, Reader, Store
 from shmq.shm.instance import Instance
-from shmq.shm.log_reach import check_log_is_here
+from shmq.shm.log_reach import hold_log
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import are_here, open_store
@@ -208,7 +208,6 @@ def map_segments(attachment: Attachment, *, alive: bool) -> Store:
         SegmentError, PermissionDenied, VersionMismatch: as `open_store`.
     """
     instance = attachment.instance
-    check_log_is_here(instance)
     try:
         store = open_store(instance, writable=True, uid=attachment.broker_uid)
     except SegmentError as error:
@@ -218,6 +217,11 @@ def map_segments(attachment: Attachment, *, alive: bool) -> Store:
             f'broker "{instance.broker_name}" answers, but its segments are not in the shared memory of this process',
             hint="share its IPC namespace and its /dev/shm (docker: --ipc=container:<broker>), or connect over TCP",
         ) from error
+    try:
+        hold_log(instance, store)
+    except ShmqError:
+        store.close()
+        raise
     attach_presence(instance)
     return store
 

@@ -15,6 +15,7 @@ import pytest
 from shmq.daemon.keeper.live import log as live_log
 from shmq.daemon.keeper.live.held_files import FileNews, put_back_directories
 from shmq.daemon.keeper.live.log import LiveLog
+from shmq.errors import StoreError
 from shmq.figures.changed_files import FILES_CHANGED
 from shmq.shm.access import Access
 from shmq.shm.core import READ_ONLY_FILES_LOST, CoreError, record_encode
@@ -24,7 +25,7 @@ from shmq.store.layout import StoreLayout
 from tests.keeper.conftest import Events
 from tests.tables.rows import every_row
 
-IN_USE, OLDER, SPARE, BEHIND = 2 * FILE_BYTES_MIN, 0, 3 * FILE_BYTES_MIN, 4 * FILE_BYTES_MIN
+IN_USE, OLDER, SPARE = 2 * FILE_BYTES_MIN, 0, 3 * FILE_BYTES_MIN
 LOG_END = IN_USE + 1000
 REMAINS = 100  # bytes of a file that is truncated
 
@@ -43,11 +44,15 @@ class Log:
                     file.write(b"%d" % number * (FILE_BYTES_MIN if number < 2 else 1000))
         self.before = self.content()
         self.calls: list[Any] = []
+        self.directories: list[tuple[int, int]] = []  # that the segments named
         self.events = Events()
         self.is_busy = False
         self.store = SimpleNamespace(log_begin=0, log_end=LOG_END, durable_end=LOG_END)
         keeper_store = SimpleNamespace(
-            set_read_only=self.calls.append, repair=self._repair, scan=lambda _, end, __: (end, [], "")
+            set_read_only=self.calls.append,
+            set_log_directory=self._name,
+            repair=self._repair,
+            scan=lambda _, end, __: (end, [], ""),
         )
         self.live, self.keeper_store = self._made(keeper_store), keeper_store
         self.live.round(0.0)
@@ -56,6 +61,9 @@ class Log:
     def _made(self, keeper_store: Any, directories: list[int] | None = None) -> LiveLog:
         news = FileNews(LooseCounters(), self.events)  # type: ignore[arg-type]
         return LiveLog(self.store, keeper_store, self.layout, self.files, news, directories or ())  # type: ignore[arg-type]
+
+    def _name(self, descriptor: int) -> None:
+        self.directories.append((os.fstat(descriptor).st_dev, os.fstat(descriptor).st_ino))
 
     def _repair(self, _seconds: float) -> None:
         self.calls.append("repair")
@@ -191,41 +199,26 @@ def test_a_directory_that_is_not_at_its_path_comes_back_with_the_log(
     assert is_the_same == (change in (move_away, swap))  # what still has a name is renamed, not copied
 
 
-@every_row("of", ["commitlog", "store"])
-def test_what_was_stored_in_a_directory_that_lay_at_the_path_is_saved_with_the_rest(
-    of: str, new_log: Callable[[], Log]
+@every_row(
+    ("of", "change"),
+    [(of, change) for of in ("commitlog", "store") for change in (shutil.rmtree, make_anew, move_away)],
+)
+def test_a_directory_that_was_made_anew_is_named_once_all_files_are_saved_in_it(
+    of: str, change: Callable[[Path], None], new_log: Callable[[], Log]
 ) -> None:
+    """Until then a process that opens a file would find none, or one that is not ours."""
     log = new_log()
-    records = []
-    for _ in range(3):  # the first before the directory is replaced, the second into the copy, the third into ours
-        at = SPARE + len(b"".join(records))
-        records.append(record_encode(body=b"x", topic=b"t", log_position=at, born_ms=1, store_ms=1))
-    stored = b"".join(records)
-    with log.path(SPARE).open("r+b") as ours:
-        ours.write(records[0])
-        ours.flush()
-        log.live.round(1.0)
-        swap(log.layout.commitlog if of == "commitlog" else log.layout.root)
-        with log.path(SPARE).open("r+b") as theirs:
-            theirs.seek(len(records[0]))
-            theirs.write(records[1])
-        ours.seek(len(records[0] + records[1]))
-        ours.write(records[2])
-    log.files.create_next()  # its room is made in the copy, and so it is ours
-    behind = record_encode(body=b"y", topic=b"t", log_position=BEHIND, born_ms=1, store_ms=1)
-    with log.path(BEHIND).open("r+b") as theirs:
-        theirs.write(behind)
-    log.store.log_end = BEHIND + len(behind)
     log.is_busy = True
-    assert not log.live.save_next(2.0)
-    log.live.round(2.0)
-    assert log.path(SPARE).read_bytes() != stored.ljust(FILE_BYTES_MIN, b"\0"), "an append may be under way"
+    change(log.layout.commitlog if of == "commitlog" else log.layout.root)
+    log.live.round(1.0)
+    assert log.directories == []
     log.is_busy = False
-    log.live.round(4.0)
-    while log.live.save_next(4.0):
-        pass
-    assert "file.lost" not in log.told and log.content()[SPARE] == stored.ljust(FILE_BYTES_MIN, b"\0")
-    assert log.content()[BEHIND] == behind.ljust(FILE_BYTES_MIN, b"\0")
+    log.live.round(3.0)
+    while log.live.save_next(3.0):
+        assert log.directories == []
+    made = os.stat(log.layout.commitlog)
+    assert log.directories == ([] if change is move_away else [(made.st_dev, made.st_ino)])
+    assert log.content() == log.before
 
 
 @every_row("is_link", [False, True])
@@ -244,8 +237,7 @@ def test_before_a_keeper_starts_locked_directories_are_at_their_paths_again(is_l
     move_away(layout.root)
     layout.prepare()
     events = Events()
-    replaced = put_back_directories(layout.root, descriptors, events)  # type: ignore[arg-type]
-    assert replaced == [], "no process can have opened a log file where there was none"
+    put_back_directories(layout.root, descriptors, events)  # type: ignore[arg-type]
     for path, status, descriptor in zip((layout.root, layout.commitlog), before, descriptors, strict=True):
         assert os.path.samestat(os.stat(path), status)
         os.close(descriptor)
@@ -272,13 +264,20 @@ def test_a_copy_that_lies_there_when_a_keeper_begins_is_no_locked_directory(new_
 
 def test_a_directory_in_which_another_broker_works_is_left_alone(new_log: Callable[[], Log]) -> None:
     log = new_log()
+    locked = [os.open(each, os.O_RDONLY) for each in (log.layout.root, log.layout.commitlog)]
     move_away(log.layout.root)
     StoreLayout(log.layout.root, Access(-1)).prepare()
     theirs = os.open(log.layout.root, os.O_RDONLY)
     fcntl.flock(theirs, fcntl.LOCK_EX)
     log.live.round(1.0)
-    os.close(theirs)
     assert log.live.is_astray and log.calls[0] == READ_ONLY_FILES_LOST and log.told == ["file.lost"]
+    [(_, values)] = log.events.lines
+    events = Events()
+    with pytest.raises(StoreError, match=f"{log.layout.root} was replaced: another .* in use") as refused:
+        put_back_directories(log.layout.root, locked, events)  # type: ignore[arg-type]
+    assert refused.value.hint == values["do"] and [name for name, _ in events.lines] == ["file.lost"]
+    for descriptor in (theirs, *locked):
+        os.close(descriptor)
     assert os.listdir(log.layout.commitlog) == []
 
 
