@@ -351,7 +351,7 @@ struct shmq_offset {           /* progress of one group on one queue */
     _Atomic uint64_t place;        /* shmq_offset_place of its group and queue; `committed` changes together with it: offset.c */
     _Atomic uint64_t owner;        /* client slot + 1 | slot generation << 32 of the member that reads it, 0 none;
                                       or a lock over TCP: see owner.c */
-    _Atomic uint64_t updated_ms;
+    _Atomic uint64_t updated_ms;   /* of the broker's clock, at most SHMQ_STAMP_AGE_MS old */
     _Atomic uint64_t taken;        /* statistics: queue offset behind what the reading member was handed, 0 none */
     _Atomic uint64_t lost;         /* statistics: messages that cleaning took before they were acknowledged << 32 |
                                       wall clock seconds of the last time; written by the keeper only */
@@ -1041,7 +1041,7 @@ SHMQ_API void shmq_owner_leave(struct shmq_store *store, struct shmq_offset *ent
 /* Whether we own it. */
 SHMQ_API bool shmq_owner_is_own(const struct shmq_store *store, const struct shmq_offset *entry, uint64_t place);
 /* offset.c: set the next queue offset to deliver, as the owner; false, and nothing is changed, when we do not own it. */
-SHMQ_API bool shmq_owner_commit(const struct shmq_store *store, struct shmq_offset *entry, uint64_t place,
+SHMQ_API bool shmq_owner_commit(struct shmq_store *store, struct shmq_offset *entry, uint64_t place,
                                 uint64_t queue_offset);
 /* Whether holder and end of a lock fit into a word. */
 static inline bool shmq_owner_lock_fits(const struct shmq_owner_lock *lock)

@@ -7,8 +7,8 @@
  *
  * What waits for another process goes by the host's monotonic clock, whatever this one shows.
  *
- * An append looks at the clock every quarter of a millisecond: reading it costs as much as copying a record, a fifth of an
- * append. One that stands is looked at each time.
+ * An append and an acknowledgement look at the clock every quarter of a millisecond: reading it costs as much as copying a
+ * record, a fifth of an append. One that stands is looked at each time.
  */
 #include "core/log/log.h"
 

@@ -55,12 +55,12 @@ bool shmq_offset_commit(struct shmq_offset *entry, uint64_t place, uint64_t comm
     return committed_change(entry, place, committed, NULL);
 }
 
-bool shmq_owner_commit(const struct shmq_store *store, struct shmq_offset *entry, uint64_t place, uint64_t queue_offset)
+bool shmq_owner_commit(struct shmq_store *store, struct shmq_offset *entry, uint64_t place, uint64_t queue_offset)
 {
     if (queue_offset > SHMQ_QUEUE_OFFSET_MAX || !committed_change(entry, place, queue_offset + 1, store)) {
         return false;
     }
-    atomic_store_explicit(&entry->updated_ms, shmq_clock_ms(store), memory_order_release);
+    atomic_store_explicit(&entry->updated_ms, shmq_now_ms_cached(store), memory_order_release);
     return true;
 }
 

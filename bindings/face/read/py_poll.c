@@ -14,12 +14,17 @@
 #define WAIT_QUEUES_ON_STACK 64
 #define BEAT_EVERY 64u /* messages between two looks at the clock while messages flow */
 
-static void beat(PyReader *self)
+static void beat_at(PyReader *self, uint64_t now_ns)
 {
     struct shmq_client *client = store_client(self->store);
     if (client) {
-        atomic_store_explicit(&client->beat_ns, self->store->core.io->monotonic_ns(), memory_order_relaxed);
+        atomic_store_explicit(&client->beat_ns, now_ns, memory_order_relaxed);
     }
+}
+
+static void beat(PyReader *self)
+{
+    beat_at(self, self->store->core.io->monotonic_ns());
 }
 
 static void count_received(PyReader *self)
@@ -197,7 +202,7 @@ static enum shmq_status wait_once(PyReader *self, uint64_t deadline_ns)
     if (shmq_reader_doubts(&self->core) && deadline_ns > from_ns + SHMQ_LOOK_AGAIN_NS) {
         deadline_ns = from_ns + SHMQ_LOOK_AGAIN_NS;
     }
-    beat(self);
+    beat_at(self, from_ns);
     Py_BEGIN_ALLOW_THREADS
     status = shmq_wait(&store->core, queues, offsets, count, spin_us, deadline_ns);
     Py_END_ALLOW_THREADS
