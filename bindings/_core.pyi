@@ -473,6 +473,10 @@ class Store:
         """This process' own slot, as it was handed out; needed before waiting or owning offsets. Once it was taken
         back, nothing is owned or counted under it, and waiting threads look every 200 ms."""
     # -- reading outside a Reader
+    def log_file(self, log_position: int, /) -> int:
+        """A descriptor of the log file that holds a position, for reading, wherever its directory lies.
+
+        The caller closes it. CoreError SYSTEM where there is none."""
     def message_at(
         self,
         position: int,

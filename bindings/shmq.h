@@ -722,6 +722,8 @@ SHMQ_API const char *shmq_version(void);                  /* of the library; SHM
 /* Whether this process holds the directory that the head names, or finds it at its path; false with errno, ESTALE where
  * another one lies there. */
 SHMQ_API bool shmq_log_directory_hold(struct shmq_store *store);
+/* A descriptor of the file that holds a position, for reading; -1 + errno. */
+SHMQ_API int shmq_log_file_open(struct shmq_store *store, uint64_t log_position);
 /* Borrowed, NULL + errno. */
 SHMQ_API struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position);
 SHMQ_API struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from shmq.plain_file import open_plain
+from shmq.errors import ShmqError
+from shmq.shm.core import Store
 
 
 class LogFile:
     """Parts of the log, read from its files; one of them is open at a time."""
 
-    def __init__(self, store_path: Path, file_bytes: int) -> None:
-        self._folder = store_path / "commitlog"
-        self._file_bytes = file_bytes
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._file_bytes = int(store.head["file_bytes"])
         self._base = -1
         self._descriptor = -1
 
@@ -22,7 +22,10 @@ class LogFile:
         base = position - position % self._file_bytes
         if base != self._base:
             self.close()
-            self._descriptor = open_plain(self._folder / f"{base:020d}", os.O_RDONLY)
+            try:
+                self._descriptor = self._store.log_file(base)
+            except ShmqError as error:
+                raise OSError(str(error)) from error
             self._base = base
         data = os.pread(self._descriptor, size_bytes, position - base)
         if len(data) != size_bytes:

@@ -27,6 +27,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.ha.confirming import Confirming
 from shmq.daemon.ha.growth import Growth
 from shmq.daemon.ha.leader import LogSpan
+from shmq.daemon.ha.log_file import LogFile
 from shmq.daemon.ha.meeting import Side
 from shmq.daemon.ha.replicas import Replicas
 from shmq.daemon.ha.shipping import Shipping
@@ -284,4 +285,4 @@ def _shipping(options: Options, store: Store, growth: Growth, me: Side, log: Eve
             log("ha.replaced", epoch=epoch, reason="a slave follows a newer master; nothing is stored here any more")
 
     confirming = Confirming(store, options.in_sync_min, log) if options.is_sync_master else None
-    return Shipping(span, growth, options.store_path, trust, log, counting=confirming, me=side, replaced=replaced)
+    return Shipping(span, growth, lambda: LogFile(store), trust, log, counting=confirming, me=side, replaced=replaced)

@@ -18,7 +18,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from shmq.daemon.bridge.sockets.tcp_listener import address_of
@@ -72,6 +71,7 @@ class Shipping:
 
     Args:
         span: what there is of the log now.
+        open_log: how each connection reads it.
         counting: where senders wait for slaves, or one of them is elected.
         me: who this broker is, now.
         replaced: called when a slave proves to know a newer epoch.
@@ -81,7 +81,7 @@ class Shipping:
         self,
         span: Callable[[], LogSpan],
         growth: Growth,
-        store_path: Path,
+        open_log: Callable[[], LogFile],
         trust: Trust,
         log: EventLog,
         *,
@@ -94,7 +94,7 @@ class Shipping:
         self._replaced = replaced
         self._growth = growth
         self._counting = counting
-        self._store_path = store_path
+        self._open_log = open_log
         self._trust = trust
         self._strangers: Counter[str] = Counter()  # connections that have not proven yet who they are, by address
         self._log = log
@@ -184,7 +184,7 @@ class Shipping:
         if first:
             link.feed(first, self._span(), _now_ms())
         self._links.append(link)
-        file = LogFile(self._store_path, self._span().file_bytes)
+        file = self._open_log()
         self.replicas.connected(link, address, _now_ms())
         self._log("ha.slave_connected", address=address)
         listening = asyncio.create_task(self._listen(accepted, link, address))

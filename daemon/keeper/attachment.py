@@ -6,6 +6,7 @@
     names some      read-only, retired,   retire them, then cold: clients attach to the new ones
                     other sizes or mode
     names some      log files are gone    copied from a process that has them open; sends stop; then as read-only
+    names some      another commitlog/    likewise: it may be a copy of an earlier hour
     names some      cannot be opened      refused while processes are attached to them, else cold
 
 A log that follows a master has no writer but its own process. A process that was stopped in an append of before, when
@@ -177,10 +178,12 @@ def _try_warm(
     except ShmqError as error:
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None, changed
+    is_replaced = not store.has_log_directory
     if store.head["store_path"] == str(options.store_path):
         KeeperStore(store).set_log_directory(commitlog.descriptor)
-    found = save_what_changed(store, files, log, is_running=is_running)
-    reason = _why_not(store, options) or _files_disagree(store, files)
+    found = save_what_changed(store, files, log, is_running=is_running, is_replaced=is_replaced)
+    reason = "another directory lies at the path of their log" if is_replaced else ""
+    reason = reason or _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)
         store.close()

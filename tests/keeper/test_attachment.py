@@ -1,5 +1,6 @@
 """Warm or cold: living segments are attached to again; what cannot be trusted is retired before there are new ones."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.keeper.live.held_files import FileNews
-from shmq.errors import CorruptionError, SegmentError, ShmqError
+from shmq.errors import CorruptionError, DamagedMessage, SegmentError, ShmqError
 from shmq.figures.changed_files import SAVED
 from shmq.options.broker import Options
 from shmq.shm.access import access_rights
@@ -190,6 +191,52 @@ def test_what_a_client_stores_while_a_copy_lies_at_the_path_and_no_keeper_runs_i
     reader = Reader(third.store)
     reader.assign("orders", third.queue_index("orders", 1), 1, 0)
     assert [bytes(message.body) for message in reader.poll(20)] == [b"kept", *bodies, *[b"after"] * 3]
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+@pytest.mark.parametrize("role", ["master", "slave"])
+def test_segments_of_a_broker_that_was_killed_are_no_part_of_a_copy_that_took_the_place_of_its_store(
+    role: str, is_older: bool, start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    own = {"role": "slave", "master": "127.0.0.1:10911"} if role == "slave" else {}
+    first = start_keeper()
+    first.send_batch("orders", [b"kept"] * 300)
+    eventually(lambda: first.attached.files.mark.current.dispatched == first.store.log_end)
+    copy, begin = first.root.parent / "copy", first.store.log_end
+    if is_older:
+        shutil.copytree(first.root, copy)
+    first.send_batch("orders", [b"later"] * 30)
+    eventually(lambda: first.store.queue(first.queue_index("orders")).persisted == 330)
+    end = first.store.log_end
+    if role == "slave":
+        ReplicaStore(first.store).follow(own["master"])
+    first.abandon()
+    if not is_older:
+        shutil.copytree(first.root, copy)
+    shutil.rmtree(first.root)
+    copy.rename(first.root)
+    second = start_keeper(**own)
+    assert second.attached.report is not None
+    [given_up] = second.events.named("segments.given_up")
+    assert given_up["reason"] == "another directory lies at the path of their log"
+    bodies = [b"kept"] * 300 + ([] if is_older else [b"later"] * 30)
+    damages = [(each["log_position"], each["end"]) for each in second.events.named("recovery.damage")]
+    if role == "slave":
+        assert damages == [] and second.store.log_end == (begin if is_older else end), "its master has the rest"
+    else:
+        assert damages == ([(begin, end)] if is_older else []) and second.store.log_end == end
+        assert second.send("orders", b"next", queue_id=0).offset == 330, "no offset is given out twice"
+        bodies.append(b"next")
+    reader = Reader(second.store)
+    reader.assign("orders", second.queue_index("orders"), 0, 0)
+    found: list[bytes] = []
+
+    def has_all() -> bool:
+        with contextlib.suppress(DamagedMessage):  # once for each that is lost
+            found.extend(bytes(message.body) for message in reader.poll(1000))
+        return found == bodies
+
+    eventually(has_all)
 
 
 def test_a_log_file_that_a_link_took_the_place_of_while_no_keeper_ran_is_read_where_the_link_leads(

@@ -186,3 +186,21 @@ def test_a_client_waits_for_the_directory_and_says_what_lies_there(
     monkeypatch.setattr(log_reach.time, "sleep", put_back)
     hold_log(segments.instance, store)
     assert store.has_log_directory
+
+
+def test_what_reads_the_files_themselves_reads_them_in_that_directory(make: Callable[..., Segments]) -> None:
+    """A slave of another broker stores whatever it is sent: the zeros of a copy, too."""
+    segments = make()
+    send_through(segments.open(), segments.file_bytes)
+    whole = [(segments.directory / name).read_bytes() for name in sorted(os.listdir(segments.directory))]
+    segments.put_another()
+    for position, at in ((0, 0), (segments.file_bytes + 10, 1)):
+        descriptor = segments.store.log_file(position)
+        assert descriptor > 2 and os.pread(descriptor, segments.file_bytes, 0) == whole[at]
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.write(descriptor, b"x")
+        os.close(descriptor)
+    with pytest.raises(SegmentError, match="opening a log file: No such file"):
+        segments.store.log_file(FILES * segments.file_bytes)
+    with pytest.raises(SegmentError, match="another directory lies"):
+        segments.open(writable=False).log_file(0)

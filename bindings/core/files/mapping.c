@@ -97,6 +97,11 @@ static int open_file(struct shmq_store *store, uint64_t base, bool writable)
     return shmq_log_directory_hold(store) ? store->io->open(store->log_directory, name, writable ? O_RDWR : O_RDONLY) : -1;
 }
 
+int shmq_log_file_open(struct shmq_store *store, uint64_t log_position)
+{
+    return open_file(store, log_position - log_position % store->sizes.file_bytes, false);
+}
+
 static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base, bool writable)
 {
     int fd = open_file(store, base, writable);

@@ -357,7 +357,18 @@ static PyObject *store_forget_pages(PyStore *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+static PyObject *store_log_file(PyStore *self, PyObject *value)
+{
+    uint64_t position;
+    if (!store_check(self) || !whole_in(self->state, value, "log_position", UINT64_MAX - 1, &position)) {
+        return NULL;
+    }
+    const int fd = shmq_log_file_open(&self->core, position);
+    return fd >= 0 ? PyLong_FromLong(fd) : core_raise_status(self->state, SHMQ_SYSTEM, "opening a log file");
+}
+
 PyMethodDef store_methods[] = {
+    {"log_file", (PyCFunction)store_log_file, METH_O, "Open the log file that holds a position, for reading."},
     {"forget_pages", (PyCFunction)store_forget_pages, METH_NOARGS,
      "Drop this process' page-table entries of the log far behind its end."},
     {"wait_durable", (PyCFunction)call_wait_durable, METH_VARARGS,

@@ -33,6 +33,7 @@ from shmq.daemon.ha.elector import Elector
 from shmq.daemon.ha.etcd.client import Etcd, EtcdOptions
 from shmq.daemon.ha.growth import Growth
 from shmq.daemon.ha.leader import LogSpan
+from shmq.daemon.ha.log_file import LogFile
 from shmq.daemon.ha.meeting import Side
 from shmq.daemon.ha.process import open_listener, open_segments, own_side, say_where, warn_of_unproven
 from shmq.daemon.ha.shipping import Shipping
@@ -145,7 +146,7 @@ class ElectedBroker:
         self._shipping = Shipping(
             self._span,
             self._growth,
-            options.store_path,
+            lambda: LogFile(store),
             trust,
             log,
             counting=counting,

@@ -41,7 +41,7 @@ class OwnLog:
                     last = max(last, *units)
         if not self._store.log_begin <= last.log_position < log_end:
             return None
-        file = LogFile(self._layout.root, int(self._store.head["file_bytes"]))
+        file = LogFile(self._store)
         try:
             return LastRecord(last.log_position, file.read(last.log_position, last.record_bytes))
         finally:

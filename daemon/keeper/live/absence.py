@@ -4,6 +4,7 @@
     a log file that is gone             copied from a process that has it open: all are opened first, as it may end
     a log file that was truncated       has its size again: a look behind its end killed the last keeper
     a log file that has grown           copied, as far as it is one
+    commitlog/ is another directory     what the segments know may be in none of its files
 
 Where log files are concerned, sends stop, and the segments are given up. What only they know is written down for the
 recovery of the files: the mark says up to where they had the log, so that what is lost of it is refused; and the unit
@@ -21,21 +22,25 @@ from shmq.daemon.keeper.live.held_files import FileNews, find_open, put_aside
 from shmq.daemon.keeper.live.log import LiveLog
 from shmq.errors import ShmqError
 from shmq.figures.changed_files import RESTORED, ChangedFile
-from shmq.shm.core import READ_ONLY_FILES_LOST, UNIT_BYTES, CoreError, KeeperStore, Store
+from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FOLLOWER, UNIT_BYTES, CoreError, KeeperStore, Store
 from shmq.shm.counters import LooseCounters
 from shmq.shm.unit import PRE_BLANK
 from shmq.store.atomic import forget
-from shmq.store.consumequeue import ConsumeQueueFiles
+from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.recovery import OpenFiles
 
 _LOCK_SECONDS = 0.5
+_FILL_UNITS = 1 << 16  # at once
 
 
-def save_what_changed(store: Store, files: OpenFiles, log: EventLog, *, is_running: bool) -> tuple[ChangedFile, ...]:
+def save_what_changed(
+    store: Store, files: OpenFiles, log: EventLog, *, is_running: bool, is_replaced: bool
+) -> tuple[ChangedFile, ...]:
     """Do all of it; returns what became of which file, which health shows for these segments or the next ones.
 
     Args:
         is_running: whether the broker of the segments goes on: its supervisor lives.
+        is_replaced: whether commitlog/ is another directory than the segments name.
     """
     head, layout, commitlog = store.head, files.layout, files.commitlog
     if (head["store_path"], head["file_bytes"]) != (str(layout.root), commitlog.file_bytes) or store.retired:
@@ -52,9 +57,14 @@ def save_what_changed(store: Store, files: OpenFiles, log: EventLog, *, is_runni
         position for position in _positions(store, files) if position in elsewhere or _is_changed(files, position)
     ]
     # The last keeper may have been killed before it had saved what it knew of, and what took its place looks whole.
-    if changed or store.read_only == READ_ONLY_FILES_LOST:
+    if changed or is_replaced or store.read_only == READ_ONLY_FILES_LOST:
         where = {position: elsewhere.get(position) for position in changed}
-        _save(store, files, news, where, is_running=is_running)
+        _save(store, files, news, where)
+        if is_replaced and store.standing == READ_ONLY_FOLLOWER:
+            return news.told  # the master has what is missing
+        with contextlib.suppress(OSError, ShmqError):  # recovery refuses a mark that it cannot read
+            if files.mark.load() is not None or is_running:
+                _write_down(store, files, is_replaced=is_replaced)
     return news.told
 
 
@@ -75,10 +85,8 @@ def _save(
     files: OpenFiles,
     news: FileNews,
     changed: dict[int, str | None],
-    *,
-    is_running: bool,
 ) -> None:
-    """Save log files, each from where it is open, and write down what only the segments know."""
+    """Save log files, each from where it is open."""
     keeper_store = KeeperStore(store)
     live = LiveLog(store, keeper_store, files.layout, files.commitlog, news)
     keeper_store.set_read_only(READ_ONLY_FILES_LOST)
@@ -91,14 +99,15 @@ def _save(
     begin = _positions(store, files).start
     with contextlib.suppress(OSError):  # recovery reads what is there
         files.commitlog.sync(max(store.durable_end, begin), store.log_end)
-    with contextlib.suppress(OSError, ShmqError):  # recovery refuses a mark that it cannot read
-        if files.mark.load() is not None or is_running:
-            files.mark.advance(durable_end=store.log_end, log_begin=begin)
-            _write_units(store, keeper_store, files.consumequeue)
 
 
-def _write_units(store: Store, keeper_store: KeeperStore, consumequeue: ConsumeQueueFiles) -> None:
-    """Write the units that are in memory alone; of a queue without files the last one, which says how far it goes."""
+def _write_down(store: Store, files: OpenFiles, *, is_replaced: bool) -> None:
+    """Write down what only the segments know. Raises OSError.
+
+    Of units those that are in memory alone; of a queue without files the last one, which says how far it goes.
+    """
+    files.mark.advance(durable_end=store.log_end, log_begin=_positions(store, files).start)
+    keeper_store, consumequeue = KeeperStore(store), files.consumequeue
     for topic in store.topics():
         for queue_id, index in enumerate(topic["queues"]):
             row, queue = store.queue(index), (topic["name"], queue_id)
@@ -106,8 +115,23 @@ def _write_units(store: Store, keeper_store: KeeperStore, consumequeue: ConsumeQ
             if not row.persisted and has_files:
                 continue  # they are of a former life of the topic
             at = row.persisted if has_files else min(row.persisted, max(0, row.offset_max - 1))
+            if has_files and is_replaced:
+                at = _fill(consumequeue, queue, until=at, last=keeper_store.units_read(index, row.offset_max - 1, 1))
             while at < row.offset_max and (units := keeper_store.units_read(index, at, row.offset_max - at)):
                 consumequeue.write(queue, at, units)
                 at += len(units) // UNIT_BYTES
             if not has_files and at < row.offset_max:  # nothing was sent to it since they were made
                 consumequeue.write(queue, row.offset_max - 1, PRE_BLANK)
+
+
+def _fill(consumequeue: ConsumeQueueFiles, queue: Queue, *, until: int, last: bytes) -> int:
+    """Let files that end before `until` go on up to there with the last unit: a hole would be their end.
+
+    The records of all these offsets are lost, if not in the log of the files. Returns where they end.
+    """
+    at = min(until, consumequeue.bisect(queue, lambda _, record_bytes: record_bytes > 0))
+    while last and at < until:
+        count = min(_FILL_UNITS, until - at)
+        consumequeue.write(queue, at, last * count)
+        at += count
+    return until if last else at
