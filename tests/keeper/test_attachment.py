@@ -384,6 +384,35 @@ def test_a_store_that_was_emptied_when_its_broker_had_ended_is_an_empty_one(star
     assert second.store.log_end == 0 and second.send("orders", b"x").offset == 0
 
 
+@pytest.mark.parametrize(("role", "is_older"), [("master", False), ("slave", False), ("slave", True)])
+def test_no_part_of_a_former_log_comes_into_one_that_was_emptied_or_is_to_follow_again(
+    role: str, is_older: bool, start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    """A program may have its newest file open: a log that begins there knows no queue that has no record in it."""
+    own = {"role": "slave", "master": "127.0.0.1:10911"} if role == "slave" else {}
+    first = start_keeper()
+    first.send("orders", b"kept", queue_id=1)
+    end = first.store.log_end
+    eventually(lambda: first.attached.files.mark.current.dispatched == end)
+    shutil.copytree(first.root, first.root.parent / "copy")
+    file_bytes = first.options.file_bytes
+    while first.store.log_end < 2 * file_bytes:
+        first.send("orders", bytes(10_000), queue_id=0)
+    program = open_store(first.attached.instance, writable=False)
+    assert program.message_at(2 * file_bytes).body == bytes(10_000)
+    if role == "slave":
+        ReplicaStore(first.store).follow(own["master"])
+    first.abandon()
+    shutil.rmtree(first.root)
+    if is_older:
+        (first.root.parent / "copy").rename(first.root)
+    second = start_keeper(**own)
+    assert (second.store.log_begin, second.store.log_end) == (0, end if is_older else 0)
+    assert not second.events.named("file.saved") and not second.events.named("file.lost")
+    assert not second.events.named("recovery.damage")
+    program.close()
+
+
 def test_what_a_keeper_told_of_changed_files_is_named_by_the_next_one_of_the_same_broker(
     start_keeper: StartKeeper,
 ) -> None:

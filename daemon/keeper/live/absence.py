@@ -8,8 +8,9 @@
 
 Where log files are concerned, sends stop, and the segments are given up. What only they know is written down for the
 recovery of the files: the mark says up to where they had the log, so that what is lost of it is refused; and the unit
-files say which queue offsets were given out, so that none is given out again. A store without a mark that belonged to a
-broker which had ended was emptied on purpose: it stays empty.
+files say which queue offsets were given out, so that none is given out again. Not of two, which begin with what lies
+there: a store without mark and log whose broker had ended was emptied on purpose; and what a follower's other directory
+lacks, its master has.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from shmq.shm.counters import LooseCounters
 from shmq.shm.unit import PRE_BLANK
 from shmq.store.atomic import forget
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
+from shmq.store.layout import position_of
 from shmq.store.recovery import OpenFiles
 
 _LOCK_SECONDS = 0.5
@@ -52,6 +54,10 @@ def save_what_changed(
         forget(fault.path)
         put_aside(layout, fault.path)
         news.tell(fault.path, RESTORED, fault.reason)
+    if _is_emptied(files, is_running=is_running) or (is_replaced and store.standing == READ_ONLY_FOLLOWER):
+        # A part of the former log would be one that begins in the middle, or has a gap; a follower has all of it again.
+        _end_appends(store)
+        return news.told
     elsewhere = {} if layout.follows.exists() else find_open(layout)  # what was renewed is elsewhere, rightly
     changed = [
         position for position in _positions(store, files) if position in elsewhere or _is_changed(files, position)
@@ -60,12 +66,27 @@ def save_what_changed(
     if changed or is_replaced or store.read_only == READ_ONLY_FILES_LOST:
         where = {position: elsewhere.get(position) for position in changed}
         _save(store, files, news, where)
-        if is_replaced and store.standing == READ_ONLY_FOLLOWER:
-            return news.told  # the master has what is missing
         with contextlib.suppress(OSError, ShmqError):  # recovery refuses a mark that it cannot read
             if files.mark.load() is not None or is_running:
                 _write_down(store, files, is_replaced=is_replaced)
     return news.told
+
+
+def _is_emptied(files: OpenFiles, *, is_running: bool) -> bool:
+    """Whether there is neither mark nor log, and the broker of the segments has ended."""
+    if is_running or any(position_of(name) is not None for name in os.listdir(files.layout.commitlog)):
+        return False
+    try:
+        return files.mark.load() is None
+    except (OSError, ShmqError):
+        return False
+
+
+def _end_appends(store: Store) -> None:
+    keeper_store = KeeperStore(store)
+    keeper_store.set_read_only(READ_ONLY_FILES_LOST)
+    with contextlib.suppress(CoreError):
+        keeper_store.repair(_LOCK_SECONDS)
 
 
 def _positions(store: Store, files: OpenFiles) -> range:
@@ -87,11 +108,8 @@ def _save(
     changed: dict[int, str | None],
 ) -> None:
     """Save log files, each from where it is open."""
-    keeper_store = KeeperStore(store)
-    live = LiveLog(store, keeper_store, files.layout, files.commitlog, news)
-    keeper_store.set_read_only(READ_ONLY_FILES_LOST)
-    with contextlib.suppress(CoreError):
-        keeper_store.repair(_LOCK_SECONDS)
+    live = LiveLog(store, KeeperStore(store), files.layout, files.commitlog, news)
+    _end_appends(store)
     live.take({position: where for position, where in changed.items() if where is not None})
     for position in changed:
         live.save_alone(position)
