@@ -305,20 +305,22 @@ def find_open(layout: StoreLayout) -> dict[int, str]:
     """Return log files that lost their name and are open somewhere: position -> a path under which one opens.
 
     What the store itself has removed or replaced does not count. Of one that has a successor, none counts but that of a
-    process which has mapped what this one has. One that was moved has another name, and may be of another broker.
+    process which has mapped what this one has. One that was moved has another name, and may be of another broker. Of
+    several of one position the one counts that lost its name last: a program may still have what was saved before.
     """
-    found: dict[int, str] = {}
+    found: dict[int, tuple[int, str]] = {}
     directory, mapped = os.path.realpath(layout.commitlog), _shared_with("self")
     for pid, link in _links():
         with contextlib.suppress(OSError, ValueError):
             name = os.readlink(link)
             path = name.removesuffix(_DELETED)
             position = position_of(os.path.basename(path))
-            if path == name or os.path.dirname(path) != directory or position is None or is_given_up(os.stat(link)):
+            if path == name or os.path.dirname(path) != directory or position is None:
                 continue
-            if not os.path.lexists(path) or mapped & _shared_with(pid):
-                found.setdefault(position, link)
-    return found
+            status = os.stat(link)
+            if not is_given_up(status) and (not os.path.lexists(path) or mapped & _shared_with(pid)):
+                found[position] = max(found.get(position, (-1, "")), (status.st_ctime_ns, link))
+    return {position: link for position, (_, link) in found.items()}
 
 
 def _links() -> Iterator[tuple[str, str]]:

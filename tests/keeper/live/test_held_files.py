@@ -80,3 +80,25 @@ def test_what_the_store_itself_took_the_name_of_is_in_no_log(
         change(files)
         assert find_open(layout) == {}
         assert not any(path.stat().st_mode & 0o7000 for path in layout.commitlog.iterdir())
+
+
+@pytest.mark.parametrize("is_lower", [False, True])
+def test_of_what_lost_its_name_twice_the_last_one_counts(
+    is_lower: bool, layout: StoreLayout, files: CommitLogFiles
+) -> None:
+    """Messages of a program hold what was saved before, and the descriptor of either may be the lower one."""
+    path = files.path(FILE_BYTES)
+    room = os.open("/dev/null", os.O_RDONLY)
+    with path.open("rb") as former:
+        path.unlink()
+        files.create_missing(FILE_BYTES, 2 * FILE_BYTES)
+        if is_lower:
+            os.close(room)
+        with path.open("rb") as last:
+            path.unlink()
+            while os.fstat(last.fileno()).st_ctime_ns == os.fstat(former.fileno()).st_ctime_ns:
+                os.fchmod(last.fileno(), 0o640)  # both in one tick of a coarse clock
+            [link] = find_open(layout).values()
+            assert os.path.samestat(os.stat(link), os.fstat(last.fileno()))
+    if not is_lower:
+        os.close(room)
