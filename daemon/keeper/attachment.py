@@ -179,9 +179,7 @@ def _try_warm(
         log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
         return None, changed
     is_replaced = not store.has_log_directory
-    if store.head["store_path"] == str(options.store_path):
-        KeeperStore(store).set_log_directory(commitlog.descriptor)
-    found = save_what_changed(store, files, log, is_running=is_running, is_replaced=is_replaced)
+    found = save_what_changed(store, files, commitlog, log, is_running=is_running)
     reason = "another directory lies at the path of their log" if is_replaced else ""
     reason = reason or _why_not(store, options) or _files_disagree(store, files)
     if reason:

@@ -19,7 +19,7 @@ import contextlib
 import os
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.live.held_files import FileNews, find_open, put_aside
+from shmq.daemon.keeper.live.held_files import FileNews, HeldDirectory, find_open, put_aside
 from shmq.daemon.keeper.live.log import LiveLog
 from shmq.errors import ShmqError
 from shmq.figures.changed_files import RESTORED, ChangedFile
@@ -36,17 +36,20 @@ _FILL_UNITS = 1 << 16  # at once
 
 
 def save_what_changed(
-    store: Store, files: OpenFiles, log: EventLog, *, is_running: bool, is_replaced: bool
+    store: Store, files: OpenFiles, commitlog: HeldDirectory, log: EventLog, *, is_running: bool
 ) -> tuple[ChangedFile, ...]:
     """Do all of it; returns what became of which file, which health shows for these segments or the next ones.
 
     Args:
+        commitlog: the directory that the segments are to name.
         is_running: whether the broker of the segments goes on: its supervisor lives.
-        is_replaced: whether commitlog/ is another directory than the segments name.
     """
-    head, layout, commitlog = store.head, files.layout, files.commitlog
-    if (head["store_path"], head["file_bytes"]) != (str(layout.root), commitlog.file_bytes) or store.retired:
+    head, layout, is_replaced = store.head, files.layout, not store.has_log_directory
+    if (head["store_path"], head["file_bytes"]) != (str(layout.root), files.commitlog.file_bytes) or store.retired:
         return ()
+    if is_replaced:  # before a writer finds files in it
+        _end_appends(store)
+    KeeperStore(store).set_log_directory(commitlog.descriptor)
     news = FileNews(LooseCounters(), log)
     for fault in list(layout.strangers()):
         if fault.path.is_symlink() and fault.path.parent == layout.commitlog:
