@@ -51,7 +51,7 @@ _ROUND_SECONDS_MIN = 0.005
 _BUSY_SECONDS = 0.02
 _IDLE_SECONDS = 0.2
 _MARK_SECONDS = 1.0
-_WATCH_SECONDS = 0.25
+WATCH_SECONDS = 0.25
 _FLUSH_STOP_SECONDS = 60.0
 _ORPHAN_SECONDS = 0.3
 
@@ -164,7 +164,7 @@ class Keeper:
         self.rounds += 1
         self._figures.beat()
         if now >= self._watch_at:
-            self._watch_at = now + _WATCH_SECONDS
+            self._watch_at = now + WATCH_SECONDS
             self._watch(now)
         if self._live_log.is_astray:
             return False  # what lies at the store's path is not ours to change

@@ -6,6 +6,7 @@ The keeper counts them (`keeper/live/held_files.py`), in words that stay when it
     fate                  what became of the file                                          verdict
     saved, restored       the keeper wrote it again                                        WARNING, all of them together
     access                it is there, and cannot be opened anew                           WARNING
+    kept                  the log that it is of was removed; a copy of it lies elsewhere   WARNING
     lost                  it could not be written again, or what was stored in it is gone  CRITICAL
 """
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 FILES_CHANGED = "shmq_files_changed"
 """The counter's family; its labels are the fields of ChangedFile. 0: it is over."""
-LOST, SAVED, RESTORED, ACCESS = "lost", "saved", "restored", "access"
+LOST, SAVED, RESTORED, ACCESS, KEPT = "lost", "saved", "restored", "access", "kept"
 _NAMED = 5
 
 
@@ -31,7 +32,8 @@ class ChangedFile(NamedTuple):
     """A file of the store that another program changed while the broker ran.
 
     Attributes:
-        fate: "lost", "saved" (of the log), "restored" (of another file) or "access" (it may not be opened any more).
+        fate: "lost", "saved" (of the log), "restored" (of another file), "access" (it may not be opened any more) or
+            "kept" (of a log that was removed).
         do: the command that mends it, "" where there is none.
     """
 
@@ -69,6 +71,8 @@ def findings_of_files(files: Iterable[ChangedFile], root: str) -> Iterator[Findi
         verdict, why = Verdict.CRITICAL, "a program changed it under the broker"
         if file.fate == ACCESS:
             verdict, why = Verdict.WARNING, "programs that open it anew cannot"
+        elif file.fate == KEPT:
+            verdict, why = Verdict.WARNING, "the log was removed while no process of the broker ran"
         name = file.file.removeprefix(f"{root}/")
         yield Finding("store", verdict, f"{name} {file.what}", name, why, file.do or "shmq doctor")
     if mended:

@@ -14,7 +14,7 @@ from shmq.errors import ForeignNamespace, PermissionDenied
 from shmq.shm.core import Store
 from shmq.shm.instance import Instance
 
-_BACK_SECONDS, _LOOK_SECONDS = 1.0, 0.02
+BACK_SECONDS, _LOOK_SECONDS = 1.0, 0.02
 
 
 def hold_log(instance: Instance, store: Store) -> None:
@@ -24,7 +24,7 @@ def hold_log(instance: Instance, store: Store) -> None:
         ForeignNamespace: none, or another one, is at the broker's path.
         PermissionDenied: it is not for this user.
     """
-    deadline, directory = time.monotonic() + _BACK_SECONDS, instance.log_directory
+    deadline, directory = time.monotonic() + BACK_SECONDS, instance.log_directory
     while not store.has_log_directory:
         try:
             os.stat(directory)

@@ -1,17 +1,22 @@
 """Warm or cold: living segments are attached to again; what cannot be trusted is retired before there are new ones."""
 
 import contextlib
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from shmq.daemon.keeper.keeper import WATCH_SECONDS
 from shmq.daemon.keeper.live.held_files import FileNews
 from shmq.errors import CorruptionError, DamagedMessage, SegmentError, ShmqError
 from shmq.figures.changed_files import SAVED
@@ -21,9 +26,11 @@ from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FLUSH_FAILED, KeeperSt
 from shmq.shm.counters import KEEPER, create_counters, open_counter_writer, remove_counters
 from shmq.shm.instance import write_instance
 from shmq.shm.liveness import own_mark
+from shmq.shm.log_reach import BACK_SECONDS
 from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 from shmq.store.checkpoint import read_checkpoint
+from shmq.tools.cli import cli
 from tests.store.file_changes import NO_FILES, directory, grown, halved, pipe, removed
 from tests.tables.rows import every_row
 
@@ -193,17 +200,22 @@ def test_what_a_client_stores_while_a_copy_lies_at_the_path_and_no_keeper_runs_i
     assert [bytes(message.body) for message in reader.poll(20)] == [b"kept", *bodies, *[b"after"] * 3]
 
 
-@pytest.mark.parametrize("is_older", [True, False])
+def test_a_client_waits_longer_for_the_directory_than_a_keeper_takes_to_put_it_back() -> None:
+    assert BACK_SECONDS >= 3 * WATCH_SECONDS, "one look that has just passed, the next one, and a slow disk"
+
+
+@pytest.mark.parametrize("copied", ["before", "after", "before, its log after"])
 @pytest.mark.parametrize("role", ["master", "slave"])
 def test_segments_of_a_broker_that_was_killed_are_no_part_of_a_copy_that_took_the_place_of_its_store(
-    role: str, is_older: bool, start_keeper: StartKeeper, eventually: Eventually
+    role: str, copied: str, start_keeper: StartKeeper, eventually: Eventually
 ) -> None:
     own = {"role": "slave", "master": "127.0.0.1:10911"} if role == "slave" else {}
     first = start_keeper()
     first.send_batch("orders", [b"kept"] * 300)
     eventually(lambda: first.attached.files.mark.current.dispatched == first.store.log_end)
     copy, begin = first.root.parent / "copy", first.store.log_end
-    if is_older:
+    is_older = copied == "before"
+    if copied != "after":
         shutil.copytree(first.root, copy)
     first.send_batch("orders", [b"later"] * 30)
     eventually(lambda: first.store.queue(first.queue_index("orders")).persisted == 330)
@@ -211,8 +223,10 @@ def test_segments_of_a_broker_that_was_killed_are_no_part_of_a_copy_that_took_th
     if role == "slave":
         ReplicaStore(first.store).follow(own["master"])
     first.abandon()
-    if not is_older:
+    if copied == "after":
         shutil.copytree(first.root, copy)
+    elif not is_older:
+        shutil.copytree(first.root / "commitlog", copy / "commitlog", dirs_exist_ok=True)
     shutil.rmtree(first.root)
     copy.rename(first.root)
     second = start_keeper(**own)
@@ -411,6 +425,19 @@ def test_no_part_of_a_former_log_comes_into_one_that_was_emptied_or_is_to_follow
     assert not second.events.named("file.saved") and not second.events.named("file.lost")
     assert not second.events.named("recovery.damage")
     program.close()
+    kept = second.root / "quarantine/removed.1"
+    if role == "slave":
+        assert not kept.exists(), "its master has it"
+        return
+    [told] = second.events.named("file.kept")
+    assert told["file"] == str(second.root / "commitlog" / f"{2 * file_bytes:020d}")
+    command = shlex.split(told["do"].removesuffix(", or remove it"))
+    output = second.root.parent / "kept"
+    assert command == ["shmq", "store", "export", str(kept), "--output", "FILE"]
+    result = CliRunner().invoke(cli, [*command[1:-1], str(output)])
+    assert result.exit_code == 0, result.output
+    sizes = [len(b64decode(json.loads(line)["body_base64"])) for line in output.read_text().splitlines()]
+    assert sizes and set(sizes) == {10_000}
 
 
 def test_what_a_keeper_told_of_changed_files_is_named_by_the_next_one_of_the_same_broker(

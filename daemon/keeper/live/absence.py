@@ -8,27 +8,32 @@
 
 Where log files are concerned, sends stop, and the segments are given up. What only they know is written down for the
 recovery of the files: the mark says up to where they had the log, so that what is lost of it is refused; and the unit
-files say which queue offsets were given out, so that none is given out again. Not of two, which begin with what lies
-there: a store without mark and log whose broker had ended was emptied on purpose; and what a follower's other directory
-lacks, its master has.
+files say which queue offsets were given out, so that none is given out again.
+
+Two stores begin with what lies there instead: one without mark and log, whose broker had ended, and the other directory
+of a follower. A part of the former log would make one that begins in the middle, or has a gap. What programs have open
+of it is copied to `quarantine/`, as a store by itself; of a follower it is not, as its master has it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.live.held_files import FileNews, HeldDirectory, find_open, put_aside
+from shmq.daemon.keeper.live.held_files import FileNews, HeldDirectory, find_open, free_name, put_aside
 from shmq.daemon.keeper.live.log import LiveLog
 from shmq.errors import ShmqError
-from shmq.figures.changed_files import RESTORED, ChangedFile
+from shmq.figures.changed_files import KEPT, LOST, RESTORED, ChangedFile
+from shmq.plain_file import open_plain
 from shmq.shm.core import READ_ONLY_FILES_LOST, READ_ONLY_FOLLOWER, UNIT_BYTES, CoreError, KeeperStore, Store
 from shmq.shm.counters import LooseCounters
 from shmq.shm.unit import PRE_BLANK
 from shmq.store.atomic import forget
+from shmq.store.commitlog import CommitLogFiles
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
-from shmq.store.layout import position_of
+from shmq.store.layout import StoreLayout, position_of
 from shmq.store.recovery import OpenFiles
 
 _LOCK_SECONDS = 0.5
@@ -58,8 +63,9 @@ def save_what_changed(
         put_aside(layout, fault.path)
         news.tell(fault.path, RESTORED, fault.reason)
     if _is_emptied(files, is_running=is_running) or (is_replaced and store.standing == READ_ONLY_FOLLOWER):
-        # A part of the former log would be one that begins in the middle, or has a gap; a follower has all of it again.
         _end_appends(store)
+        if store.standing != READ_ONLY_FOLLOWER:
+            _keep(store, files, news)
         return news.told
     elsewhere = {} if layout.follows.exists() else find_open(layout)  # what was renewed is elsewhere, rightly
     changed = [
@@ -90,6 +96,29 @@ def _end_appends(store: Store) -> None:
     keeper_store.set_read_only(READ_ONLY_FILES_LOST)
     with contextlib.suppress(CoreError):
         keeper_store.repair(_LOCK_SECONDS)
+
+
+def _keep(store: Store, files: OpenFiles, news: FileNews) -> None:
+    """Copy what programs have open of a log that was removed: it may be all that is left."""
+    found, file_bytes = find_open(files.layout), files.commitlog.file_bytes
+    if not found:
+        return
+    layout = StoreLayout(free_name(files.layout.quarantine, "removed"), files.layout.access)
+    copies = CommitLogFiles(layout, file_bytes)
+    for position, link in sorted(found.items()):
+        path, end = files.commitlog.path(position), min(position + file_bytes, store.log_end)
+        if position >= end:
+            continue  # it was made ahead
+        try:
+            layout.prepare()
+            with open(open_plain(link, os.O_RDONLY, follows_links=True), "rb") as original:
+                copies.put(position, original.fileno(), until=end)
+        except (OSError, ShmqError) as error:
+            what = f"was removed, and its copy from a process that has it open failed: {error}"
+            news.tell(path, LOST, what, f"free room, then copy {link} to another directory before that process ends")
+        else:
+            what = f"was removed; log positions {position} to {end}, which a process has open, lie in {layout.root}"
+            news.tell(path, KEPT, what, f"shmq store export {shlex.quote(str(layout.root))} --output FILE, or remove it")
 
 
 def _positions(store: Store, files: OpenFiles) -> range:

@@ -235,16 +235,21 @@ def put_aside(layout: StoreLayout, path: Path, *, stays: bool = False) -> Path |
     else:
         directory, name = layout.quarantine, "-".join(path.relative_to(layout.root).parts)
         layout.make_directory(directory)
-    number = 1
-    while os.path.lexists(directory / f"{name}.{number}"):
-        number += 1
-    aside = directory / f"{name}.{number}"
+    aside = free_name(directory, name)
     if stays and (path.is_symlink() or not path.is_dir()):
         os.link(path, aside, follow_symlinks=False)
     else:
         os.rename(path, aside)
     sync_directory(directory)
     return aside
+
+
+def free_name(directory: Path, name: str) -> Path:
+    """Return the first of name.1, name.2 and so on that nothing in a directory has."""
+    number = 1
+    while os.path.lexists(directory / f"{name}.{number}"):
+        number += 1
+    return directory / f"{name}.{number}"
 
 
 def make_room(layout: StoreLayout, path: Path) -> None:
