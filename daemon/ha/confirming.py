@@ -75,6 +75,8 @@ class Confirming:
 
     def _tell(self) -> None:
         states, before = self._set.states(), self._states
+        if states == before:
+            return
         for link in {**before, **states}:
             is_now, was = states.get(link) is State.IN_SYNC, before.get(link) is State.IN_SYNC
             if is_now != was:

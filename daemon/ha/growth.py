@@ -1,8 +1,8 @@
-"""Tells the shipping thread when the log has grown.
+"""Tells the shipping tasks when the log has grown.
 
-Where no sender waits for slaves the log is looked at every few milliseconds while one is connected, and not at all
-otherwise: an append does not know that there are slaves. Where one does, an append rings (`core/log/state.c`), and what
-it has stored is shipped at once.
+A thread of the core sleeps on that while one of them has shipped all there is (`core/log/durable_watch.c`), and not at
+all otherwise. Where senders wait for slaves an append rings, and what it has stored is shipped at once; else an append
+does not know that there are slaves, and the thread looks every few milliseconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 from shmq.daemon.bridge.store.durable_news import DurableNews
 from shmq.shm.core import Store
 
-_LOOK_SECONDS = 0.005  # how old a record may become before it is shipped
 _IDLE_SECONDS = 0.2  # heartbeats and silent slaves are looked for this often
 
 
@@ -20,13 +19,12 @@ class Growth:
     """The growth of one log, inside one event loop.
 
     Args:
-        store: mapped writable where `is_prompt`.
+        store: mapped writable.
     """
 
-    def __init__(self, store: Store, *, is_prompt: bool) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._news: DurableNews | None = None
-        self._is_prompt = is_prompt
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_wanted = False
 
@@ -38,9 +36,6 @@ class Growth:
 
     async def wait(self, position: int) -> None:
         """Wait until the log may reach beyond a position, or `ring` was called, or a moment."""
-        if not self._is_prompt:
-            await asyncio.sleep(_LOOK_SECONDS)
-            return
         if self._news is None:
             self._news = DurableNews(self._store, self._grown, ships=True)
         if not self._is_wanted:

@@ -96,7 +96,7 @@ class LastRecord(NamedTuple):
     log_position: int
     data: bytes
 
-    def against(self, position: int, shipped: bytes) -> Verdict:
+    def against(self, position: int, shipped: bytes | memoryview) -> Verdict:
         """Hold what the master has from a position on against what is here of it."""
         mine = self.data[max(position - self.log_position, 0) :][: len(shipped)]
         if shipped[: len(mine)] == mine:

@@ -214,7 +214,7 @@ async def _serve(
     commands = SwitchSocket(place, switching)
     serving: asyncio.Task[None] | None = None
     if listener is not None:
-        growth = Growth(store, is_prompt=options.is_sync_master)
+        growth = Growth(store)
         shipping = _shipping(options, store, growth, me, log, trust)
         replicas = shipping.replicas
         serving = asyncio.create_task(shipping.serve(listener.socket))

@@ -25,7 +25,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.ha.growth import Growth
 from shmq.daemon.ha.handshake import NONCE_BYTES, Claim, MasterHandshake
 from shmq.daemon.ha.leader import UNKNOWN, LeaderLink, LogSpan, Shipment
-from shmq.daemon.ha.log_file import LogFile
+from shmq.daemon.ha.log_file import COPIED_BYTES_MAX, LogFile
 from shmq.daemon.ha.meeting import Side, State
 from shmq.daemon.ha.replicas import Replicas
 from shmq.daemon.ha.stream import SILENCE_MS_MAX, pack_refusal
@@ -187,7 +187,8 @@ class Shipping:
         file = self._open_log()
         self.replicas.connected(link, address, _now_ms())
         self._log("ha.slave_connected", address=address)
-        listening = asyncio.create_task(self._listen(accepted, link, address))
+        loop = asyncio.get_running_loop()
+        loop.add_reader(accepted.fileno(), self._hear, accepted, link, address)
         reason = ""
         try:
             reason = await self._send(accepted, link, file)
@@ -196,9 +197,7 @@ class Shipping:
         except OSError as error:
             reason = str(error)
         finally:
-            listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await listening
+            loop.remove_reader(accepted.fileno())
             file.close()
             accepted.close()
             self._links.remove(link)
@@ -208,7 +207,6 @@ class Shipping:
             self._log("ha.slave_gone", address=address, reason=reason or link.closed, log_position=link.shipped or 0)
 
     async def _send(self, accepted: socket.socket, link: LeaderLink, file: LogFile) -> str:
-        loop = asyncio.get_running_loop()
         while not link.closed:
             link.tick(_now_ms())
             span = self._span()
@@ -217,44 +215,50 @@ class Shipping:
             if shipment is None:
                 await self._growth.wait(span.end)
                 continue
-            data = _bytes_of(shipment, file)
-            rest = data[_send_now(accepted, data) :]
-            if not rest:
+            if await self._put(accepted, link, file, shipment):
                 await asyncio.sleep(0)  # the others have their turn
-                continue
-            # A slave that takes nothing is silent, too: it is given up when its time is over.
-            sending = asyncio.ensure_future(loop.sock_sendall(accepted, rest))
-            while not (await asyncio.wait({sending}, timeout=_TICK_SECONDS))[0]:
-                link.tick(_now_ms())
-                if link.closed:
-                    sending.cancel()
-                    raise TimeoutError(link.closed)  # in the middle of a frame: nothing can be said any more
-            await sending
         return link.closed
 
-    async def _listen(self, accepted: socket.socket, link: LeaderLink, address: str) -> None:
-        loop = asyncio.get_running_loop()
-        while not link.closed:
+    async def _put(self, accepted: socket.socket, link: LeaderLink, file: LogFile, shipment: Shipment) -> bool:
+        """Send a shipment whole; return whether the socket took it at once, as it mostly does."""
+        header, at, end = shipment.header, shipment.log_position, shipment.log_position + shipment.size_bytes
+        is_at_once = True
+        if 0 < shipment.size_bytes <= COPIED_BYTES_MAX:
+            header, at = header + file.read(at, shipment.size_bytes), end
+        while header or at < end:
             try:
-                data = await loop.sock_recv(accepted, _READ_BYTES)
-            except OSError as error:
-                link.closed = str(error)
-                return
-            if not data:
-                link.closed = "it closed the connection"
-                self._growth.ring()
-                return
-            was_begun = link.shipped is not None
-            link.feed(data, self._span(), _now_ms())
-            if link.state is State.OLDER_MASTER and link.slave is not None:
-                self._replaced(link.slave.epoch)
-            if not was_begun or link.closed:
-                self._growth.ring()
-            if self._counting is not None and not link.closed:
-                if link.flushed is not None:
-                    self._counting.report(link, address, link.flushed)
-                for message in link.take_messages():
-                    self._counting.heard(link, message)
+                if header:
+                    header = header[accepted.send(header, socket.MSG_MORE if at < end else 0) :]
+                else:
+                    at += file.send(accepted, at, end - at)
+            except BlockingIOError:
+                is_at_once = False
+                await _wait_until_writable(accepted, link)
+        return is_at_once
+
+    def _hear(self, accepted: socket.socket, link: LeaderLink, address: str) -> None:
+        """Take what a slave says; its socket has something, or the connection has ended."""
+        try:
+            data = accepted.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            data, link.closed = b"", link.closed or str(error)
+        if not data:
+            link.closed = link.closed or "it closed the connection"
+        was_begun = link.shipped is not None
+        link.feed(data, self._span(), _now_ms())
+        if link.state is State.OLDER_MASTER and link.slave is not None:
+            self._replaced(link.slave.epoch)
+        if link.closed:
+            asyncio.get_running_loop().remove_reader(accepted.fileno())
+        if not was_begun or link.closed:
+            self._growth.ring()
+        if self._counting is not None and not link.closed:
+            if link.flushed is not None:
+                self._counting.report(link, address, link.flushed)
+            for message in link.take_messages():
+                self._counting.heard(link, message)
 
 
 async def _prove(accepted: socket.socket, shake: MasterHandshake) -> None:
@@ -286,10 +290,24 @@ def _send_now(accepted: socket.socket, data: bytes) -> int:
         return 0
 
 
-def _bytes_of(shipment: Shipment, file: LogFile) -> bytes:
-    if not shipment.size_bytes:
-        return shipment.header
-    return shipment.header + file.read(shipment.log_position, shipment.size_bytes)
+async def _wait_until_writable(accepted: socket.socket, link: LeaderLink) -> None:
+    """Wait until a socket takes bytes again.
+
+    A slave that takes none is silent, too: it is given up when its time is over. Raises TimeoutError then: in the
+    middle of a frame nothing can be said any more.
+    """
+    loop = asyncio.get_running_loop()
+    writable = asyncio.Event()
+    loop.add_writer(accepted.fileno(), writable.set)
+    try:
+        while not writable.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(writable.wait(), _TICK_SECONDS)
+            link.tick(_now_ms())
+            if link.closed:
+                raise TimeoutError(link.closed)
+    finally:
+        loop.remove_writer(accepted.fileno())
 
 
 def _now_ms() -> int:

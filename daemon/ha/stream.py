@@ -30,7 +30,8 @@ that has everything, and a synchronous stock master would acknowledge what no sl
 
 Invariants:
  1. Whatever bytes come in whatever pieces, the outcome is reports or frames, or a ProtocolError.
- 2. No more than one frame is held back, and no frame is larger than FRAME_BYTES_MAX.
+ 2. No more is held back than a header, a report or what one end says to the other; a frame is no larger than
+    FRAME_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ REFUSAL_BYTES_MAX = 1024
 MESSAGE_BYTES_MAX = 1024
 assert REFUSAL_BYTES_MAX <= MESSAGE_BYTES_MAX
 # What we ship at once. A stock slave reads into 4 MiB and takes any frame that fits there with its header.
-SHIPPED_BYTES_MAX = 256 << 10
+SHIPPED_BYTES_MAX = 1 << 20
 # What a master may ship at once: haTransferBatchSize is a setting there, and the slave's buffer is its bound.
 FRAME_BYTES_MAX = (4 << 20) - HEADER_BYTES
 # Both ends speak at least this often, and give a peer up that was silent for so long.
@@ -71,10 +72,10 @@ assert HEARTBEAT_MS < SILENCE_MS_MAX
 
 
 class Frame(NamedTuple):
-    """A part of the master's log; without data a heartbeat."""
+    """A part of the master's log, or of one of its frames; without data a heartbeat."""
 
     log_position: int
-    data: bytes
+    data: bytes | memoryview
     epoch: int = 0
     confirmed: int = 0
 
@@ -229,42 +230,68 @@ class ReportReader:
 
 
 class FrameReader:
-    """Frames out of a master's bytes; behind its welcome, a master of ours has long headers, but for a refusal."""
+    """Frames out of a master's bytes; behind its welcome, a master of ours has long headers, but for a refusal.
+
+    The bytes of a log are not kept: a frame that is cut comes as several, each with what is there of it.
+    """
 
     def __init__(self) -> None:
-        self._bytes = bytearray()
+        self._begun = b""  # of a header, or of a frame that says something
+        self._position = 0  # in the log, of what comes next
+        self._left = 0  # bytes of this frame
+        self._more: tuple[int, ...] = ()  # its epoch and what is confirmed
         self._is_welcome = False
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that `data` completes.
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
+        """Return the frames that begin or go on in `data`, as views of it.
 
         Raises:
             ProtocolError: a header says what no header of a master can say.
         """
-        self._bytes += data
-        frames, at = [], 0
-        while (frame := self._next(at)) is not None:
-            frames.append(frame[0])
-            at = frame[1]
-        del self._bytes[:at]
+        if self._begun:
+            data, self._begun = self._begun + data, b""
+        frames: list[Frame] = []
+        view, at = memoryview(data), 0
+        while at < len(view):
+            if not self._left:
+                begin = self._begin(view[at:], frames)
+                if not begin:
+                    self._begun = bytes(view[at:])
+                    break
+                at += begin
+                continue
+            part, position = view[at : at + self._left], self._position
+            frames.append(Frame(position, part, *self._more))
+            at += len(part)
+            self._left -= len(part)
+            self._position = position + len(part)
         return frames
 
-    def _next(self, at: int) -> tuple[Frame, int] | None:
-        if len(self._bytes) - at < HEADER_BYTES:
-            return None
-        position, size = _HEADER.unpack_from(self._bytes, at)
+    def _begin(self, view: memoryview, frames: list[Frame]) -> int:
+        """Take the header of the next frame, and one without bytes of the log as a whole; 0: more has to come."""
+        if len(view) < HEADER_BYTES:
+            return 0
+        position, size = _HEADER.unpack_from(view)
         is_greeting = not self._is_welcome and position == GREETING and 0 <= size <= SIDE_BYTES_MAX
         is_refusal = position == REFUSAL and 0 <= size <= REFUSAL_BYTES_MAX
         is_message = self._is_welcome and position == MESSAGE and 0 < size <= MESSAGE_BYTES_MAX
-        if not (is_greeting or is_refusal or is_message) and (position < 0 or not 0 <= size <= FRAME_BYTES_MAX):
+        if is_greeting or is_refusal or is_message:
+            text = bytes(view[HEADER_BYTES : HEADER_BYTES + size])
+            if len(text) < size:
+                return 0
+            self._is_welcome |= is_greeting and size > 0
+            frames.append(Frame(position, text))
+            return HEADER_BYTES + len(text)
+        if position < 0 or not 0 <= size <= FRAME_BYTES_MAX:
             raise ProtocolError(
                 f"the master announces {size} bytes at {position}; positions are 0 or more, and a frame has 0 to"
                 f" {FRAME_BYTES_MAX} bytes"
             )
-        is_long = self._is_welcome and not (is_refusal or is_message)
-        begin = at + (LONG_HEADER_BYTES if is_long else HEADER_BYTES)
-        if begin + size > len(self._bytes):
-            return None
-        more = _LONG_HEADER.unpack_from(self._bytes, at)[2:] if is_long else ()
-        self._is_welcome |= is_greeting and size > 0
-        return Frame(position, bytes(self._bytes[begin : begin + size]), *more), begin + size
+        end = LONG_HEADER_BYTES if self._is_welcome else HEADER_BYTES
+        if len(view) < end:
+            return 0
+        self._position, self._left = position, size
+        self._more = _LONG_HEADER.unpack_from(view)[2:] if self._is_welcome else ()
+        if not size:
+            frames.append(Frame(position, b"", *self._more))
+        return end

@@ -361,7 +361,7 @@ def ask_side(address: tuple[str, int], trust: Trust, me: Side) -> Side | None:
             if not data:
                 raise ConnectionResetError("it ended the connection before it said what it is")
             for frame in frames.feed(data):
-                side = read_side(frame.data) if frame.data else None
+                side = read_side(bytes(frame.data)) if frame.data else None
                 if side is not None and proven is not None:
                     proven.check(side)
                 return side

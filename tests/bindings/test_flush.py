@@ -139,6 +139,22 @@ def test_the_descriptor_tells_of_a_wish_once() -> None:
         os.close(descriptor)
 
 
+def test_shipping_learns_of_records_that_no_sender_rings_for() -> None:
+    with LiveStore() as live:
+        live.topic()
+        descriptor = os.eventfd(0, os.EFD_NONBLOCK)
+        watch = _core.DurableWatch(live.store, descriptor, ships=True)
+        for _ in range(3):
+            end = live.store.log_end
+            watch.want(end + 1)
+            assert not is_ready(descriptor, 0.05), "there is none yet"
+            live.producer().append("orders", b"x", b"", queue_id=0)
+            assert is_ready(descriptor, LONG)
+            os.eventfd_read(descriptor)
+        watch.close()
+        os.close(descriptor)
+
+
 def test_a_store_stays_mapped_as_long_as_it_is_watched() -> None:
     with LiveStore(flush_sync=True) as live:
         live.topic()

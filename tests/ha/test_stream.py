@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from shmq.daemon.ha.meeting import SIDE_BYTES_MAX
 from shmq.daemon.ha.stream import (
     FRAME_BYTES_MAX,
     GREETING,
+    MESSAGE,
     Frame,
     FrameReader,
     Report,
@@ -19,6 +21,7 @@ from shmq.daemon.ha.stream import (
     pack_header,
     pack_hello,
     pack_long_header,
+    pack_message,
     pack_progress,
     pack_report,
     pack_welcome,
@@ -31,6 +34,11 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(borders)]
 
 
+def placed(frames: Iterable[Frame]) -> list[tuple[int, int | None]]:
+    """Each byte and its position, a heartbeat without."""
+    return [(frame.log_position + at, byte) for frame in frames for at, byte in enumerate(list(frame.data) or [None])]
+
+
 def test_the_bytes_are_those_of_rocketmq() -> None:
     assert pack_report(0x0102030405060708) == bytes(range(1, 9))
     assert pack_header(0x0102030405060708, 0x090A0B0C) == bytes(range(1, 13))
@@ -40,10 +48,38 @@ def test_the_bytes_are_those_of_rocketmq() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 1 << 62), st.binary(max_size=300)), max_size=6), st.lists(st.integers(0, 9999))
 )
-def test_frames_come_whole_whatever_the_pieces(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
+def test_every_byte_comes_at_its_position_whatever_the_pieces(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
     data = b"".join(pack_header(position, len(body)) + body for position, body in frames)
     reader = FrameReader()
-    assert [frame for piece in pieces(data, cuts) for frame in reader.feed(piece)] == [Frame(*each) for each in frames]
+    come = [frame for piece in pieces(data, cuts) for frame in reader.feed(piece)]
+    assert placed(come) == placed(Frame(*each) for each in frames)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 62), st.binary(max_size=300), st.booleans()), max_size=6),
+    st.lists(st.integers(0, 9999)),
+)
+def test_behind_a_welcome_messages_come_whole_and_the_log_with_its_epoch(
+    told: list[tuple[int, bytes, bool]], cuts: list[int]
+) -> None:
+    frames = [
+        Frame(MESSAGE, body) if is_message and body else Frame(position, body, 7, 9)
+        for position, body, is_message in told
+    ]
+    data = pack_welcome(b"me") + b"".join(
+        pack_message(bytes(frame.data))
+        if frame.log_position == MESSAGE
+        else pack_long_header(frame.log_position, len(frame.data), frame.epoch, frame.confirmed) + frame.data
+        for frame in frames
+    )
+    reader = FrameReader()
+    greeting, *come = [frame for piece in pieces(data, cuts) for frame in reader.feed(piece)]
+    assert greeting == Frame(GREETING, b"me")
+    assert [frame for frame in come if frame.log_position == MESSAGE] == [
+        frame for frame in frames if frame.log_position == MESSAGE
+    ]
+    assert placed(come) == placed(frames)
+    assert all(frame[2:] == (7, 9) for frame in come if frame.log_position != MESSAGE)
 
 
 @given(st.lists(st.integers(0, (1 << 63) - 1), min_size=1, max_size=9), st.lists(st.integers(0, 9999)))

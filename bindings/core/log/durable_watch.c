@@ -7,7 +7,8 @@
  *   wanted = NOT_WANTED   sleeps on `turn`, until a position is wanted
  *   wanted = position     sleeps on the safe end (flush.c); there, or once a flush has failed: NOT_WANTED, descriptor
  *
- * The same for shipping the log to replicas: the thread then sleeps on the shipper's bell (state.c), for the log end.
+ * The same for shipping the log to replicas: the thread then sleeps on the shipper's bell (state.c), for the log end. Where
+ * no sender waits for replicas no append rings it, as it does not know of them: the thread looks every few milliseconds.
  *
  * One wake-up per request; ask again for the next position.
  */
@@ -17,6 +18,7 @@
 #include "core/log/durable_watch.h"
 
 #define SLICE_NS UINT64_C(50000000) /* after which the keeper is asked again: who asked may have been killed before */
+#define LOOK_NS UINT64_C(10000000)  /* how old a record may become before it is shipped, where no append rings */
 #define IDLE_NS UINT64_C(3600000000000)
 
 static bool is_over(const struct shmq_durable_watch *watch, uint64_t position)
@@ -55,7 +57,7 @@ static void *watch_durable(void *context)
         } else if (is_over(watch, position)) {
             tell(watch, position);
         } else if (watch->ships) {
-            (void)shmq_ship_wait(store, position, now + SLICE_NS);
+            (void)shmq_ship_wait(store, position, now + (shmq_is_confirmed(store) ? SLICE_NS : LOOK_NS));
         } else if (shmq_safe_sleep(store, position, sequence, now + SLICE_NS) != 0 && errno == ETIMEDOUT) {
             shmq_want_durable(store, position);
         }

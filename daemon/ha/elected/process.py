@@ -119,7 +119,7 @@ class ElectedBroker:
         self._is_sync = options.confirms
         self._failed = False
         self._status: Status | None = None
-        self._growth = Growth(store, is_prompt=self._is_sync)
+        self._growth = Growth(store)
         self._kept = KeptCommits(StoreTables(store, instance, access_rights()))
         self._station = Station(
             place,

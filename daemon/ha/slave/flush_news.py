@@ -15,12 +15,20 @@ _LOOK_SECONDS = 0.2
 
 
 class FlushNews:
-    """A descriptor that is readable when the disk has what was wanted of this host's log."""
+    """A descriptor that is readable when the disk has what was wanted of this host's log.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        connection: to the master, which is waited for beside it.
+    """
+
+    def __init__(self, store: Store, connection: socket.socket) -> None:
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._watch = DurableWatch(store, self._descriptor)
         self._is_wanted = False
+        self._alone, self._both = select.poll(), select.poll()
+        for poll in (self._alone, self._both):
+            poll.register(self._descriptor, select.POLLIN)
+        self._both.register(connection, select.POLLIN)
 
     def close(self) -> None:
         """End the thread that looks."""
@@ -37,13 +45,9 @@ class FlushNews:
         """Let who waits look again; any thread may call."""
         os.eventfd_write(self._descriptor, 1)
 
-    def wait(self, connection: socket.socket | None) -> bool:
-        """Wait a moment for the disk or the connection; return whether that has something."""
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        if connection is not None:
-            poll.register(connection, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(_LOOK_SECONDS * 1000)}
+    def wait(self, *, reads: bool) -> bool:
+        """Wait a moment for the disk, and for the connection if that `reads`; return whether that has something."""
+        ready = {descriptor for descriptor, _ in (self._both if reads else self._alone).poll(_LOOK_SECONDS * 1000)}
         if self._descriptor in ready:
             os.eventfd_read(self._descriptor)
             self._is_wanted = False

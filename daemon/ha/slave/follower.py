@@ -103,18 +103,18 @@ class FollowerLink:
         out, self._out = self._out, b""
         return out
 
-    def feed(self, data: bytes, now_ms: int) -> None:
-        """Take bytes of the master."""
+    def feed(self, data: bytes | memoryview, now_ms: int) -> None:
+        """Take bytes of the master; they may change after the call."""
         if self.closed:
             return
         self._heard_ms = now_ms
         try:
             for frame in self._frames.feed(data):
                 if frame.log_position == REFUSAL:
-                    reason, cure = read_refusal(frame.data)
+                    reason, cure = read_refusal(bytes(frame.data))
                     raise ProtocolError(f"the master refuses this slave: {reason}", hint=cure)
                 if frame.log_position == MESSAGE:
-                    self.messages.append(frame.data)
+                    self.messages.append(bytes(frame.data))
                 elif self._is_greeting:
                     self._meet(frame, now_ms)
                 else:
@@ -199,7 +199,7 @@ class FollowerLink:
             raise ProtocolError("the master is a stock RocketMQ broker; it is asked again, as its own slaves ask")
         if position != GREETING:
             raise ProtocolError(f"the master answers a greeting with its log at {position}")
-        master = read_side(data)
+        master = read_side(bytes(data))
         if self._proven is not None:
             self._proven.check(master)
         if self._expects is not None and (master.store, master.epoch) != self._expects:

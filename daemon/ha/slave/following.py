@@ -63,6 +63,8 @@ _ELECTED_AGAIN_SECONDS = 0.2  # the leader is about to serve
 _CONNECT_SECONDS = 5.0
 _CONFIRM_SECONDS = 0.2
 _SLOW_FLUSH_MS, _SLOW_MS = 100, 1_000
+_LITTLE_BYTES = 64 << 10
+_GATHER_SECONDS = 0.001
 _LOOK_SECONDS = 0.2
 _WAIT_SECONDS = 0.005  # for a file that the keeper makes
 _LOCK_SECONDS = 1.0
@@ -122,6 +124,7 @@ class Following:
         self._elected = elected
         self._speaking = threading.Lock()
         self._connection: socket.socket | None = None
+        self._received, self._received_bytes = memoryview(bytearray(_READ_BYTES)), 0  # by the last call
         self._flushes: FlushNews | None = None
         self._says: deque[Message | None] = deque()
         self._confirmed = 0
@@ -132,6 +135,8 @@ class Following:
         self._layout = layout
         self._own = OwnLog(store, layout, log)
         self._replica = ReplicaStore(store)
+        self._keeper_store = KeeperStore(store)
+        self._shows_confirmed = store.head["ack_rule"] == ACK_CONFIRMED
         self._tables = tables
         self._delays = pack(f"={levels.count}Q", *(levels.delay_ms(level + 1) for level in range(levels.count)))
         self.stopping = threading.Event()
@@ -238,7 +243,8 @@ class Following:
         )
         self._is_stock = False  # for this connection: the next master of this address may be another one
         self._is_joined = False
-        with contextlib.closing(FlushNews(self._store)) as flushes:
+        connection.setblocking(False)
+        with contextlib.closing(FlushNews(self._store, connection)) as flushes:
             self._log("ha.master_connected", master=_text(self._master), log_end=end)
             with self._known(connection, flushes):
                 try:
@@ -279,8 +285,27 @@ class Following:
     def _send(self, connection: socket.socket, link: FollowerLink) -> None:
         with self._speaking:
             if (out := link.take()) and not (self.stopping.is_set() and self._elected is not None):
-                connection.settimeout(_CONNECT_SECONDS)
-                connection.sendall(out)
+                sent = 0
+                with contextlib.suppress(BlockingIOError):
+                    sent = connection.send(out)
+                if sent < len(out):
+                    connection.settimeout(_CONNECT_SECONDS)
+                    connection.sendall(out[sent:])
+                    connection.setblocking(False)
+
+    def _receive(self, connection: socket.socket, link: FollowerLink) -> memoryview | None:
+        """Return what has come, which the next call overwrites; nothing at the end, None where there is nothing yet.
+
+        Where no sender waits, and no more comes than is taken, what the master ships at once is taken at once, and
+        reported once.
+        """
+        if not link.is_prompt and self._received_bytes < _LITTLE_BYTES:
+            time.sleep(_GATHER_SECONDS)
+        try:
+            self._received_bytes = connection.recv_into(self._received)
+        except BlockingIOError:
+            return None
+        return self._received[: self._received_bytes]
 
     def _speak(self, link: FollowerLink) -> None:
         """Say what the election wants said."""
@@ -298,7 +323,7 @@ class Following:
             elected.heard(read_message(message))
         if (
             link.confirmed > self._confirmed
-            and self._store.head["ack_rule"] == ACK_CONFIRMED
+            and self._shows_confirmed
             and self._replica.confirm(link.confirmed, 0, _CONFIRM_SECONDS) is not None
         ):
             self._confirmed = link.confirmed
@@ -321,8 +346,7 @@ class Following:
     def _turn(self, connection: socket.socket, flushes: FlushNews, link: FollowerLink, asked: Told) -> None:
         self._speak(link)
         self._send(connection, link)
-        if flushes.wait(None if link.is_full else connection):
-            data = connection.recv(_READ_BYTES)
+        if flushes.wait(reads=not link.is_full) and (data := self._receive(connection, link)) is not None:
             if not data:
                 link.closed = "the master closed the connection"
             link.feed(data, _now_ms())
@@ -343,6 +367,7 @@ class Following:
             self._flush(flushes)
         link.flushed(self._store.durable_end, _now_ms())
         link.tick(_now_ms())
+        self._send(connection, link)
         if self._is_joined:
             self.state.reached(self._store.log_end, link.master_end, _now_ms())
             self._look_at_tables()
@@ -368,16 +393,19 @@ class Following:
     def _flush(self, flushes: FlushNews) -> None:
         """Have on the disk what was taken.
 
-        Where this host shows only what is confirmed, `flushes` waits for that, which comes later. So this thread
-        flushes by itself, unless that takes so long that nothing would be heard of it.
+        A little is flushed by this thread: no other one has to be woken for it, nor to wake this one. Of more the next
+        is taken while the keeper flushes, which `flushes` waits for; but not where this host shows only what is
+        confirmed, as that comes later. Where a flush takes so long that nothing would be heard of the master, the
+        keeper does it, too.
         """
-        if self._store.head["ack_rule"] == ACK_CONFIRMED and _now_ms() >= self._slow_until_ms:
-            began_ms = _now_ms()
-            KeeperStore(self._store).flush()
+        began_ms, log_end = _now_ms(), self._store.log_end
+        is_little = self._shows_confirmed or log_end - self._store.durable_end <= _LITTLE_BYTES
+        if is_little and began_ms >= self._slow_until_ms:
+            self._keeper_store.flush()
             if _now_ms() - began_ms > _SLOW_FLUSH_MS:
                 self._slow_until_ms = _now_ms() + _SLOW_MS
         else:
-            flushes.want(self._store.log_end)
+            flushes.want(log_end)
 
     def _apply(self, link: FollowerLink) -> None:
         """Let the core take what it can; what is missing for the rest is made."""

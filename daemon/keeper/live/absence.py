@@ -118,7 +118,9 @@ def _keep(store: Store, files: OpenFiles, news: FileNews) -> None:
             news.tell(path, LOST, what, f"free room, then copy {link} to another directory before that process ends")
         else:
             what = f"was removed; log positions {position} to {end}, which a process has open, lie in {layout.root}"
-            news.tell(path, KEPT, what, f"shmq store export {shlex.quote(str(layout.root))} --output FILE, or remove it")
+            news.tell(
+                path, KEPT, what, f"shmq store export {shlex.quote(str(layout.root))} --output FILE, or remove it"
+            )
 
 
 def _positions(store: Store, files: OpenFiles) -> range:
