@@ -191,8 +191,8 @@ class Acceptor:
             return False
         oldest = min(silent, key=lambda connection: (connection.has_spoken, connection.idle_since))
         self._reception.leave(oldest.connection_id)
-        if oldest.connection_id in self._arrivals:
-            self._arrivals[oldest.connection_id].cancel()  # its first byte would say whether it speaks TLS
+        arrival = self._arrivals.get(oldest.connection_id)
+        if arrival is not None and arrival.cancel():  # its first byte would say whether it speaks TLS
             return True
         oldest.abort(f"silent for {self._now() - oldest.idle_since:.0f} s, and its place was needed")
         return True

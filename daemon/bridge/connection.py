@@ -159,6 +159,11 @@ class BridgeConnection(asyncio.Protocol):
         self.origin: Origin | None = None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it can be written to: the loop has made it, and has not lost it."""
+        return self._transport is not None
+
+    @property
     def idle_since(self) -> float:
         """When it last received or sent something."""
         return self._idle_since

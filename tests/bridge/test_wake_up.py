@@ -1,29 +1,12 @@
 """One timer serves all who want to be woken, on every event loop."""
 
 import asyncio
-import importlib.util
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from shmq.daemon.bridge.wake_up import WakeUp
-
-
-class HastyLoop(asyncio.SelectorEventLoop):
-    """Gives handles that know no time, as uvloop does for what is due already."""
-
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
-        return self.call_soon(callback, *args, context=context)
-
-
-def uvloop_of() -> asyncio.AbstractEventLoop:
-    """An event loop of uvloop, where that is installed."""
-    loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
-    return loop
-
-
-LOOPS = [asyncio.new_event_loop, HastyLoop, *([uvloop_of] if importlib.util.find_spec("uvloop") else [])]
+from tests.bridge.sockets.loops import LOOPS
 
 
 @pytest.mark.parametrize("factory", LOOPS)

@@ -55,8 +55,12 @@ class Arrival:
         self.until = until
 
     def cancel(self) -> bool:
-        """Close it; False when it is open, or has failed, already."""
-        return self.task is not None and self.task.cancel()
+        """Close it; False when it is open, or has failed, already.
+
+        Of one that is open the task is about to end. Cancelled then, uvloop closes the transport and never tells the
+        protocol, which would stay, and whatever writes to it would fail.
+        """
+        return self.task is not None and not self.connection.is_open and self.task.cancel()
 
 
 class Reception:

@@ -1,15 +1,19 @@
 """Places: in all, over TCP, and of each address; one is left as often as it was taken."""
 
+import asyncio
 import dataclasses
+import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from shmq.daemon.bridge.connection import BridgeConnection
 from shmq.daemon.bridge.limits import BridgeLimits, limits_of
-from shmq.daemon.bridge.sockets.reception import Reception
+from shmq.daemon.bridge.sockets.reception import Arrival, Reception
 from shmq.errors import UsageError
 from shmq.options.broker import Options
+from tests.bridge.sockets.loops import LOOPS
 
 LIMITS = BridgeLimits(connections_max=10, tcp_connections_max=8, address_connections_max=3, loopback_connections_max=5)
 
@@ -103,3 +107,43 @@ def test_a_refusal_names_the_limit_and_its_option(may_open: Callable[[int], None
     reception = Reception(limits_of(Options(address_connections_max=1)), None)
     assert reception.take(0, "10.0.0.1") == ""
     assert reception.take(1, "10.0.0.1") == "1 connections of 10.0.0.1 are open; --address-connections-max allows more"
+
+
+class Opened(asyncio.Protocol):
+    """A connection whose time to arrive is over just when it is there."""
+
+    remote = None
+    arrival: Arrival
+    transport: asyncio.Transport | None = None
+    is_cancelled = True
+
+    @property
+    def is_open(self) -> bool:
+        return self.transport is not None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.is_cancelled = self.arrival.cancel()
+
+
+@pytest.mark.parametrize("factory", LOOPS)
+def test_who_has_arrived_is_not_cancelled_any_more(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """uvloop closes the transport of an opening that is cancelled then, and never says that the connection is lost."""
+
+    async def scene() -> bytes:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setblocking(False)
+            opened = Opened()
+            opening = Reception(LIMITS, None).open(ours, lambda: opened, is_local=True, speaks=lambda: None)
+            arrival = Arrival(cast(BridgeConnection, opened), until=0.0)
+            opened.arrival, arrival.task = arrival, asyncio.get_running_loop().create_task(opening)
+            await arrival.task
+            assert not opened.is_cancelled and opened.transport is not None
+            opened.transport.write(b"welcome")
+            opened.transport.close()
+            await asyncio.sleep(0)
+            return theirs.recv(100)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(scene()) == b"welcome"
