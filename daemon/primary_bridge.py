@@ -12,6 +12,7 @@ A failure is one line in the log and a status that says what kind it was.
 import contextlib
 import time
 from dataclasses import replace
+from functools import partial
 
 from shmq.addresses import parse_address
 from shmq.daemon.bridge.bridge import Bridge
@@ -38,6 +39,7 @@ from shmq.options.broker import Options
 from shmq.protocol.roster import roster_text
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses, write_addresses
+from shmq.shm.core import READ_ONLY_FENCED
 from shmq.shm.place import Place
 from shmq.shm.replacing import remove_file, replace_text
 
@@ -114,6 +116,10 @@ async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, t
         return await serve_until_stopped(around, tick, stop)
 
 
+def _is_fenced(around: Surroundings) -> bool:
+    return not around.options.is_slave and around.store.standing == READ_ONLY_FENCED
+
+
 async def _listen_for_clients(
     around: Surroundings, bridge: Bridge, nameserver_before: str, open_things: contextlib.ExitStack
 ) -> NameService:
@@ -128,6 +134,7 @@ async def _listen_for_clients(
         address_before=nameserver_before,
         limits=around.limits,
         security=bridge.security,
+        is_fenced=partial(_is_fenced, around),
     )
     open_things.callback(name_service.close)
     if name_service.registration is not None:

@@ -167,6 +167,7 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         pid_namespace=instance.pid_namespace,
         instance=instance.to_object(),
         auto_create=options.auto_create and not options.is_slave,
+        broker_id=options.broker_id,
         is_slave=options.is_slave,
         slave_reads_bytes=options.slave_reads_bytes,
         default_queues=options.default_queues,

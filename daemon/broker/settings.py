@@ -26,6 +26,7 @@ class BrokerSettings:
     origins: Mapping[str, str] = field(default_factory=dict)  # where those come from that are no defaults
     instance: Mapping[str, Any] = field(default_factory=dict)  # the JSON object a client maps the segments by
     auto_create: bool = True
+    broker_id: int = 0  # the master's
     is_slave: bool = False  # it stores nothing of its own; its master may not be elected yet
     default_queues: int = Options.default_queues
     wait_durable: bool = False

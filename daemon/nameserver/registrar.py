@@ -6,6 +6,9 @@ It is pure: the time comes in, and requests to send, connections to open and to 
      ▲                    │                      │
      └── after ¼ … 4 s ───┴──── lost, or no answer in time: Cut ────┘           at the end: 104 to all that are up
 
+A master that is fenced takes leave everywhere, over connections that stay, and registers again when it leads again:
+another one may be the master, and RocketMQ's name servers take the last registration for the true one.
+
 What is announced has a number, its edition: answers to changes of topics wait until it `is_registered`.
 
 Invariants:
@@ -122,6 +125,7 @@ class Registrar:
         self._body = b""
         self._opaque = 0
         self._edition = 0
+        self._is_fenced = False
 
     @property
     def edition(self) -> int:
@@ -135,7 +139,9 @@ class Registrar:
 
     def is_registered(self, edition: int) -> bool:
         """Whether nothing is to be waited for: each name server has answered this edition, or cannot be reached."""
-        return all(link.answered_edition >= edition or not link.is_expected for link in self._servers.values())
+        return self._is_fenced or all(
+            link.answered_edition >= edition or not link.is_expected for link in self._servers.values()
+        )
 
     def announce(self, topics: Mapping[str, QueueEntry], version: Version, now_ms: int) -> list[RegistrarEffect]:
         """Take the broker's topics; a version that differs from the last is registered everywhere at once."""
@@ -151,6 +157,21 @@ class Registrar:
         self._broker = replace(self._broker, ha_port=ha_port)
         for link in self._servers.values():
             link.told = None
+        return self.tick(now_ms)
+
+    def fence(self, is_fenced: bool, now_ms: int) -> list[RegistrarEffect]:
+        """Take leave of every name server, or register again; nothing where it is so already."""
+        if is_fenced == self._is_fenced:
+            return []
+        self._is_fenced = is_fenced
+        effects: list[RegistrarEffect] = []
+        for link in self._servers.values():
+            link.told = None
+            if is_fenced and link.state is _State.UP:
+                effects.append(self._leave(link))
+                link.waiting_for, link.is_known, link.due_ms = None, False, now_ms
+        if is_fenced:
+            return [*effects, Report("this broker is fenced: no name server gives its address to clients")]
         return self.tick(now_ms)
 
     def connected(self, server: str, local_host: str, now_ms: int) -> list[RegistrarEffect]:
@@ -195,8 +216,7 @@ class Registrar:
         effects: list[RegistrarEffect] = []
         for link in self._servers.values():
             if link.state is _State.UP:
-                leave = self._request(Request.UNREGISTER_BROKER, link, flag=FLAG_ONEWAY)
-                effects.append(Send(link.name, leave))
+                effects.append(self._leave(link))
             if link.state is not _State.DOWN:
                 effects.append(Cut(link.name))
         self._servers.clear()
@@ -204,7 +224,12 @@ class Registrar:
 
     # -- inside
 
+    def _leave(self, link: _Server) -> Send:
+        return Send(link.name, self._request(Request.UNREGISTER_BROKER, link, flag=FLAG_ONEWAY))
+
     def _look_at(self, link: _Server, now_ms: int) -> list[RegistrarEffect]:
+        if self._is_fenced and link.state is _State.UP:
+            return []
         if link.state is _State.UP and link.waiting_for is None and link.told != self._version:
             link.due_ms = now_ms
         if now_ms < link.due_ms:

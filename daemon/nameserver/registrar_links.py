@@ -64,6 +64,10 @@ class RegistrarLinks:
         """Take the port where slaves get the log, 0 for nowhere."""
         self._carry_out(self._registrar.ships_at(ha_port, _now_ms()))
 
+    def fence(self, *, is_fenced: bool) -> None:
+        """Take leave of the name servers while this broker is fenced, and come back afterwards."""
+        self._carry_out(self._registrar.fence(is_fenced, _now_ms()))
+
     @property
     def version(self) -> int:
         return self._source.version

@@ -284,15 +284,21 @@ def _check_holder(known: Member, connection_id: int, host: str, address: str) ->
     if known.connection_id == EMBEDDED:
         raise PermissionDenied(
             f"broker {name!a} with id {broker_id} is the one this name server is embedded in",
-            hint="give the other broker a name of its own: brokerName in broker.conf",
+            hint=f"give the other broker {_another(broker_id)}",
         )
     if known.host != host:
         raise PermissionDenied(
             f"broker {name!a} with id {broker_id} is registered from {known.host}, not from {host}",
-            hint="stop the other one first, or give one of them another brokerName",
+            hint=f"stop the other one first, or give one of them {_another(broker_id)}",
         )
     if known.address != address:
         raise PermissionDenied(
             f"broker {name!a} with id {broker_id} is registered at {known.address}, and its connection is open",
-            hint="stop that one first, or give one of them another name: --name, or brokerName in broker.conf",
+            hint=f"stop that one first, or give one of them {_another(broker_id)}",
         )
+
+
+def _another(broker_id: int) -> str:
+    if broker_id == MASTER_ID:
+        return "another name: --name, or brokerName in broker.conf"
+    return "another id: --slave-id, or brokerId in broker.conf"

@@ -20,7 +20,6 @@ from shmq.daemon.nameserver.settings import with_room_for
 from shmq.errors import ConnectError, UsageError
 from shmq.options.broker import Options
 from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair, key_pair_of
-from shmq.protocol.route import MASTER_ID, SLAVE_ID
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import HA_ADDRESS, as_registered, read_addresses
 
@@ -41,7 +40,10 @@ class NameService:
         links: RegistrarLinks | None,
         ha_port: Callable[[], int],
         embedded: Embedded | None = None,
+        *,
+        is_fenced: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_fenced = is_fenced
         self._face = face
         self._links = links
         self._ha_port = ha_port
@@ -71,6 +73,7 @@ class NameService:
         if self._face is not None:
             self._face.tick()
         if self._links is not None:
+            self._links.fence(is_fenced=self._is_fenced())
             self._links.ships_at(self._ha_port())
             self._links.tick()
 
@@ -91,6 +94,7 @@ def start_name_service(
     address_before: str = "",
     limits: BridgeLimits | None = None,
     security: Security | None = None,
+    is_fenced: Callable[[], bool] = lambda: False,
 ) -> NameService:
     """Make the broker that listens at `broker` known, inside the running event loop.
 
@@ -99,6 +103,7 @@ def start_name_service(
             taken once more where the options leave it open.
         limits: of the embedded name server's connections.
         security: what protects the broker's own port.
+        is_fenced: asked once a second whether this broker is a master that may have been replaced.
 
     Raises:
         ShmqError: the embedded name server cannot start.
@@ -110,15 +115,12 @@ def start_name_service(
         default_queues=options.default_queues if options.auto_create else 0,
     )
     if options.nameserver_addresses:
-        return NameService(None, _start_links(options, source, log, broker=broker), partial(_ha_port, options))
+        links = _start_links(options, source, log, broker=broker, is_fenced=is_fenced())
+        return NameService(None, links, partial(_ha_port, options), is_fenced=is_fenced)
     advertised = str(_advertised(options, broker.port)) if options.advertise else ""
-    embedded = Embedded(source, advertised, broker.port, _broker_id(options), _ha_port(options))
+    embedded = Embedded(source, advertised, broker.port, options.broker_id, _ha_port(options))
     face = _start_face(options, embedded, log, limits, security, address_before)
     return NameService(face, None, partial(_ha_port, options), embedded)
-
-
-def _broker_id(options: Options) -> int:
-    return SLAVE_ID if options.is_slave else MASTER_ID
 
 
 def _start_face(
@@ -158,16 +160,19 @@ def _tls(certificates: str) -> ssl.SSLContext | None:
     return context
 
 
-def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Address) -> RegistrarLinks:
+def _start_links(
+    options: Options, source: TopicSource, log: Log, *, broker: Address, is_fenced: bool
+) -> RegistrarLinks:
     # A name server learns one address: the advertised one, the one we listen at, or else the one it sees us come from.
     address = _advertised(options, broker.port) if options.advertise else broker
     host = "" if address.host in _EVERY_ADDRESS else address.host
-    broker_id = _broker_id(options)
+    broker_id = options.broker_id
     who = RegisteredBroker(options.cluster, options.broker_name, host, address.port, _ha_port(options), broker_id)
     servers = list(dict.fromkeys(options.nameserver_addresses))
     links = RegistrarLinks(Registrar(servers, who, _keys()), source, log, tls=_tls(options.nameserver_ca))
     if host and is_loopback(host):
         log("nameserver", text=f"registers as {address}, which other hosts cannot reach: --listen or --advertise")
+    links.fence(is_fenced=is_fenced)
     links.tick()
     return links
 

@@ -133,6 +133,8 @@ class Options:
     )
     master: str = option("", "The broker a slave copies.", value="HOST:PORT")
     master_ha: str = option("", "Where that ships its log.", value="HOST:PORT", shown="its port + 1")  # as in RocketMQ
+    # RocketMQ's brokerId while it is a slave: of several, each has another.
+    slave_id: int = option(1, "Its id at name servers, as a slave.", value="N", within=(1, 1 << 31))
     ha_listen: str = option("", "Ship the log to slaves on other hosts.", value="HOST:PORT", shown="no")
     # With a secret, those of stock peers only.
     ha_allow: str = option("", "Which addresses they may have, beside loopback.", value="CIDR;…")
@@ -282,6 +284,11 @@ class Options:
     def is_slave(self) -> bool:
         """Whether this broker copies the log of another."""
         return self.role == "slave"
+
+    @property
+    def broker_id(self) -> int:
+        """RocketMQ's id of this broker among those of its name; 0 is the master's."""
+        return self.slave_id if self.is_slave else 0
 
     @property
     def is_sync_master(self) -> bool:

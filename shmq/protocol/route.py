@@ -20,7 +20,6 @@ from shmq.protocol.body import DataVersion, TopicConfig, decode_body, encode_bod
 from shmq.protocol.command import Command
 
 MASTER_ID = 0
-SLAVE_ID = 1  # of the one slave that a broker of ours is
 STANDARD_JSON_VERSION = 401  # V4_9_4
 DEFAULT_TOPIC = "TBW102"  # producers take its route for a topic that does not exist yet
 

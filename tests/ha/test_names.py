@@ -91,6 +91,20 @@ def test_a_promoted_slave_is_the_master_for_name_servers_and_its_epoch_is_regist
             eventually(lambda: names.brokers_of("orders") == {old.name: both}, lambda: str(names.brokers_of("orders")))
 
 
+def test_slaves_with_an_id_each_are_all_in_the_route(names: LiveNameServer) -> None:
+    with Broker(tcp=True, ha_listen="127.0.0.1:0", nameservers=names.address) as master:
+        send(master, range(3))
+        where = {"role": "slave", "master": master.broker_address, "master_ha": ha_of(master)}
+        own = {"name": master.name, "tcp": True, "nameservers": names.address, **where}
+        with Broker(**own) as first, Broker(slave_id=7, **own) as second:
+            with closing(RawPeer(parse_address(second.broker_address))) as peer:
+                assert "brokerId=7\n" in peer.ask(Request.GET_BROKER_CONFIG, {}).body.decode()
+            every = {"0": master.broker_address, "1": first.broker_address, "7": second.broker_address}
+            eventually(
+                lambda: names.brokers_of("orders") == {master.name: every}, lambda: str(names.brokers_of("orders"))
+            )
+
+
 def state_version(names: LiveNameServer, broker: Broker, broker_id: int) -> int:
     """The epoch that the name server knows of a broker."""
     fields = {

@@ -243,3 +243,37 @@ def test_with_a_key_pair_every_request_is_signed_and_without_one_none() -> None:
     plain.announce(TOPICS, FIRST, 0)
     (register,) = sent(plain.connected("ns:9876", "", 0))
     assert not {"AccessKey", "Signature"} & register.ext.keys()
+
+
+def test_a_fenced_master_takes_leave_and_registers_again_when_it_leads() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (first,) = sent(registrar.connected("ns:9876", "192.168.0.9", 0))
+    accept(registrar, first, 5)
+    (leave,) = sent(effects := registrar.fence(True, 10))
+    assert (leave.code, leave.ext["brokerId"], leave.is_oneway) == (Request.UNREGISTER_BROKER, "0", True)
+    assert reports(effects) == ["this broker is fenced: no name server gives its address to clients"]
+    assert registrar.fence(True, 20) == [] and registrar.registered == {}
+    assert registrar.announce(TOPICS | {"more": QUEUES}, SECOND, 30) == [], "nothing is said meanwhile"
+    assert registrar.is_registered(registrar.edition), "a topic that is made now waits for no name server"
+    assert registrar.tick(10 * REGISTER_INTERVAL_MS) == []
+    (again,) = sent(registrar.fence(False, 10 * REGISTER_INTERVAL_MS))
+    assert again.code == Request.REGISTER_BROKER and b"more" in again.body
+    assert reports(accept(registrar, again, 10 * REGISTER_INTERVAL_MS + 5))
+
+
+def test_the_answer_to_a_registration_of_before_the_fence_makes_it_known_nowhere() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (first,) = sent(registrar.connected("ns:9876", "192.168.0.9", 0))
+    registrar.fence(True, 10)
+    assert accept(registrar, first, 20) == [] and registrar.registered == {}
+
+
+def test_a_connection_that_opens_while_the_master_is_fenced_says_nothing() -> None:
+    registrar = new_registrar()
+    registrar.fence(True, 0)
+    assert registrar.announce(TOPICS, FIRST, 0) == [Connect("ns:9876")]
+    assert registrar.connected("ns:9876", "192.168.0.9", 10) == []
+    (first,) = sent(registrar.fence(False, 20))
+    assert first.code == Request.REGISTER_BROKER

@@ -223,6 +223,18 @@ def test_a_second_broker_of_a_name_on_the_same_host_takes_no_route() -> None:
     assert registry.brokers()["a"].members[0].address == "h1:2" and "y" in registry.topics()
 
 
+def test_slaves_of_one_broker_have_an_id_each() -> None:
+    registry = Registry(replace(SMALL, members_max=3))
+    register(registry, new_claim("x"), connection_id=1, host="h1")
+    register(registry, new_claim("x", broker_id=1, address="h2:1"), connection_id=2, host="h2")
+    with pytest.raises(PermissionDenied, match="id 1 is registered from h2, not from h3") as refused:
+        register(registry, new_claim("x", broker_id=1, address="h3:1"), connection_id=3, host="h3")
+    assert refused.value.hint.endswith("another id: --slave-id, or brokerId in broker.conf")
+    register(registry, new_claim("x", broker_id=2, address="h3:1"), connection_id=3, host="h3")
+    members = registry.brokers()["a"].members
+    assert {key: member.address for key, member in members.items()} == {0: "h1:1", 1: "h2:1", 2: "h3:1"}
+
+
 def test_a_master_on_another_host_takes_the_name_with_a_newer_epoch_and_no_other_way() -> None:
     registry = Registry(SMALL)
     register(registry, replace(new_claim("x"), version=Version(state=1)), connection_id=1, host="h1")

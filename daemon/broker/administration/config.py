@@ -33,7 +33,6 @@ from shmq.message import QUEUES_MAX, TRACE_TOPIC
 from shmq.protocol.body import DataVersion
 from shmq.protocol.codes import Request
 from shmq.protocol.java_properties import java_properties, parse_java_properties
-from shmq.protocol.route import MASTER_ID, SLAVE_ID
 
 # What tools look for in every broker's settings, and what is always so here.
 _FIXED = {
@@ -112,7 +111,7 @@ class ConfigRequests(Part):
         values = {
             "brokerName": settings.broker_name,
             "brokerClusterName": settings.cluster,
-            "brokerId": str(SLAVE_ID if settings.is_slave else MASTER_ID),
+            "brokerId": str(settings.broker_id),
             "brokerRole": _role_of(settings),
             "flushDiskType": "SYNC_FLUSH" if settings.wait_durable else "ASYNC_FLUSH",
             "fileReservedTime": str(settings.retention_hours),

@@ -21,7 +21,8 @@ class Group:
     def __init__(self, etcd: EtcdServer, count: int, *, sync: bool, **settings: Any) -> None:
         role = "sync-master" if sync else "master"
         self.brokers = [
-            Broker(name="elected", etcd=etcd.endpoint, role=role, **fixed(), **settings) for _ in range(count)
+            Broker(name="elected", etcd=etcd.endpoint, role=role, slave_id=number, **fixed(), **settings)
+            for number in ([1, 1] if count == 2 else range(1, count + 1))
         ]
 
     def leader(self, *, besides: Broker | None = None) -> Broker:
