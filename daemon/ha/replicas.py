@@ -93,7 +93,8 @@ class Replicas:
             state = CATCHING_UP  # it is about to be counted
         lag_bytes = max(0, self._lag.end - link.acknowledged)
         kind = "stock" if link.is_stock else "shmq"
-        return ReplicaLink(address, kind, state, since_ms, link.acknowledged, link.flushed, lag_bytes, lag_ms)
+        store = link.slave.store if link.slave is not None else ""
+        return ReplicaLink(address, kind, state, since_ms, link.acknowledged, link.flushed, lag_bytes, lag_ms, store)
 
 
 def _remember(rows: dict[str, LostLink], address: str, reason: str, cure: str, now_ms: int) -> None:

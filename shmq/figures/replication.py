@@ -65,6 +65,7 @@ def _replica(row: ReplicaLink, now_ms: int) -> Replica:
         row.flushed,
         row.lag_bytes,
         row.lag_ms,
+        row.store,
     )
 
 

@@ -356,6 +356,7 @@ class Replica(NamedTuple):
     flushed: int | None
     lag_bytes: int | None
     lag_ms: int | None
+    store: str = ""  # the identity of its store; "" of a stock slave
 
 
 class LostReplica(NamedTuple):

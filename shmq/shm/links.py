@@ -62,6 +62,7 @@ class ReplicaLink(NamedTuple):
     flushed: int | None = None  # on its disk; None of a stock slave, which does not say
     lag_bytes: int | None = None
     lag_ms: int | None = None
+    store: str = ""  # the identity of its store; of a stock slave "", which does not say
 
 
 class LostLink(NamedTuple):

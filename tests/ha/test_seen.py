@@ -51,6 +51,12 @@ def test_a_master_and_its_slave_are_shown_as_far_as_they_are(master: Broker, sla
     assert (replica.kind, replica.state, replica.acknowledged, replica.lag_ms) == ("shmq", "asynchronous", end, 0)
     assert replica.flushed is not None and replica.flushed <= end
     assert replica.age > 0 and told.age < 60
+    rows = Shell(master.url).json("cluster-members", "cluster", "members")["members"]
+    assert [(row["part"], row["is_here"], row["in_sync"], row["log_end"]) for row in rows] == [
+        ("leads", True, None, end),
+        ("follows", False, None, end),
+    ]
+    assert rows[1]["store"] and "follows" in Shell(master.url).run("cluster", "members").out.decode()
     pid = slave.processes["replication"].pid
     stop_threads(pid)
     try:

@@ -1,4 +1,4 @@
-"""`shmq cluster`: status, promote, demote. A broker and the hosts that it replicates to or from.
+"""`shmq cluster`: status, members, promote, demote. A broker and the hosts that it replicates to or from.
 
 What status shows is what the broker's replication process last wrote down (`shmq.shm.links`); no other host is asked.
 """
@@ -14,11 +14,15 @@ from shmq.figures.replication import election_text
 from shmq.figures.snapshot import LostReplica, Master, Replica, Snapshot, plain
 from shmq.shm.links import FOLLOWS, LEADS
 from shmq.tools.cluster.demote_command import demote
+from shmq.tools.cluster.members_command import members
 from shmq.tools.cluster.promote_command import promote
 from shmq.tools.command import Call, Group, pass_call
 from shmq.tools.terminal.output import Column
 
-cluster = Group("cluster", help="A broker's other hosts, and which of them is the master: status, promote, demote.")
+cluster = Group(
+    "cluster", help="A broker's other hosts, and which of them is the master: status, members, promote, demote."
+)
+cluster.add_command(members)
 cluster.add_command(promote)
 cluster.add_command(demote)
 
