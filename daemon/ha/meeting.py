@@ -39,6 +39,7 @@ class State(StrEnum):
 
     FOLLOWING = "following"
     PARTED = "parted"
+    OVERTAKEN = "overtaken"
     FOREIGN = "foreign"
     AHEAD = "ahead"
     OLDER_MASTER = "older-master"
@@ -48,7 +49,7 @@ class State(StrEnum):
     @property
     def is_refusal(self) -> bool:
         """Whether nothing is shipped before an operator has done something."""
-        return self not in (State.FOLLOWING, State.PARTED)
+        return self not in (State.FOLLOWING, State.PARTED, State.OVERTAKEN)
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -142,16 +143,16 @@ def _compare(slave: Side, master: Side) -> Verdict:
             cure = f"find out which of the two has what was acknowledged; if it is the master: {START_AGAIN}"
             reason = f"{lacks}: they are not of one log, or the master has lost its end"
             return Verdict(State.AHEAD, reason, cure)
-        if end < max(slave.begin, master.begin):
-            return Verdict(State.BEHIND, f"{lacks}, which retention has deleted", START_AGAIN)
+        if end < slave.begin:
+            return Verdict(State.BEHIND, f"{lacks}, which retention has deleted here", START_AGAIN)
         return Verdict(
             State.PARTED, lacks, "it is cut there, what is cut off is kept, and it comes again by itself", end
         )
     if slave.end < master.begin:
         return Verdict(
-            State.BEHIND,
-            f"the slave asks for the log from {slave.end}, retention has left it from {master.begin}",
-            START_AGAIN,
+            State.OVERTAKEN,
+            f"the slave has the log up to {slave.end}, retention has left it from {master.begin}",
+            "what the master has deleted goes here, too, and it comes again by itself",
         )
     return Verdict(State.FOLLOWING)
 

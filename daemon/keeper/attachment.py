@@ -134,7 +134,8 @@ def _renewed(options: Options, files: OpenFiles, log: EventLog) -> None:
         files.config.forget_progress(_first_copy(files.commitlog))
     cut = cut_as_wished(layout, files.commitlog, files.mark)
     if cut is not None:
-        log("log.cut", log_position=cut.position, epoch=cut.epoch, reason="the master's log parts from this one there")
+        why = "the master has deleted all of it" if cut.drops else "the master's log parts from this one there"
+        log("log.cut", log_position=cut.position, epoch=cut.epoch, reason=why)
     if not options.is_slave:
         marker.unlink(missing_ok=True)
     elif not marker.exists():

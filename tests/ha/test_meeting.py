@@ -43,7 +43,10 @@ def side(end: int, *epochs: Epoch, **facts: Any) -> Side:
         (side(900, broker="other"), side(900), State.FOREIGN, None),
         (side(900, Epoch(0, 5)), side(900), State.FOREIGN, None),
         (side(900, file_bytes=8192), side(900), State.OTHER_FILES, None),
-        (side(500), side(900, begin=600), State.BEHIND, None),
+        (side(500), side(900, begin=600), State.OVERTAKEN, None),
+        (side(3000, ZERO), side(9000, ZERO, ONE, begin=8192), State.OVERTAKEN, None),
+        # What the slave alone has is kept before the rest goes.
+        (side(5000, ZERO), side(9000, ZERO, ONE, begin=8192), State.PARTED, 4000),
         (side(9000, ZERO, begin=4096), side(9000, ZERO, ONE), State.BEHIND, None),
     ],
 )
@@ -51,7 +54,7 @@ def test_each_meeting_ends_in_a_state(slave: Side, master: Side, state: State, c
     verdict = judge(slave, master)
     assert (verdict.state, verdict.cut) == (state, cut)
     assert bool(verdict.reason) == bool(verdict.cure) == (state is not State.FOLLOWING)
-    assert state.is_refusal == (state not in (State.FOLLOWING, State.PARTED)), "a log that is cut goes on by itself"
+    assert state.is_refusal == (state not in (State.FOLLOWING, State.PARTED, State.OVERTAKEN)), "it goes on by itself"
 
 
 def test_an_empty_slave_takes_any_log_of_its_broker() -> None:

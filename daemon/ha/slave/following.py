@@ -4,7 +4,8 @@
            ^                             |                                            |
            |                             |             the core takes whole records -> reports
            |                             +---- an empty log, and the master's begins elsewhere: the segments are given
-           |                             |     up, and the keeper makes new ones with a log that begins there
+           |                             |     up, and the keeper makes new ones with a log that begins there; one that
+           |                             |     ends before that is given up first
            |                             +---- a log that parts from the master's: cut by the keeper, likewise
            +---- every 10 s, offsets every second, and when a record is of a topic or queue that is not here
 
@@ -261,6 +262,9 @@ class Following:
         if link.begins_at is not None:
             with self._tables.changing():
                 self._own.begin_at(link.begins_at, _text(self._master), is_stock=link.is_stock)
+        if link.state is State.OVERTAKEN and link.master is not None:
+            with self._tables.changing():
+                self._own.start_over(link.master.begin, link.master.epoch, _text(self._master))
         if link.cut_at is not None and link.master is not None:
             with self._tables.changing():
                 self._own.cut_at(link.cut_at, link.master.epoch, _text(self._master))

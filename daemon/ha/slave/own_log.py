@@ -72,6 +72,14 @@ class OwnLog:
         self._log("ha.begins", master=master, log_position=position)
         KeeperStore(self._store).set_retired()  # the keeper ends, and comes again
 
+    def start_over(self, begin: int, epoch: int, master: str) -> None:
+        """Give up this log, which lies before where the master's begins, and have it begin there."""
+        wish_cut(self._layout, self._store.log_begin, epoch, drops=True)
+        wish_beginning(self._layout, begin)
+        end = self._store.log_end
+        self._log("ha.overtaken", master=master, log_position=begin, bytes=end - self._store.log_begin, epoch=epoch)
+        KeeperStore(self._store).set_retired()  # the keeper ends, and comes again
+
     def cut_at(self, position: int, epoch: int, master: str) -> None:
         """Have the log of this host cut where it parts from the master's; what is cut off is kept."""
         wish_cut(self._layout, position, epoch)

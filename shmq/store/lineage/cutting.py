@@ -11,6 +11,8 @@ store the rest of its record, into the file that it has mapped. So the file of t
 replaced by copies: that memory belongs to no log then. Copying is what makes demotion take a second for each GiB.
 
     renewed    the files from the durable mark on are copied; nothing is cut
+    dropped    as cut, from the first file on and with nothing kept: the master has deleted all of it itself; the
+               queues' units go, too, as no record follows on theirs
     cut        the tail is copied aside · files behind go, the last one first · the file of the cut is replaced by a
                copy up to there · the durable mark falls, what was derived from the log goes · the wish goes
 
@@ -43,11 +45,16 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Cut(NamedTuple):
-    """A planned cut of a log; `id` tells this wish from another for the same place."""
+    """A planned cut of a log; `id` tells this wish from another for the same place.
+
+    Attributes:
+        drops: the whole log goes, and is not kept.
+    """
 
     position: int
     id: str
     epoch: int
+    drops: bool = False
 
 
 class Tail(NamedTuple):
@@ -60,9 +67,10 @@ class Tail(NamedTuple):
     at_ms: int
 
 
-def wish_cut(layout: StoreLayout, position: int, epoch: int) -> None:
-    """Have the next cold start cut the log. Raises StoreError."""
-    content = sealed(json.dumps({"position": position, "id": os.urandom(4).hex(), "epoch": epoch}).encode())
+def wish_cut(layout: StoreLayout, position: int, epoch: int, *, drops: bool = False) -> None:
+    """Have the next cold start cut the log, or give all of it up. Raises StoreError."""
+    wish = Cut(position, os.urandom(4).hex(), epoch, drops)
+    content = sealed(json.dumps(wish._asdict()).encode())
     try:
         write_atomically(layout.cut, content, mode=layout.access.mode, gid=layout.access.gid)
     except OSError as error:
@@ -85,13 +93,18 @@ def cut_as_wished(layout: StoreLayout, commitlog: CommitLogFiles, mark: DurableM
         return None
     commitlog.remove_temporaries()
     commitlog.load()
+    cut = cut._replace(position=commitlog.begin) if cut.drops else cut
     try:
         if commitlog.positions and commitlog.begin <= cut.position < commitlog.end:
-            _keep_tail(layout, commitlog, cut)
+            if not cut.drops:
+                _keep_tail(layout, commitlog, cut)
             commitlog.remove_behind(cut.position)
             commitlog.renew(cut.position, until=cut.position)
         _forget_derived(layout)
         mark.set_back(cut.position)
+        if cut.drops:
+            _forget_units(layout)
+            mark.begin_at(cut.position)
         store_epochs(layout, cut_epochs(load_epochs(layout), cut.position))
         layout.cut.unlink(missing_ok=True)
         sync_directory(layout.root)
@@ -130,7 +143,7 @@ def tails(layout: StoreLayout) -> list[Tail]:
 def _wished(layout: StoreLayout) -> Cut | None:
     try:
         values = unsealed(read_plain(layout.cut))
-        return Cut(int(values["position"]), str(values["id"]), int(values["epoch"]))
+        return Cut(int(values["position"]), str(values["id"]), int(values["epoch"]), values.get("drops", False) is True)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -189,6 +202,13 @@ def _put(path: Path, at: int, data: bytes) -> None:
         os.pwrite(descriptor, data, at)
     finally:
         os.close(descriptor)
+
+
+def _forget_units(layout: StoreLayout) -> None:
+    for topic in os.scandir(layout.consumequeue):
+        if topic.is_dir(follow_symlinks=False):
+            shutil.rmtree(topic.path)
+    sync_directory(layout.consumequeue)
 
 
 def _forget_derived(layout: StoreLayout) -> None:

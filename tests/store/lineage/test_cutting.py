@@ -12,6 +12,7 @@ import pytest
 from shmq.shm.access import Access
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
+from shmq.store.lineage.beginning import begin_as_wished, wish_beginning
 from shmq.store.lineage.cutting import cut_as_wished, renew_end, tails, wish_cut
 from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs
 from shmq.store.recovery import OpenFiles
@@ -88,6 +89,38 @@ def test_a_cut_at_the_end_keeps_no_tail(open_session: OpenSession, root: Path) -
     cut(root)
     assert open_session().store.log_end == end
     assert tails(layout_of(root)) == []
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_log_that_is_dropped_leaves_nothing_and_begins_anywhere(
+    expired: bool, open_session: OpenSession, root: Path
+) -> None:
+    _, positions = filled(open_session, 200)
+    layout = layout_of(root)
+    begin = FILE_BYTES if expired else 0
+    if expired:  # retention took its first file
+        (root / "commitlog" / file_name(0)).unlink()
+        files = files_of(root)
+        files.mark.load()
+        files.mark.advance(log_begin=begin)
+        files.close()
+    assert positions[-1] > 2 * FILE_BYTES
+    wish_cut(layout, begin, 3, drops=True)
+    wish = layout.cut.read_bytes()
+    cut(root)
+    assert tails(layout) == [] and [path.name for path in (root / "commitlog").iterdir()] == [file_name(begin)]
+    assert not any((root / "commitlog" / file_name(begin)).read_bytes())
+    layout.cut.write_bytes(wish)  # killed before the last step
+    cut(root)
+    wish_beginning(layout, 8 * FILE_BYTES)
+    files = files_of(root)
+    assert begin_as_wished(layout, files.commitlog, files.mark) == 8 * FILE_BYTES
+    files.close()
+    session = open_session()
+    assert (session.store.log_begin, session.store.log_end) == (8 * FILE_BYTES, 8 * FILE_BYTES)
+    assert session.report.damages == []
+    assert session.send("orders", b"x", queue_id=0).log_position == 8 * FILE_BYTES
+    assert session.queue("orders", 0) == (0, 1), "no unit of before is left"
 
 
 def test_the_epochs_of_what_was_cut_go(open_session: OpenSession, root: Path) -> None:
