@@ -12,7 +12,8 @@
 Master and slave share one disk and the processors here, so a flush of the one waits for the other's: on two hosts they
 run side by side. A stock pair acknowledges what both have in memory, ours what both have on disk.
 
-Options and output are those of `python -m benchmarks.local`.
+Options and output are those of `python -m benchmarks.local`. With `--switch COUNT` it measures switches of an elected
+master instead (switching.py).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from benchmarks.brokers.pairs import (
 )
 from benchmarks.brokers.rocketmq import Arena
 from benchmarks.command import run
+from benchmarks.switching import switch
 from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.measurement.measure import median
 from shmq.shm.links import read_links
@@ -314,6 +316,9 @@ WORKLOADS = (
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; returns the exit code."""
+    words = sys.argv[1:] if given is None else given
+    if "--switch" in words:
+        return switch(words)
     return run("python -m benchmarks.replication", "what a second host costs", WORKLOADS, given)
 
 

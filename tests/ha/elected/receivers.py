@@ -23,6 +23,7 @@ class Messages(Protocol):
         """Return some messages, none after a while."""
 
 
+Place = tuple[int, int]  # queue id and offset
 Subscribe = Callable[[Connection], AbstractContextManager[Messages]]
 
 
@@ -42,7 +43,9 @@ class Receiver:
         is_here: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
-        self.received: dict[bytes, float] = {}
+        self.received: dict[bytes, float] = {}  # when each body came for the first time, in that order
+        self.places: dict[Place, bytes] = {}
+        self.changed: dict[Place, set[bytes]] = {}  # places that held more than one body
         self.times = 0
         self._connect, self._subscribe, self._is_here = connect, subscribe, is_here
         self._is_over = threading.Event()
@@ -55,6 +58,15 @@ class Receiver:
         self._is_over.set()
         self._thread.join(60)
         assert not self._thread.is_alive(), self.name
+
+    def _note(self, message: shmq.Message) -> None:
+        body = bytes(message.body)
+        self.times += 1
+        self.received.setdefault(body, time.monotonic())
+        if message.attempt == 1:  # a later one has the place of its retry
+            place = message.queue_id, message.offset
+            if self.places.setdefault(place, body) != body:
+                self.changed.setdefault(place, {self.places[place]}).add(body)
 
     def _run(self) -> None:
         while not self._is_over.is_set():
@@ -69,9 +81,14 @@ class Receiver:
         with mq, self._subscribe(mq) as messages:
             while not self._is_over.is_set() and self._is_here():
                 for message in messages.receive(32, _WAIT_SECONDS):
-                    self.received.setdefault(bytes(message.body), time.monotonic())
-                    self.times += 1
+                    self._note(message)
                     message.ack()
+
+
+def ordered_number(body: bytes) -> int | None:
+    """The number of a message of the ordered sender; None of another one."""
+    name, _, number = body.partition(b"-")
+    return int(number) if name == b"ordered" and number.isdigit() else None
 
 
 def member_of(group: str, topic: str) -> Subscribe:

@@ -4,7 +4,9 @@ every receipt is true       the place it names holds that body, on the last lead
 one place, one body         no two receipts name the same place
 a transaction ends as said  what was begun and is to be committed is there, once; what was rolled back is not, and
                             no member has received it
-what is seen stays          no member on any host, leader or follower, has received what the last leader has not
+what is seen stays          no member on any host, leader or follower, has received what the last leader has not, or at
+                            another place: no place was confirmed in two epochs
+groups keep their order     a member gets the messages of one message group in the order in which they were sent
 delayed, never early
 offsets stay                no switch sets a group's offset back behind what every broker in sync had of it
 """
@@ -12,8 +14,9 @@ offsets stay                no switch sets a group's offset back behind what eve
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import shmq
 from shmq.store.config import OWN_GROUPS
@@ -21,11 +24,10 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.elected.group import Group
 from tests.ha.elected.load import DELAY_SECONDS, TOPIC, Load
-from tests.ha.elected.receivers import Receiver
+from tests.ha.elected.receivers import Place, Receiver, ordered_number
 from tests.ha.elected.senders import is_committed, outcome_of
 from tests.shm.looking import looking
 
-Place = tuple[int, int]  # queue id and offset
 Offsets = dict[tuple[str, str, int], int]
 
 
@@ -35,6 +37,8 @@ def check_all(leader: Broker, load: Load) -> None:
     _check_receipts(found, load)
     _check_transactions(found, load)
     check_seen(set(found.values()), load.all_receivers)
+    check_places(found, load.all_receivers)
+    check_order([receiver for receiver in load.all_receivers if receiver is not load.poppers])
     for row in load.delayed.stored:
         assert load.late.received[row.body] - row.sent_at >= DELAY_SECONDS - 0.05, row
 
@@ -74,6 +78,24 @@ def check_seen(stored: set[bytes], receivers: Iterable[Receiver]) -> None:
         more = sorted(receiver.received.keys() - stored)
         assert not more, f"{receiver.name} received {len(more)} that the last leader has not: {more[:5]}"
         assert receiver.received, f"{receiver.name} received nothing"
+
+
+def check_places(stored: Mapping[Place, bytes], receivers: Iterable[Receiver]) -> None:
+    """Raises AssertionError where a receiver got another body from a place than the last leader has there."""
+    for receiver in receivers:
+        assert not receiver.changed, f"{receiver.name}: two bodies of one place: {receiver.changed}"
+        other = [
+            (place, body, stored.get(place)) for place, body in receiver.places.items() if stored.get(place) != body
+        ]
+        assert not other, f"{receiver.name}: {len(other)} places hold something else now: {other[:5]}"
+
+
+def check_order(receivers: Iterable[Receiver]) -> None:
+    """Raises AssertionError where messages of one message group came in another order than they were sent."""
+    for receiver in receivers:
+        numbers = [number for body in receiver.received if (number := ordered_number(body)) is not None]
+        wrong = [pair for pair in itertools.pairwise(numbers) if pair[0] > pair[1]]
+        assert not wrong, f"{receiver.name}: {len(wrong)} came too early: {wrong[:5]}"
 
 
 class Progress:

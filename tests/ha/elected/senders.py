@@ -6,6 +6,7 @@ says, whichever member is asked; one whose half was acknowledged has to end so, 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -66,6 +67,12 @@ class Sender:
     def first_after(self, at: float) -> float | None:
         """When the first message that was sent after a moment was acknowledged."""
         return next((each.at for each in self.stored if each.sent_at >= at), None)
+
+    def longest_gap(self, since: float) -> float:
+        """The longest time without a receipt since a moment, in seconds."""
+        times = [each.at for each in self.stored]
+        times = [max((at for at in times if at <= since), default=since), *(at for at in times if at > since)]
+        return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
     def body(self, number: int) -> bytes:
         """What is sent next."""

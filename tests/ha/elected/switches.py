@@ -4,18 +4,19 @@ Each one is chosen by chance: the leader's processes are killed, stopped for a w
 process dies, or another broker is promoted by hand. Everything that was acknowledged is received by each group, logs
 are equal byte for byte between the brokers, and the other rules are those of rules.py.
 
-Prints one JSON object: counts, and for how long senders over TCP and on the leader's host had no receipt.
+Prints one JSON object: counts, and for how long senders had no receipt, by the kind of switch: each over TCP, and each
+local program of a host that lives. `python -m benchmarks.replication --switch` shows the times as a table.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
-import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +28,26 @@ from tests.ha.elected.group import Group, group_of
 from tests.ha.elected.load import Load
 from tests.ha.elected.rules import Progress, check_all
 from tests.ha.elected.runs import check_logs, make_topics, run_as_told, wait_for_rest
+from tests.ha.elected.senders import Sender
 from tests.ha.test_switch import cluster, layout_of
 from tests.nameserver.live_nameserver import name_server
 
 KINDS = ("die", "stop", "end", "ship", "promote")
+TCP, LOCAL = "tcp", "local"
+LOST, ORDERLY = "host lost", "in order"  # what has a promise
+OF = {LOST: ("die", "stop", "ship"), ORDERLY: ("end", "promote")}
 
 
 class Switches:
     """One run.
 
     Attributes:
-        waits: for each kind of sender, the seconds until what was sent after a switch began was acknowledged.
+        waits: by kind of switch and of sender, for how many seconds each had no receipt.
     """
 
     def __init__(self, group: Group, load: Load, chance: random.Random) -> None:
         self.group, self.load, self.chance = group, load, chance
-        self.waits: dict[str, list[float]] = {"tcp": [], "local": []}
+        self.waits: dict[tuple[str, str], list[float]] = {}
         self.counts = dict.fromkeys(KINDS, 0)
         self._progress = Progress(group)
 
@@ -54,15 +59,20 @@ class Switches:
         began = time.monotonic()
         epoch = load_epochs(layout_of(leader))[-1].number
         repair = getattr(self, f"_{kind}")(leader)
-        self._progress.check(self.group.wait_for_epoch(epoch + 1))
-        for name, senders in (("tcp", self.load.tcp), ("local", self.load.local)):
-            at = eventually(
-                lambda senders=senders: [at for sender in senders if (at := sender.first_after(began)) is not None],
-                self.group.told,
-            )
-            if kind != "ship" or name == "tcp":
-                self.waits[name].append(min(at) - began)
+        leader_now = self.group.wait_for_epoch(epoch + 1)
+        switched = time.monotonic()
+        self._progress.check(leader_now)
+        for name, senders in ((TCP, self.load.tcp), (LOCAL, self._living(leader, kind))):
+            for sender in senders:
+                eventually(lambda sender=sender: sender.first_after(switched), self.group.told)
+                self.waits.setdefault((kind, name), []).append(sender.longest_gap(began))
         repair()
+
+    def _living(self, leader: Broker, kind: str) -> list[Sender]:
+        """Local senders whose broker goes on: those of the other hosts, and the leader's own where it does."""
+        goes_on = kind in ("ship", "promote")
+        pairs = zip(self.load.local, self.group.brokers, strict=True)
+        return [sender for sender, broker in pairs if goes_on or broker is not leader]
 
     def _die(self, leader: Broker) -> Callable[[], Any]:
         for mark in leader.processes.values():
@@ -120,9 +130,26 @@ def run(switches: int, brokers: int, seed: int, folder: Path) -> dict[str, Any]:
             "seed": seed,
             **run.counts,
             **load.figures(),
-            **{f"{name}_wait_p50_s": round(statistics.median(waits), 3) for name, waits in run.waits.items()},
-            **{f"{name}_wait_max_s": round(max(waits), 3) for name, waits in run.waits.items()},
+            "waits_s": {**_quantiles(run.waits, {kind: (kind,) for kind in KINDS}), **_quantiles(run.waits, OF)},
         }
+
+
+def _quantiles(
+    waits: dict[tuple[str, str], list[float]], kinds_of: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, float]]:
+    found = {}
+    for title, kinds in kinds_of.items():
+        for name in (TCP, LOCAL):
+            if every := [wait for kind in kinds for wait in waits.get((kind, name), ())]:
+                found[f"{title}, {name}"] = quantiles(every)
+    return found
+
+
+def quantiles(waits: list[float]) -> dict[str, float]:
+    """The nearest ranks of waits, and how many there were."""
+    ranked = sorted(waits)
+    at = lambda share: round(ranked[math.ceil(share * len(ranked)) - 1], 3)  # noqa: E731
+    return {"count": len(ranked), "p50": at(0.5), "p99": at(0.99), "max": at(1.0)}
 
 
 if __name__ == "__main__":

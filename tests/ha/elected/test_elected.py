@@ -26,6 +26,7 @@ from tests.ha.pair import assert_equal, stop_threads
 from tests.ha.seen import findings_of
 from tests.ha.test_switch import cluster, layout_of, read
 from tests.ha.trust.test_trust import secret_file
+from tests.nameserver.live_nameserver import name_server
 from tests.shm.looking import looking
 from tests.tools.json_schema import check
 from tests.tools.shell import Shell
@@ -179,18 +180,23 @@ def test_without_etcd_a_synchronous_leader_and_its_set_go_on(tmp_path: Path) -> 
         assert read(leader, 20, "readers") == stored
 
 
-def test_without_etcd_and_the_other_one_an_asynchronous_leader_is_fenced(tmp_path: Path) -> None:
-    with group_of(tmp_path, 2, sync=False) as (group, etcd):
+def test_without_etcd_and_the_other_one_an_asynchronous_leader_is_fenced_and_in_no_route(tmp_path: Path) -> None:
+    with name_server() as names, group_of(tmp_path, 2, sync=False, nameservers=names.address) as (group, etcd):
         leader = group.wait_for_set(2)
         other = group.other(leader)
         acknowledged(leader, range(10))
+        known = lambda: names.brokers_of("orders").get("elected", {})  # noqa: E731
+        eventually(lambda: "0" in known(), lambda: str(known()))
         etcd.stop()
         other.kill_daemon()
         eventually(lambda: refuses(leader), group.told)
+        eventually(lambda: known() == {}, lambda: str(known()))
         etcd.start()
         other.restart()
-        stored = acknowledged(group.leader(), range(20, 30))
+        leading = group.leader()
+        stored = acknowledged(leading, range(20, 30))
         assert len(stored) == 10
+        eventually(lambda: known().get("0") == leading.broker_address, lambda: str(known()))
 
 
 def test_the_tail_of_an_asynchronous_leader_is_kept_and_counted(tmp_path: Path) -> None:
@@ -264,6 +270,14 @@ def test_what_is_shown_names_who_leads_why_and_who_is_in_sync(tmp_path: Path) ->
         assert (election["role"], election["why"], len(election["in_sync"])) == ("leading", "first", 2)
         assert election["leader"] == election["store"] == shown[other]["election"]["leader"]
         assert shown[other]["election"]["role"] == "following"
+        for broker in group.brokers:
+            check("cluster-members", document := cluster(broker, "members"))
+            assert [row["is_here"] for row in document["members"]] == [True, False]
+            assert [row["in_sync"] for row in document["members"]] == [True, True]
+            parts = {row["store"]: row["part"] for row in document["members"]}
+            assert parts == {
+                store: "leads" if store == election["leader"] else "follows" for store in election["in_sync"]
+            }
         assert [finding.verdict for finding in findings_of(leader, "election")] == [Verdict.OK]
         for broker, part in ((leader, "leading"), (other, "following")):
             said = f"this broker is {part}"
@@ -275,6 +289,10 @@ def test_what_is_shown_names_who_leads_why_and_who_is_in_sync(tmp_path: Path) ->
             assert sum(values["shmq_electable_stores"].values()) == 2
             assert ("shmq_lease_age_seconds" in values) == (broker is leader)
         assert 0 <= sum(metrics(leader)["shmq_lease_age_seconds"].values()) < LEASE_WARN_SECONDS
+        other.kill_daemon()
+        eventually(lambda: [row["part"] for row in cluster(leader, "members")["members"]] == ["leads"], group.told)
+        other.restart()
+        group.wait_for_set(2)
         etcd.stop()
         eventually(lambda: findings_of(leader, "election")[0].verdict is Verdict.WARNING, group.told)
         other.kill_daemon()
