@@ -64,7 +64,7 @@ ELSEWHERE = {
     *("store scrub", "store inspect", "store verify", "store repair", "store export", "store import", "store resend"),
     *("spark archive", "spark replay", "spark reconcile", "spark lag", "spark dlq"),
     *("config show", "config check"),
-    *("cluster status", "cluster promote", "cluster demote"),
+    *("cluster status", "cluster members", "cluster promote", "cluster demote"),
 }
 
 

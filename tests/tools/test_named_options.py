@@ -22,7 +22,7 @@ OF_OTHERS = {
     *("--minutes", "--only", "--seed", "--turns"),  # the soak
     *("--faults", "--rounds", "--switches"),  # python -m tests.ha.elected.cables, tests.ha.faults.rounds and .switches
     *("--base", "--effort", "--figure", "--head", "--list", "--pairs", "--peers-only", "--quick", "--runs", "--tables"),
-    "--tolerance",  # and those before it: the benchmarks
+    *("--switch", "--tolerance"),  # and those before it: the benchmarks
     "--suite",  # pytest here
     *("--no-pages", "--python", "--machine", "--system", "--arch"),  # python -m shmq.tools.release, debootstrap
     *("--bind", "--rbind"),  # mount
