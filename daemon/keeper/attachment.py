@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.live.absence import save_what_changed
+from shmq.daemon.keeper.live.absence import lacks_end, save_what_changed
 from shmq.daemon.keeper.live.held_files import HeldDirectory
 from shmq.daemon.keeper.losses import Losses
 from shmq.delay_levels import DelayLevels
@@ -182,6 +182,8 @@ def _try_warm(
     is_replaced = not store.has_log_directory
     found = save_what_changed(store, files, commitlog, log, is_running=is_running)
     reason = "another directory lies at the path of their log" if is_replaced else ""
+    if not reason and lacks_end(store, files):
+        reason = f"the newest log file lacks the end of the log, {store.log_end}: it is an older copy"
     reason = reason or _why_not(store, options) or _files_disagree(store, files)
     if reason:
         log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)

@@ -253,6 +253,30 @@ def test_segments_of_a_broker_that_was_killed_are_no_part_of_a_copy_that_took_th
     eventually(has_all)
 
 
+def test_an_older_copy_of_the_newest_log_file_is_no_part_of_living_segments(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    first = start_keeper()
+    first.send_batch("orders", [b"kept"] * 300)
+    eventually(lambda: first.attached.files.mark.current.dispatched == first.store.log_end)
+    path, begin = first.root / "commitlog" / ("0" * 20), first.store.log_end
+    copy = Path(shutil.copy(path, first.root / "copy"))
+    first.send_batch("orders", [b"later"] * 30)
+    eventually(lambda: first.store.queue(first.queue_index("orders")).persisted == 330)
+    end = first.store.log_end
+    assert end < first.options.file_bytes, "it is the newest file"
+    first.abandon()
+    copy.replace(path)
+    second = start_keeper()
+    [given_up] = second.events.named("segments.given_up")
+    assert given_up["reason"] == f"the newest log file lacks the end of the log, {end}: it is an older copy"
+    assert [(each["log_position"], each["end"]) for each in second.events.named("recovery.damage")] == [(begin, end)]
+    assert second.send("orders", b"next", queue_id=0).offset == 330, "no offset is given out twice"
+    reader = Reader(second.store)
+    reader.assign("orders", second.queue_index("orders"), 0, 0)
+    assert [bytes(message.body) for message in reader.poll(300)] == [b"kept"] * 300
+
+
 def test_a_log_file_that_a_link_took_the_place_of_while_no_keeper_ran_is_read_where_the_link_leads(
     start_keeper: StartKeeper,
 ) -> None:

@@ -5,6 +5,7 @@
     a log file that was truncated       has its size again: a look behind its end killed the last keeper
     a log file that has grown           copied, as far as it is one
     commitlog/ is another directory     what the segments know may be in none of its files
+    the newest one lacks the log's end  likewise: it is an older copy, and no process has the one that was there
 
 Where log files are concerned, sends stop, and the segments are given up. What only they know is written down for the
 recovery of the files: the mark says up to where they had the log, so that what is lost of it is refused; and the unit
@@ -38,6 +39,7 @@ from shmq.store.recovery import OpenFiles
 
 _LOCK_SECONDS = 0.5
 _FILL_UNITS = 1 << 16  # at once
+_END_BYTES = 16  # of a record: its topic and its properties, or their length
 
 
 def save_what_changed(
@@ -72,13 +74,23 @@ def save_what_changed(
         position for position in _positions(store, files) if position in elsewhere or _is_changed(files, position)
     ]
     # The last keeper may have been killed before it had saved what it knew of, and what took its place looks whole.
-    if changed or is_replaced or store.read_only == READ_ONLY_FILES_LOST:
+    if changed or is_replaced or store.read_only == READ_ONLY_FILES_LOST or lacks_end(store, files):
         where = {position: elsewhere.get(position) for position in changed}
         _save(store, files, news, where)
         with contextlib.suppress(OSError, ShmqError):  # recovery refuses a mark that it cannot read
             if files.mark.load() is not None or is_running:
                 _write_down(store, files, is_replaced=is_replaced)
     return news.told
+
+
+def lacks_end(store: Store, files: OpenFiles) -> bool:
+    """Whether the newest log file has zeros where the last record ends, which no record does."""
+    end = store.log_end
+    size = min(_END_BYTES, end % files.commitlog.file_bytes)
+    try:
+        return size > 0 and not any(files.commitlog.read(end - size, size))
+    except OSError:
+        return False  # it is not there, which says more
 
 
 def _is_emptied(files: OpenFiles, *, is_running: bool) -> bool:
