@@ -173,6 +173,16 @@ MUTANTS: dict[str, Mutant] = {
         ),
         "append-100",
     ),
+    "what is confirmed may be on no disk of this host": Mutant(
+        (
+            Edit(
+                "confirm.c",
+                "    confirmed_raise(store, in_sync < durable ? in_sync : durable);\n",
+                "    (void)durable;\n    confirmed_raise(store, in_sync);\n",
+            ),
+        ),
+        "confirm",
+    ),
     "repair leaves the intent": Mutant(
         (Edit("repair.c", "    shmq_intent_clear(store);\n", ""),),
         "append-exact",

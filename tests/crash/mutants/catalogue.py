@@ -12,6 +12,7 @@ from tests.crash.mutants.mutant import Mutant
 _ACCESS = "tests/broker/test_foreign.py"
 _ATOMIC = "tests/store/test_atomic.py"
 _CONFIG = "tests/store/test_config.py"
+_CUTTING = "tests/store/lineage/test_cutting.py"
 _DAMAGE = "tests/bindings/test_damage.py"
 _DAMAGED_RECORDS = "tests/broker/durability/test_damaged_records.py"
 _FUNCTIONS = "tests/client/test_functions.py"
@@ -498,6 +499,26 @@ NEVER: dict[str, Mutant] = {
         "while (seen != 0 && seen != SHMQ_OWNER_MOVING && holds(",
         "while (seen != 0 && holds(",
         f"{_OWNER}::test_a_slot_that_is_moving_is_no_ones_to_take_lock_or_free",
+    ),
+    "a file that is cut keeps its inode": _one(
+        "shmq/store/lineage/cutting.py",
+        "            commitlog.renew(cut.position, until=cut.position)\n",
+        "            cut_path = commitlog.path(cut.position - cut.position % commitlog.file_bytes)\n"
+        "            os.truncate(cut_path, cut.position % commitlog.file_bytes)\n"
+        "            os.truncate(cut_path, commitlog.file_bytes)\n",
+        f"{_CUTTING}::test_a_mapping_of_the_old_file_belongs_to_no_log",
+    ),
+    "the files of a former master keep their inodes": _one(
+        "shmq/store/lineage/cutting.py",
+        "            commitlog.renew(position, until=position + commitlog.file_bytes)\n",
+        "            pass\n",
+        f"{_CUTTING}::test_a_mapping_of_the_old_file_belongs_to_no_log",
+    ),
+    "a slave acknowledges what is not on its disk": _one(
+        "daemon/ha/slave/follower.py",
+        "        return min(self._flushed, self._reached)\n",
+        "        return self._reached\n",
+        "tests/ha/test_links.py::test_a_slave_says_what_is_on_its_disk_only_once_it_is",
     ),
     "a lock ends the moving of a slot": _one(
         "owner.c",
