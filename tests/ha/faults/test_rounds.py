@@ -13,7 +13,7 @@ from tests.ha.hosts import needs_hosts
 from tests.seed import SEED
 
 pytestmark = [needs_hosts, needs_tun]
-ROUNDS = 4
+ROUNDS = 10
 
 
 @pytest.mark.timeout(900)
