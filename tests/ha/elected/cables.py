@@ -8,6 +8,7 @@ but for the offsets of groups.
     unelected     the leader does not reach etcd       lossy         30 % of all packets are lost
     split         the leader reaches no other broker   late          every packet takes 50 ms longer
     follower      a follower reaches no host           etcd          the etcd is stopped, no broker is
+    slow          each sync of one host takes 0.3 to 1.5 s
     stop, die, promote                                 as in switches.py
 
 Prints one JSON object: counts, and for how long senders over TCP had no receipt, by kind of fault.
@@ -24,11 +25,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shmq import Connection
 from shmq.testing import Broker
+from tests.crash.disk.disk import FaultyDisk
 from tests.deadline import eventually
 from tests.ha.elected.group import Group
 from tests.ha.elected.load import Load
@@ -41,7 +44,8 @@ from tests.ha.test_switch import cluster
 from tests.nameserver.live_nameserver import name_server
 
 CUTS = ("alone", "unelected", "split", "follower", "deaf", "dumb")
-KINDS = (*CUTS, "lossy", "late", "etcd", "stop", "die", "promote")
+KINDS = (*CUTS, "lossy", "late", "etcd", "slow", "stop", "die", "promote")
+SYNC_MS = 300, 1_500  # a slave that is 2 s behind is counted out
 LONGER_SECONDS_MAX = 3.0
 SETTLED_SECONDS, _LOOK_SECONDS = 4.0, 0.1  # a slave that is silent is counted out after 2 s
 LOSS, LATE_SECONDS = 0.3, 0.05
@@ -57,9 +61,10 @@ class CabledBroker(Broker):
         where = {"tcp": True, "listen": listen, "ha_listen": ha_listen, "nameserver_listen": "127.0.0.1:0"}
         super().__init__(**where, insecure=True, ha_allow=SUBNET, **settings)
         self.network = network
+        self.disk: FaultyDisk | None = None  # below its store
 
     def start(self) -> Broker:
-        with inside(self.network.pid):
+        with inside(self.network.pid), self.disk.around() if self.disk is not None else contextlib.nullcontext():
             return super().start()
 
     def connect(self, **options: Any) -> Connection:
@@ -76,8 +81,10 @@ class Stage(Group):
     def __init__(self, networks: list[Network], cables: Cables, etcd: EtcdServer, names: str) -> None:
         *hosts, self.etcd_network, self.outside = networks
         self.brokers = [
-            CabledBroker(host, name="elected", etcd=etcd.endpoint, role="sync-master", nameservers=names)
-            for host in hosts
+            CabledBroker(
+                host, name="elected", etcd=etcd.endpoint, role="sync-master", nameservers=names, slave_id=number
+            )
+            for number, host in enumerate(hosts, 1)
         ]
         self.hosts = {broker: broker.network for broker in self.brokers if isinstance(broker, CabledBroker)}
         self.cables, self.etcd = cables, etcd
@@ -155,6 +162,8 @@ class Faults:
         if kind == "etcd":
             self.stage.etcd.stop()
             return self.stage.start_etcd
+        if kind == "slow":
+            return slow_disk(self.chance.choice((leader, follower)))
         if kind == "stop":
             marks = list(leader.processes.values())
             _signal(marks, signal.SIGSTOP)
@@ -166,6 +175,13 @@ class Faults:
         if kind == "promote":
             cluster(follower, "promote")
         return lambda: None
+
+
+def slow_disk(broker: Broker) -> Callable[[], Any]:
+    """Let each sync of a broker take long; returns what ends that."""
+    assert isinstance(broker, CabledBroker) and broker.disk is not None
+    broker.disk.slow(*SYNC_MS)
+    return partial(broker.disk.slow, 0, 0)
 
 
 def _signal(marks: list[Any], number: int) -> None:
@@ -186,7 +202,8 @@ def staged(folder: Path, brokers: int, seed: int) -> Iterator[Stage]:
         stage = Stage(networks, cables, etcd, names.address)
         running.callback(etcd.stop)
         stage.start_etcd()
-        for broker in stage.brokers:
+        for broker in stage.hosts:
+            broker.disk = running.enter_context(FaultyDisk(broker.store))
             running.enter_context(broker)
         running.callback(cables.heal)
         yield stage

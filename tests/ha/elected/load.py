@@ -1,6 +1,6 @@
 """Producers and consumers of every kind that go on while brokers of a group die.
 
-over TCP         plain, ordered, delayed and transactional senders; members of groups, and a consumer that pops
+over TCP         plain, ordered, delayed and transactional senders, and batches; members of groups, and one that pops
 on each host     plain and transactional senders, of whom those on the leader's host are heard
 leader's host    a member of a group, which moves to the leader
 each host        a member of a group of that host, whether it leads or follows
@@ -21,6 +21,7 @@ from tests.ha.elected.receivers import Receiver, member_of, popper_of
 from tests.ha.elected.senders import (
     SHOP,
     Acknowledged,
+    BatchSender,
     Sender,
     TransactionalSender,
     answer_checks,
@@ -49,6 +50,7 @@ class Load:
         self.tcp = [
             Sender("tcp", tcp, lambda mq: lambda body: mq.send(TOPIC, body)),
             Sender("ordered", tcp, lambda mq: lambda body: mq.send(TOPIC, body, message_group="one")),
+            BatchSender("batch", tcp, TOPIC),
         ]
         self.delayed = Sender("delayed", tcp, lambda mq: lambda body: mq.send(DELAYED, body, delay=DELAY_SECONDS))
         self.local = [

@@ -18,6 +18,7 @@ from shmq import Connection
 SHOP = "shop"  # the group of those who begin transactions
 CHECK_SECONDS = 2.0
 OUTCOMES = ("commit", "rollback", "committed-later", "rolled-back-later")  # the last two are said when they are asked
+BATCH = 3
 PAUSE_SECONDS = 0.01  # between two sends, and before one is tried elsewhere: a load that leaves processor time
 _CONNECT_AGAIN_SECONDS = 0.02
 
@@ -95,6 +96,25 @@ class Sender:
                 kind = type(error).__name__
                 self.errors[kind] = self.errors.get(kind, 0) + 1
                 self._is_over.wait(_CONNECT_AGAIN_SECONDS)
+
+
+class BatchSender(Sender):
+    """Sends some bodies at once; the first is the one that is counted on, and all are acknowledged together."""
+
+    def __init__(self, name: str, connect: Callable[[], Connection], topic: str) -> None:
+        super().__init__(name, connect, self._batches, pause_seconds=PAUSE_SECONDS * BATCH)
+        self._topic = topic
+
+    def _batches(self, mq: Connection) -> Send:
+        def send(body: bytes) -> shmq.Receipt:
+            began, bodies = time.monotonic(), [body, *(b"%s.%d" % (body, number) for number in range(1, BATCH))]
+            first, *others = mq.send_batch(self._topic, bodies)
+            at = time.monotonic()
+            rows = zip(bodies[1:], others, strict=True)
+            self.stored += [Acknowledged(each, told.queue_id, told.offset, at, began) for each, told in rows]
+            return first
+
+        return send
 
 
 class TransactionalSender(Sender):

@@ -8,11 +8,13 @@ on (elected/load.py). A fault is chosen by chance, lasts a while, and ends; then
     master, slave        one of them reaches no other host
     kill, end, stop      all processes of one are killed at once, ended in order, or stand still
     process              one process of one of them is killed
+    slow                 each sync of one host's disk takes 0.3 to 1.5 s
     empty, old           the slave comes again with nothing, or with the store that it had some rounds ago
+    lost                 the master's host is gone for good while all go on, the slave is promoted, and an empty host
+                         follows it
 
-At last the master's host is gone for good while all go on, the slave is promoted and an empty host follows it. The
-rules of elected/rules.py hold: nothing that was acknowledged is lost, no offset is set back, and no member on either
-host had a message that the slave has not. Prints one JSON object.
+At last the master's host is lost once more. The rules of elected/rules.py hold: nothing that was acknowledged is lost,
+no offset is set back, and no member on either host had a message that the last master has not. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ from typing import Any
 from shmq.shm.links import IN_SYNC
 from shmq.shm.liveness import signal_proven
 from shmq.testing import Broker
+from tests.crash.disk.disk import FaultyDisk
 from tests.deadline import eventually
-from tests.ha.elected.cables import BROKER_PORT, HA_PORT, LATE_SECONDS, LOSS, CabledBroker
+from tests.ha.elected.cables import BROKER_PORT, HA_PORT, LATE_SECONDS, LOSS, CabledBroker, slow_disk
 from tests.ha.elected.group import Group, links_of
 from tests.ha.elected.load import Load
 from tests.ha.elected.rules import Progress, check_all
@@ -46,7 +49,7 @@ from tests.nameserver.live_nameserver import name_server
 
 CUTS = ("link", "deaf", "dumb", "master", "slave")
 PROCESSES = ("replication", "keeper", "bridge")
-KINDS = (*CUTS, "lossy", "late", "kill", "end", "stop", "process", "empty", "old")
+KINDS = (*CUTS, "lossy", "late", "kill", "end", "stop", "process", "slow", "empty", "old", "lost")
 SECONDS_MAX = 3.0
 FRESH_MS = 2_000
 
@@ -60,7 +63,7 @@ class Pair(Group):
         self.master = CabledBroker(first, name="pair", role="sync-master", in_sync_min=in_sync_min, nameservers=names)
         self.slave = CabledBroker(second, name="pair", role="slave", nameservers=names, **there)
         self.brokers = [self.master, self.slave]
-        self.cables, self._names = cables, names
+        self.cables = cables
 
     def in_sync(self) -> bool:
         """Whether the one that leads says, and just now, that the other has what is acknowledged."""
@@ -68,12 +71,34 @@ class Pair(Group):
         is_fresh = links is not None and time.monotonic_ns() // 1_000_000 - links.at_ms < FRESH_MS
         return links is not None and is_fresh and any(each.state == IN_SYNC for each in links.replicas)
 
-    def replace(self) -> CabledBroker:
+    def lose_the_master(self) -> bool:
+        """Let the master's host be gone for good, and promote the slave; False: that was counted out just then.
+
+        Raises AssertionError.
+        """
+        progress = Progress(self)
+        progress.note(self.master)
+        eventually(self.in_sync, self.told)
+        master, others = self.master.network, [self.slave.network, self.outside]
+        for way in (*self.cables.between([master], others), *self.cables.between(others, [master])):
+            way.is_cut = True
+        kill_host(self.master)
+        last = links_of(self.master)
+        if last is None or not any(each.state == IN_SYNC for each in last.replicas):
+            return False  # it was alone with what it acknowledged
+        shutil.rmtree(self.master.store)
+        cluster(self.slave, "promote")
+        progress.check(self.slave)
+        self.cables.heal()
+        return True
+
+    def replace_the_master(self) -> None:
         """Have an empty host in the place of the one that is gone, as a slave of the other."""
-        there = {"master": self.slave.broker_address, "master_ha": f"{self.slave.network.address}:{HA_PORT}"}
-        self.master = CabledBroker(self.master.network, name="pair", role="slave", nameservers=self._names, **there)
-        self.brokers = [self.master, self.slave]
-        return self.master
+        address = self.slave.network.address
+        there = {"master": f"{address}:{BROKER_PORT}", "master_ha": f"{address}:{HA_PORT}"}
+        self.master._settings |= {"role": "slave", "in_sync_min": 1, **there}
+        self.master, self.slave = self.slave, self.master
+        self.slave.restart()
 
     def cut(self, kind: str) -> None:
         """Let nothing come through where a kind of fault says so."""
@@ -93,6 +118,7 @@ class Rounds:
     def __init__(self, pair: Pair, load: Load, chance: random.Random, aside: Path) -> None:
         self.pair, self.load, self.chance, self.aside = pair, load, chance, aside
         self.counts: Counter[str] = Counter()
+        self.kept: dict[str, Path] = {}  # a former store of each host that was a slave
 
     def one(self, kind: str) -> None:
         """Have one fault, and wait until the slave is in sync again and senders over TCP are answered."""
@@ -127,6 +153,10 @@ class Rounds:
             return lambda: [signal_proven(mark, signal.SIGCONT) for mark in marks]
         if kind == "process":
             signal_proven(broker.processes[self.chance.choice(PROCESSES)], signal.SIGKILL)
+        if kind == "slow":
+            return slow_disk(broker)
+        if kind == "lost":
+            return self.pair.replace_the_master if self.pair.lose_the_master() else self.pair.master.restart
         if kind in ("empty", "old"):
             kill_host(self.pair.slave)
             return self._with_nothing if kind == "empty" else self._with_what_it_had
@@ -137,12 +167,13 @@ class Rounds:
         self.pair.slave.restart()
 
     def _with_what_it_had(self) -> None:
-        """Put back the store of the last time, and keep the one of now for the next."""
-        store, kept = self.pair.slave.store, self.aside / f"store-{self.counts['old']}"
-        shutil.copytree(store, kept)
-        if before := self.counts["old"]:
+        """Put back the store that this host had the last time, and keep the one of now for the next."""
+        store, host = self.pair.slave.store, self.pair.slave.network.address
+        before, kept = self.kept.get(host), self.aside / f"{host}-{self.counts['old']}"
+        self.kept[host] = Path(shutil.copytree(store, kept))
+        if before is not None:
             shutil.rmtree(store)
-            (self.aside / f"store-{before - 1}").rename(store)
+            before.rename(store)
         self.pair.slave.restart()
 
 
@@ -154,29 +185,20 @@ def kill_host(broker: Broker) -> None:
     broker.kill_daemon()
 
 
-def lose_the_master(pair: Pair, load: Load) -> None:
-    """Let the master's host be gone for good while all go on, and promote the slave; raises AssertionError."""
-    progress = Progress(pair)
-    progress.note(pair.master)
-    eventually(pair.in_sync, pair.told)
-    master, others = pair.master.network, [pair.slave.network, pair.outside]
-    for way in (*pair.cables.between([master], others), *pair.cables.between(others, [master])):
-        way.is_cut = True
-    kill_host(pair.master)
-    last = links_of(pair.master)
-    assert last is not None and any(each.state == IN_SYNC for each in last.replicas), last  # or it was alone with some
-    shutil.rmtree(pair.master.store)
-    cluster(pair.slave, "promote")
-    progress.check(pair.slave)
-    pair.cables.heal()
-    with pair.replace() as replacement:
+def lose_the_last(pair: Pair, load: Load) -> None:
+    """Lose the master's host once more, and look at everything; raises AssertionError."""
+    while not pair.lose_the_master():
+        pair.master.restart()
+        pair.cables.heal()
         eventually(pair.in_sync, pair.told)
-        promoted = time.monotonic()
-        eventually(lambda: any(each.first_after(promoted) for each in load.tcp), pair.told)
-        load.stop_sending()
-        load.wait_for_receivers(pair.slave)
-        check_all(pair.slave, load)
-        assert_equal(pair.slave, replacement)
+    pair.replace_the_master()
+    eventually(pair.in_sync, pair.told)
+    promoted = time.monotonic()
+    eventually(lambda: any(each.first_after(promoted) for each in load.tcp), pair.told)
+    load.stop_sending()
+    load.wait_for_receivers(pair.master)
+    check_all(pair.master, load)
+    assert_equal(pair.master, pair.slave)
 
 
 @contextlib.contextmanager
@@ -188,7 +210,8 @@ def staged(seed: int, in_sync_min: int) -> Iterator[Pair]:
         running.enter_context(inside(outside.pid))
         names = running.enter_context(name_server("--insecure", listen=f"{outside.address}:9876"))
         pair = Pair(networks, cables, names.address, in_sync_min)
-        for broker in pair.brokers:
+        for broker in (pair.master, pair.slave):
+            broker.disk = running.enter_context(FaultyDisk(broker.store))
             running.enter_context(broker)
         running.callback(cables.heal)
         yield pair
@@ -206,7 +229,7 @@ def run(rounds: int, in_sync_min: int, seed: int, folder: Path) -> dict[str, Any
             run = Rounds(pair, load, chance, folder)
             for kind in kinds:
                 run.one(kind)
-            lose_the_master(pair, load)
+            lose_the_last(pair, load)
     return {
         "rounds": rounds,
         "in_sync_min": in_sync_min,
