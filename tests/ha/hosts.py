@@ -55,7 +55,8 @@ class Host:
     def command(self, text: str) -> list[str]:
         """What a command of this host's shell is here."""
         kinds = ("--net", "--mount", "--ipc", "--pid")
-        return ["nsenter", "--target", str(self.first_pid), *kinds, "sh", "-c", text]
+        where = f"--wd={self.directory}"  # in another mount namespace it would be /
+        return ["nsenter", "--target", str(self.first_pid), *kinds, where, "sh", "-c", text]
 
     @property
     def environment(self) -> dict[str, str]:

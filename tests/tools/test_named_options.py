@@ -23,6 +23,7 @@ OF_OTHERS = {
     *("--faults", "--rounds", "--switches"),  # python -m tests.ha.elected.cables, tests.ha.faults.rounds and .switches
     *("--base", "--effort", "--figure", "--head", "--list", "--pairs", "--peers-only", "--quick", "--runs", "--tables"),
     *("--switch", "--tolerance"),  # and those before it: the benchmarks
+    *("--advertise-client-urls", "--listen-client-urls"),  # etcd
     "--suite",  # pytest here
     *("--no-pages", "--python", "--machine", "--system", "--arch"),  # python -m shmq.tools.release, debootstrap
     *("--bind", "--rbind"),  # mount
