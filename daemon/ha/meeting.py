@@ -149,9 +149,12 @@ def _compare(slave: Side, master: Side) -> Verdict:
             State.PARTED, lacks, "it is cut there, what is cut off is kept, and it comes again by itself", end
         )
     if slave.end < master.begin:
+        reason = f"the slave has the log up to {slave.end}, retention has left it from {master.begin}"
+        if not slave.log or slave.log != master.log:  # a log is given up for no other one, and for none without a name
+            return Verdict(State.BEHIND, reason, START_AGAIN)
         return Verdict(
             State.OVERTAKEN,
-            f"the slave has the log up to {slave.end}, retention has left it from {master.begin}",
+            reason,
             "what the master has deleted goes here, too, and it comes again by itself",
         )
     return Verdict(State.FOLLOWING)

@@ -45,6 +45,8 @@ def side(end: int, *epochs: Epoch, **facts: Any) -> Side:
         (side(900, file_bytes=8192), side(900), State.OTHER_FILES, None),
         (side(500), side(900, begin=600), State.OVERTAKEN, None),
         (side(3000, ZERO), side(9000, ZERO, ONE, begin=8192), State.OVERTAKEN, None),
+        (side(500, log=""), side(900, begin=600), State.BEHIND, None),
+        (side(500), side(900, begin=600, log=""), State.BEHIND, None),
         # What the slave alone has is kept before the rest goes.
         (side(5000, ZERO), side(9000, ZERO, ONE, begin=8192), State.PARTED, 4000),
         (side(9000, ZERO, begin=4096), side(9000, ZERO, ONE), State.BEHIND, None),
