@@ -10,8 +10,8 @@ Groups are the leader's, but not those of a host that takes nothing of it, as it
 
 Messages are read from shared memory; those of groups are sent by the leader where the copy here does not go on. The
 leader's address stands in the segments, where each switch writes it, and the topics in the tables there, which are
-copies of the leader's: so no name server is asked. Where the leader has accounts, it knows the sender by the keys in
-$SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY.
+copies of the leader's: no name server is asked, and the leader only about topics that are not there yet. Where it has
+accounts, it knows the sender by the keys in $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY.
 
 Invariants: (1) the leader is looked up before each send and each request, so nothing has to be opened anew after a
 switch; (2) what was sent to a leader that is gone is never sent a second time here: its error says that it may be
@@ -30,7 +30,7 @@ from shmq.client.following.copying import Copying
 from shmq.client.place import remote_place
 from shmq.client.wire import MessageSender, Question
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
-from shmq.protocol.body import encode_body
+from shmq.protocol.body import TopicConfig, decode_body, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -219,7 +219,7 @@ class Leader:
                 self.session.members.register(producer_groups, ())
 
     # -- what name servers answer elsewhere
-    def _answer(self, code: int, ext: Mapping[str, str]) -> Command:
+    async def _answer(self, code: int, ext: Mapping[str, str]) -> Command:
         broker, cluster = self._broker, self._cluster
         brokers = {broker: BrokerData(broker, {MASTER_ID: self._store().leader}, cluster)}
         if code == Request.GET_BROKER_CLUSTER_INFO:
@@ -227,7 +227,8 @@ class Leader:
         if code == Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
             names = [str(entry["name"]) for entry in self._store().topics()]
             return Command(code=Response.SUCCESS, body=encode_body(TopicList(names)))
-        queues = self._queues_of(broker, ext.get("topic", ""))
+        topic = ext.get("topic", "")
+        queues = self._queues_of(broker, topic) or await self._queues_there(broker, topic)
         if queues is None:
             return Command(code=Response.TOPIC_NOT_EXIST, remark="no such topic here")
         route = TopicRoute(list(brokers.values()), [queues])
@@ -241,6 +242,22 @@ class Leader:
             return QueueData(broker, entry["read_queues"], entry["write_queues"], entry["perm"], entry["flags"])
         # Whether it makes topics by itself the leader says, when the first message is sent.
         return QueueData(broker) if topic == DEFAULT_TOPIC else None
+
+    async def _queues_there(self, broker: str, topic: str) -> QueueData | None:
+        """The queues of a topic that this host does not know yet: a message group would go to another one than its own.
+
+        Raises:
+            ConnectError, RequestTimeout: the leader does not answer.
+        """
+        session = self._session
+        if session is None or not topic:
+            return None  # it opens just now
+        wire, command = session.wire, Command(code=Request.GET_TOPIC_CONFIG, ext={"topic": topic})
+        reply = await wire.network.request(wire.names.current, command, self._timeout)
+        if reply.code != Response.SUCCESS:
+            return None
+        found = decode_body(reply.body, TopicConfig)
+        return QueueData(broker, found.readQueueNums, found.writeQueueNums, found.perm, found.topicSysFlag)
 
     # -- life
     def leave(self) -> None:

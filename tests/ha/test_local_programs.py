@@ -159,6 +159,17 @@ def test_a_topic_that_was_made_at_the_master_is_there_at_once(pair: Pair) -> Non
 
 
 @pytest.mark.slow
+def test_a_message_group_of_a_topic_that_this_host_does_not_know_yet_goes_to_its_queue(pair: Pair) -> None:
+    master, slave = pair
+    with slave.connect() as here, master.connect() as there, paused(slave):
+        there.admin.create_topic("ordered-there", queues=8)
+        first = here.send("ordered-there", b"from here", message_group="one")
+        assert first.queue_id == there.send("ordered-there", b"from there", message_group="one").queue_id
+        made = here.send("made-by-the-first", b"from here", message_group="one")
+        assert made.queue_id == there.send("made-by-the-first", b"from there", message_group="one").queue_id
+
+
+@pytest.mark.slow
 def test_messages_popped_here_are_settled_at_the_master(pair: Pair) -> None:
     _, slave = pair
     with slave.connect() as mq:
@@ -315,6 +326,16 @@ def test_an_ordered_member_of_a_host_that_is_cut_off_goes_on_in_order(pair: Pair
 
 
 @contextlib.contextmanager
+def paused(slave: Broker) -> Iterator[None]:
+    """The slave copies nothing, neither messages nor tables."""
+    pause(slave)
+    try:
+        yield
+    finally:
+        go_on(slave)
+
+
+@contextlib.contextmanager
 def far_behind(slave: Broker) -> Iterator[None]:
     """The slave copies nothing, and says each half a second that it is catching up, 20 s behind its master."""
     links = read_links(slave.place.links_path)
@@ -327,15 +348,14 @@ def far_behind(slave: Broker) -> Iterator[None]:
             master = link._replace(state=CATCHING_UP, heard_ms=now_ms, lag_ms=20_000)
             write_links(slave.place.links_path, Links(now_ms, "slave", master=master), mode=0o600, gid=-1)
 
-    pause(slave)
-    saying = threading.Thread(target=say)
-    saying.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        saying.join()
-        go_on(slave)
+    with paused(slave):
+        saying = threading.Thread(target=say)
+        saying.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            saying.join()
 
 
 @pytest.mark.slow

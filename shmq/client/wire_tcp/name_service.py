@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from shmq.addresses import Address
@@ -41,7 +41,7 @@ from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID, ClusterInfo, TopicList
 REFRESH: Final = 30.0
 MISSING_FOR: Final = 1.0
 BORN_POLL: Final = 0.02
-Answering = Callable[[int, Mapping[str, str]], Command]
+Answering = Callable[[int, Mapping[str, str]], Awaitable[Command]]
 
 
 class Routes:
@@ -131,7 +131,7 @@ class NameService:
             PermissionDenied: TLS was refused.
         """
         if self._answer is not None:
-            return self._answer(code, ext or {})
+            return await self._answer(code, ext or {})
         loop = self._network.loop
         seconds = self._timeout if timeout is None else timeout
         deadline = loop.time() + seconds
@@ -215,15 +215,18 @@ class NameService:
         Raises:
             TopicNotFound: it does not exist, and no broker creates topics by itself.
         """
-        route = await self.route(topic, timeout=timeout)
+        route, default = await self.route(topic, timeout=timeout), None
+        if route is None and (topic == TRACE_TOPIC or not is_system_topic(topic)):
+            # Brokers register both at once. The topic's may have come back since that answer, or have left since the
+            # default topic was told: a message group would go to another queue than its own.
+            default = await self.refresh(DEFAULT_TOPIC, timeout=timeout)
+            route = await self.refresh(topic, timeout=timeout)
         if route is not None and route.writable:
             return route
-        if route is None and (topic == TRACE_TOPIC or not is_system_topic(topic)):
-            default = await self.route(DEFAULT_TOPIC, timeout=timeout)
-            if default is not None and default.writable:
-                self.routes.forget(topic)  # it exists as soon as the first message is stored
-                self._born.add(topic)
-                return route_of_default(topic, default)
+        if route is None and default is not None and default.writable:
+            self.routes.forget(topic)  # it exists as soon as the first message is stored
+            self._born.add(topic)
+            return route_of_default(topic, default)
         raise await self.not_found(topic, timeout=timeout, exists=route is not None)
 
     async def not_found(
