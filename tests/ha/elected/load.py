@@ -47,9 +47,10 @@ class Load:
 
         self._group = group
         self._tcp = tcp
+        self.ordered = Sender("ordered", tcp, lambda mq: lambda body: mq.send(TOPIC, body, message_group="one"))
         self.tcp = [
             Sender("tcp", tcp, lambda mq: lambda body: mq.send(TOPIC, body)),
-            Sender("ordered", tcp, lambda mq: lambda body: mq.send(TOPIC, body, message_group="one")),
+            self.ordered,
             BatchSender("batch", tcp, TOPIC),
         ]
         self.delayed = Sender("delayed", tcp, lambda mq: lambda body: mq.send(DELAYED, body, delay=DELAY_SECONDS))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import shmq
 from shmq import Connection
@@ -24,6 +24,18 @@ class Messages(Protocol):
 
 
 Place = tuple[int, int]  # queue id and offset
+
+
+class Arrival(NamedTuple):
+    """One time that an ordered message came; the connections of a receiver are numbered from 1."""
+
+    number: int
+    attempt: int
+    queue_id: int
+    offset: int
+    connection: int
+
+
 Subscribe = Callable[[Connection], AbstractContextManager[Messages]]
 
 
@@ -46,7 +58,9 @@ class Receiver:
         self.received: dict[bytes, float] = {}  # when each body came for the first time, in that order
         self.places: dict[Place, bytes] = {}
         self.changed: dict[Place, set[bytes]] = {}  # places that held more than one body
+        self.arrivals: list[Arrival] = []
         self.times = 0
+        self._connections = 0
         self._connect, self._subscribe, self._is_here = connect, subscribe, is_here
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name)
@@ -63,6 +77,9 @@ class Receiver:
         body = bytes(message.body)
         self.times += 1
         self.received.setdefault(body, time.monotonic())
+        if (number := ordered_number(body)) is not None:
+            row = Arrival(number, message.attempt, message.queue_id, message.offset, self._connections)
+            self.arrivals.append(row)
         if message.attempt == 1:  # a later one has the place of its retry
             place = message.queue_id, message.offset
             if self.places.setdefault(place, body) != body:
@@ -78,6 +95,7 @@ class Receiver:
         mq = self._connect()
         if mq is None:
             return
+        self._connections += 1
         with mq, self._subscribe(mq) as messages:
             while not self._is_over.is_set() and self._is_here():
                 for message in messages.receive(32, _WAIT_SECONDS):

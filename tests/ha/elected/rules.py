@@ -6,7 +6,8 @@ a transaction ends as said  what was begun and is to be committed is there, once
                             no member has received it
 what is seen stays          no member on any host, leader or follower, has received what the last leader has not, or at
                             another place: no place was confirmed in two epochs
-groups keep their order     a member gets the messages of one message group in the order in which they were sent
+groups keep their order     the messages of one message group are in one queue, and a member gets them in the order in
+                            which they were sent
 delayed, never early
 offsets stay                no switch sets a group's offset back behind what every broker in sync had of it
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import shmq
 from shmq.store.config import OWN_GROUPS
@@ -24,8 +25,8 @@ from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.elected.group import Group
 from tests.ha.elected.load import DELAY_SECONDS, TOPIC, Load
-from tests.ha.elected.receivers import Place, Receiver, ordered_number
-from tests.ha.elected.senders import is_committed, outcome_of
+from tests.ha.elected.receivers import Place, Receiver
+from tests.ha.elected.senders import Acknowledged, is_committed, outcome_of
 from tests.shm.looking import looking
 
 Offsets = dict[tuple[str, str, int], int]
@@ -38,6 +39,7 @@ def check_all(leader: Broker, load: Load) -> None:
     _check_transactions(found, load)
     check_seen(set(found.values()), load.all_receivers)
     check_places(found, load.all_receivers)
+    check_queue(load.ordered.stored)
     check_order([receiver for receiver in load.all_receivers if receiver is not load.poppers])
     for row in load.delayed.stored:
         assert load.late.received[row.body] - row.sent_at >= DELAY_SECONDS - 0.05, row
@@ -90,12 +92,22 @@ def check_places(stored: Mapping[Place, bytes], receivers: Iterable[Receiver]) -
         assert not other, f"{receiver.name}: {len(other)} places hold something else now: {other[:5]}"
 
 
+def check_queue(stored: Sequence[Acknowledged]) -> None:
+    """Raises AssertionError where messages of one message group went to more than one queue."""
+    moves = [(one, other) for one, other in itertools.pairwise(stored) if one.queue_id != other.queue_id]
+    assert not moves, f"one message group went to another queue {len(moves)} times: {moves[:3]}"
+
+
 def check_order(receivers: Iterable[Receiver]) -> None:
     """Raises AssertionError where messages of one message group came in another order than they were sent."""
     for receiver in receivers:
-        numbers = [number for body in receiver.received if (number := ordered_number(body)) is not None]
+        first: dict[int, int] = {}  # where each number came for the first time
+        for index, arrival in enumerate(receiver.arrivals):
+            first.setdefault(arrival.number, index)
+        numbers = list(first)
         wrong = [pair for pair in itertools.pairwise(numbers) if pair[0] > pair[1]]
-        assert not wrong, f"{receiver.name}: {len(wrong)} came too early: {wrong[:5]}"
+        near = [receiver.arrivals[max(0, first[pair[1]] - 4) : first[pair[1]] + 2] for pair in wrong[:3]]
+        assert not wrong, f"{receiver.name}: {len(wrong)} came too early: {wrong[:5]}; around them {near}"
 
 
 class Progress:

@@ -7,8 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.ha.elected.receivers import Receiver
-from tests.ha.elected.rules import check_order, check_places, check_seen
+from tests.ha.elected.receivers import Arrival, Receiver
+from tests.ha.elected.rules import check_order, check_places, check_queue, check_seen
+from tests.ha.elected.senders import Acknowledged
 
 
 def receiver(name: str, *bodies: bytes) -> Receiver:
@@ -42,6 +43,16 @@ def test_a_place_that_holds_something_else_now_is_named() -> None:
 
 
 def test_a_message_of_a_group_that_came_before_an_earlier_one_is_named() -> None:
-    check_order([receiver("one", b"ordered-1", b"tcp-9", b"ordered-3", b"tcp-2")])
-    with pytest.raises(AssertionError, match=r"one: 1 came too early: \[\(3, 2\)\]"):
-        check_order([receiver("one", b"ordered-1", b"ordered-3", b"ordered-2")])
+    one = receiver("one")
+    one.arrivals = [Arrival(number, 1, 6, number, 1) for number in (1, 3, 3, 1, 4)]  # what came before comes again
+    check_order([one])
+    one.arrivals.append(Arrival(2, 1, 6, 2, 2))
+    with pytest.raises(AssertionError, match=r"one: 1 came too early: \[\(4, 2\)\].*offset=2, connection=2"):
+        check_order([one])
+
+
+def test_a_message_group_that_went_to_another_queue_is_named() -> None:
+    stored = [Acknowledged(b"ordered-%d" % number, 6, number, 0.0, 0.0) for number in range(3)]
+    check_queue(stored)
+    with pytest.raises(AssertionError, match="went to another queue 1 times"):
+        check_queue([*stored, stored[0]._replace(queue_id=2)])
