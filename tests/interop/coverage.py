@@ -24,6 +24,7 @@ CLIENTS = {
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 results: dict[tuple[str, str], bool] = {}
 """By client and feature: whether every test with our broker passed in this session."""
+_passed: dict[tuple[str, str], dict[str, bool]] = {}  # and each test by its id, the last time that it ran
 
 
 def on_pairs(
@@ -50,9 +51,11 @@ def covers(*features: str) -> Decorator:
 
 
 def record(item: pytest.Item, passed: bool) -> None:
-    """Remember the outcome of a test that stands for a feature."""
+    """Remember the outcome of a test that stands for a feature; one that is repeated has its last one."""
     for key in _cells(item):
-        results[key] = results.get(key, True) and passed
+        tests = _passed.setdefault(key, {})
+        tests[item.nodeid] = passed
+        results[key] = all(tests.values())
 
 
 def covered(items: Iterable[pytest.Item]) -> set[tuple[str, str]]:

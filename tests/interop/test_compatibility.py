@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from tests.interop import coverage
 from tests.interop.compatibility import DOCUMENT, PAIRS, cell, render, static_lines
 from tests.interop.coverage import CLIENTS, covered, results
+from tests.interop.target import OURS
 
 
 def test_the_table_says_what_the_tests_found(request: pytest.FixtureRequest) -> None:
@@ -33,6 +38,20 @@ def test_the_tests_of_masters_and_slaves_exist() -> None:
 def test_the_columns_are_the_clients_that_are_tested() -> None:
     head = next(line for line in DOCUMENT.read_text().splitlines() if line.startswith("| feature"))
     assert head.strip("| ").split(" | ")[1:] == list(CLIENTS.values())
+
+
+def test_a_repeated_test_counts_as_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coverage, "results", {})
+    monkeypatch.setattr(coverage, "_passed", {})
+    marker, callspec = SimpleNamespace(args=("batch",)), SimpleNamespace(params={"pair": f"go@{OURS}"})
+    one, other = (
+        SimpleNamespace(nodeid=name, callspec=callspec, get_closest_marker=lambda _: marker)
+        for name in ("one", "other")
+    )
+    test: Any
+    for test, passed, expected in ((one, False, False), (other, True, False), (one, True, True), (other, False, False)):
+        coverage.record(test, passed)
+        assert coverage.results == {("go", "batch"): expected}
 
 
 def test_a_failure_is_shown_and_what_was_not_tried_is_not_called_good() -> None:
