@@ -445,6 +445,8 @@ class Store:
         """state version read_queues write_queues perm flags kind born_position name queues (list of queue indexes)."""
     def topics(self, with_deleted: bool = False, /) -> list[dict[str, Any]]:
         """Every live topic, as `topic()` with `index` added; also deleted ones whose entries are not free yet."""
+    def topic_marks(self) -> bytes:
+        """Of every live topic its index and, in the low half, its version: 64-bit words. What differs has changed."""
     def queue(self, index: int, /) -> QueueEntry:
         """The queue with that number; of one whose topic was deleted everything is 0, and no topic has its index."""
     def queue_index(self, topic: int, queue_id: int, /) -> int: ...

@@ -6,6 +6,10 @@ It is pure: the time comes in, and requests to send, connections to open and to 
      ▲                    │                      │
      └── after ¼ … 4 s ───┴──── lost, or no answer in time: Cut ────┘           at the end: 104 to all that are up
 
+    103 at once, and every 30 s     all topics
+    103 on a change                 the topics that have changed, as RocketMQ's brokers do, to a name server that has
+                                    taken the others; where it refuses them, all topics follow
+
 A master that is fenced takes leave everywhere, over connections that stay, and registers again when it leads again:
 another one may be the master, and RocketMQ's name servers take the last registration for the true one.
 
@@ -20,7 +24,7 @@ Invariants:
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from shmq.addresses import Address
@@ -40,6 +44,7 @@ BACKOFF_MS_MAX = 4_000  # an attempt costs nothing, and until it succeeds no cli
 
 # RocketMQ 5.3 takes a first registration of exactly one topic for a part of a longer one and refuses it.
 _PADDING = ("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")  # system topics, announced without any permission
+_PADDED = QueueEntry(1, 1, 0, 0)
 _NO_KEYS = KeyPair()
 
 
@@ -85,6 +90,10 @@ class _Server:
     address: str = ""  # of the broker, as registered with this name server
     waiting_for: int | None = None  # opaque of the registration that is under way
     told: Version | None = None
+    owed: dict[str, QueueEntry] = field(default_factory=dict)  # what has changed since then
+    takes_changes: bool = False  # it has taken everything up to then
+    tells_changes: bool = False  # the registration that is under way, or was the last one, is of changes
+    whole_due_ms: int = 0  # from when on all topics go there again
     told_edition: int = 0
     answered_edition: int = 0  # it knows this one, or refuses it
     is_known: bool = False  # the last registration succeeded
@@ -122,7 +131,7 @@ class Registrar:
         self._keys = keys
         self._servers = {name: _Server(name) for name in servers}
         self._version = Version()
-        self._body = b""
+        self._topics: Mapping[str, QueueEntry] = {}
         self._opaque = 0
         self._edition = 0
         self._is_fenced = False
@@ -145,9 +154,12 @@ class Registrar:
 
     def announce(self, topics: Mapping[str, QueueEntry], version: Version, now_ms: int) -> list[RegistrarEffect]:
         """Take the broker's topics; a version that differs from the last is registered everywhere at once."""
-        self._version = version
+        changed = {name: queue for name, queue in topics.items() if self._topics.get(name) != queue}
+        for link in self._servers.values():
+            if link.told is not None:
+                link.owed |= changed
+        self._version, self._topics = version, topics
         self._edition += 1
-        self._body = _body(topics, version)
         return self.tick(now_ms)
 
     def ships_at(self, ha_port: int, now_ms: int) -> list[RegistrarEffect]:
@@ -188,10 +200,16 @@ class Registrar:
         if not reply.is_reply or link.state is not _State.UP or reply.opaque != link.waiting_for:
             return []
         link.waiting_for = None
-        link.answered_edition = link.told_edition
-        link.due_ms = now_ms + REGISTER_INTERVAL_MS
         effects: list[RegistrarEffect] = []
-        if reply.code == Response.SUCCESS:
+        if reply.code != Response.SUCCESS and link.tells_changes:
+            link.takes_changes, link.due_ms = False, now_ms
+            return self._look_at(link, now_ms)
+        if not link.tells_changes:
+            link.whole_due_ms = now_ms + REGISTER_INTERVAL_MS
+        link.due_ms = link.whole_due_ms
+        link.answered_edition = link.told_edition
+        link.takes_changes = reply.code == Response.SUCCESS
+        if link.takes_changes:
             link.backoff_ms, link.complaint = BACKOFF_MS, ""
             if not link.is_known:
                 effects.append(Report(f"registered as {link.address} with name server {server}"))
@@ -243,9 +261,17 @@ class Registrar:
         return [Send(link.name, self._registration(link, now_ms))]
 
     def _registration(self, link: _Server, now_ms: int) -> Command:
-        crc = zlib.crc32(self._body) & CRC_MASK
+        has_news = link.told is not None and link.told != self._version
+        link.tells_changes = has_news and link.takes_changes and now_ms < link.whole_due_ms
+        if link.tells_changes:
+            # Of another version than all topics, so that these are not passed over as known where the rest got lost.
+            body = _body(link.owed, self._version._replace(timestamp=self._version.timestamp - 1))
+        else:
+            body = _body(_padded(self._topics), self._version)
+        link.owed = {}
+        crc = zlib.crc32(body) & CRC_MASK
         request = self._request(
-            Request.REGISTER_BROKER, link, {"compressed": "false", "bodyCrc32": str(crc)}, body=self._body
+            Request.REGISTER_BROKER, link, {"compressed": "false", "bodyCrc32": str(crc)}, body=body
         )
         link.waiting_for, link.told, link.told_edition = request.opaque, self._version, self._edition
         link.due_ms = now_ms + ANSWER_TIMEOUT_MS
@@ -272,7 +298,7 @@ class Registrar:
         return Command(code, opaque=self._opaque, flag=flag, ext=fields, body=body)
 
     def _fail(self, link: _Server, reason: str, now_ms: int) -> list[RegistrarEffect]:
-        link.state, link.waiting_for = _State.DOWN, None
+        link.state, link.waiting_for, link.told, link.takes_changes = _State.DOWN, None, None, False
         link.due_ms = now_ms + link.backoff_ms
         link.backoff_ms = min(2 * link.backoff_ms, BACKOFF_MS_MAX)
         return self._complain(link, reason)
@@ -283,11 +309,13 @@ class Registrar:
         return [Report(f"{reason}; tried again for as long as the broker runs")] if is_news else []
 
 
+def _padded(topics: Mapping[str, QueueEntry]) -> Mapping[str, QueueEntry]:
+    return topics if len(topics) != 1 else {**topics, **{name: _PADDED for name in _PADDING if name not in topics}}
+
+
 def _body(topics: Mapping[str, QueueEntry], version: Version) -> bytes:
     table = {
         name: TopicConfig(name, queue.read_queues, queue.write_queues, queue.perm, topicSysFlag=queue.flags)
         for name, queue in topics.items()
     }
-    if len(table) == 1:
-        table |= {name: TopicConfig(name, 1, 1, 0) for name in _PADDING if name not in table}
     return encode_registration(RegisteredTopics(table, version.to_body()))

@@ -207,10 +207,9 @@ class Leader:
         if not self.is_elsewhere:
             return False
         try:
-            self.session.wire.request(Question(self._broker, Request.GET_TOPIC_CONFIG, {"topic": topic}))
+            return self.session.wire.call(self._queues_there(self._broker, topic)) is not None
         except ShmqError:
             return False
-        return True
 
     def introduce(self, producer_groups: Sequence[str]) -> None:
         """Tell the leader which producer groups it may ask about transactions; repeated every 20 s."""

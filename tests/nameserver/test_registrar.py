@@ -19,7 +19,7 @@ from shmq.daemon.nameserver.registrar import (
     RegistrarEffect,
     Send,
 )
-from shmq.daemon.nameserver.registration import QueueEntry, Version
+from shmq.daemon.nameserver.registration import GONE, QueueEntry, Version
 from shmq.protocol.acl import KeyPair, is_signed
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -227,6 +227,48 @@ def test_our_own_name_server_understands_it(desk: Desk) -> None:
     }
     desk.server.handle(99, sent(registrar.stop())[0], 0)
     assert desk.route(desk.connect(), "bills").code == Response.TOPIC_NOT_EXIST
+
+
+def topics_of(request: Command) -> set[str]:
+    return set(json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"])
+
+
+def test_a_change_goes_alone_to_what_has_taken_the_rest_and_everything_goes_every_thirty_seconds() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (first,) = sent(registrar.connected("ns:9876", "", 0))
+    accept(registrar, first, 0)
+    more = TOPICS | {"new": QUEUES, "bills": GONE}
+    (change,) = sent(registrar.announce(more, SECOND, 10))
+    assert topics_of(change) == {"new", "bills"}
+    accept(registrar, change, 20)
+    (whole,) = sent(registrar.tick(REGISTER_INTERVAL_MS))
+    assert topics_of(whole) == set(more)
+    versions = [json.loads(each.body)["topicConfigSerializeWrapper"]["dataVersion"] for each in (change, whole)]
+    assert versions[0] != versions[1], "a name server that has lost the rest would take it for known"
+
+
+def test_a_change_that_is_refused_is_followed_by_everything_at_once_and_is_no_complaint() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (first,) = sent(registrar.connected("ns:9876", "", 0))
+    accept(registrar, first, 0)
+    (change,) = sent(registrar.announce(TOPICS | {"new": QUEUES}, SECOND, 10))
+    effects = registrar.answered("ns:9876", change.reply(Response.SYSTEM_ERROR), 20)
+    (whole,) = sent(effects)
+    assert topics_of(whole) == {*TOPICS, "new"} and reports(effects) == []
+    assert not registrar.is_registered(registrar.edition)
+    assert reports(registrar.answered("ns:9876", whole.reply(Response.SYSTEM_ERROR), 30)) != []
+    assert registrar.tick(31) == [], "it is asked again in thirty seconds"
+
+
+def test_after_a_standstill_everything_goes_and_not_the_change_alone() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (first,) = sent(registrar.connected("ns:9876", "", 0))
+    accept(registrar, first, 0)
+    (whole,) = sent(registrar.announce(TOPICS | {"new": QUEUES}, SECOND, REGISTER_INTERVAL_MS))
+    assert topics_of(whole) == {*TOPICS, "new"}, "a name server forgets who was silent for two minutes"
 
 
 def test_with_a_key_pair_every_request_is_signed_and_without_one_none() -> None:

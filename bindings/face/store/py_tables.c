@@ -182,6 +182,32 @@ static PyObject *tables_topics(PyStore *self, PyObject *args)
     return list;
 }
 
+static PyObject *tables_topic_marks(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    const uint32_t count = shmq_topic_count(&self->core);
+    uint64_t *marks = PyMem_New(uint64_t, count ? count : 1);
+    if (!marks) {
+        return PyErr_NoMemory();
+    }
+    Py_ssize_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct shmq_topic *entry = &self->core.topics[i];
+        const uint32_t version = atomic_load_explicit(&entry->version, memory_order_acquire);
+        const uint32_t index = atomic_load_explicit(&entry->number, memory_order_acquire);
+        if (atomic_load_explicit(&entry->state, memory_order_acquire) == SHMQ_TOPIC_LIVE &&
+            (index & self->core.topic_mask) == i) {
+            marks[found++] = (uint64_t)index << 32 | version;
+        }
+    }
+    PyObject *bytes = PyBytes_FromStringAndSize((const char *)marks, found * (Py_ssize_t)sizeof *marks);
+    PyMem_Free(marks);
+    return bytes;
+}
+
 static PyObject *tables_set_topic_born(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
@@ -268,6 +294,8 @@ PyMethodDef table_methods[] = {
     {"topic", (PyCFunction)tables_topic, METH_VARARGS, "One topic entry as a dict."},
     {"topics", (PyCFunction)tables_topics, METH_VARARGS,
      "Every live topic, its index added; also those that were deleted, until their entries are free."},
+    {"topic_marks", (PyCFunction)tables_topic_marks, METH_NOARGS,
+     "Of every live topic its index and, in the low half, its version: 64-bit words. What differs has changed."},
     {"queue", (PyCFunction)tables_queue, METH_VARARGS,
      "A QueueEntry: what the queue table says of one queue."},
     {"queue_index", (PyCFunction)tables_queue_index, METH_VARARGS, "Queue index of one queue id of a topic."},

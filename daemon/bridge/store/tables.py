@@ -16,7 +16,7 @@ from typing import Any
 
 from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
-from shmq.errors import SegmentFull, ShmqError, StoreError
+from shmq.errors import SegmentFull, ShmqError, StoreError, TopicNotFound
 from shmq.figures.health import attached_findings
 from shmq.figures.log_state import keeper_silence_seconds
 from shmq.figures.verdict import Verdict
@@ -29,6 +29,7 @@ from shmq.store.atomic import cure_of
 
 _CLIENT_FREE = 0  # enum shmq_client_state
 _AGAIN = "try again in a second: the store keeper frees what deleted topics had; shmq health says if it does not"
+_INDEX_SHIFT = 32  # of what `topic_marks` says of a topic
 _GROUP_SHIFT, _QUEUE_MASK = 32, 0xFFFFFFFF  # of a slot, and of the second word of `offset_counts`
 _PROBE = bytes(4096)  # a block
 _PROBE_HOLDS_SECONDS = 0.05  # half the time until the keeper saves a table; trying costs more than a change does
@@ -57,6 +58,7 @@ class StoreTables:
         self._known: dict[str, Topic] = {}
         self._known_version = -1
         self._listed: list[Topic] = []
+        self._by_mark: dict[int, Topic] = {}  # the same, by index and version of the entry
         self._listed_version = -1
         # What the core does as it is asked here.
         self.topic_delete = tables.topic_delete
@@ -123,9 +125,18 @@ class StoreTables:
         # Read before the list: a change in between makes the list too new, never too old.
         version = self.version
         if version != self._listed_version:
-            self._listed = [_topic(entry) for entry in self._store.topics()]
+            marks = memoryview(self._store.topic_marks()).cast("Q")
+            # Of many topics few change at once.
+            self._by_mark = {mark: topic for mark in marks if (topic := self._marked(mark)) is not None}
+            self._listed = list(self._by_mark.values())
             self._listed_version = version
         return self._listed
+
+    def _marked(self, mark: int) -> Topic | None:
+        if (topic := self._by_mark.get(mark)) is None:
+            with suppress(TopicNotFound):  # it went meanwhile
+                topic = _topic(self._store.topic(mark >> _INDEX_SHIFT))
+        return topic
 
     def topic_names(self) -> list[str]:
         return [topic.name for topic in self.topics()]

@@ -218,7 +218,7 @@ class NameService:
         route, default = await self.route(topic, timeout=timeout), None
         if route is None and (topic == TRACE_TOPIC or not is_system_topic(topic)):
             # Brokers register both at once. The topic's may have come back since that answer, or have left since the
-            # default topic was told: a message group would go to another queue than its own.
+            # default topic came: a message group would go to another queue than its own.
             default = await self.refresh(DEFAULT_TOPIC, timeout=timeout)
             route = await self.refresh(topic, timeout=timeout)
         if route is not None and route.writable:

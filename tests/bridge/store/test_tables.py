@@ -58,6 +58,27 @@ def test_a_topic_is_found_changed_listed_and_deleted(tables: StoreTables) -> Non
         tables.topic_delete("orders")
 
 
+def test_of_many_topics_those_that_changed_are_read_again(
+    segments: tuple[Instance, Store], tables: StoreTables
+) -> None:
+    instance, store = segments
+    other = StoreTables(store, instance, Access(-1))
+    for name in "abc":
+        put(tables, name)
+    a, b, c = tables.topics()
+    put(other, "b", 3)
+    now = tables.topics()
+    assert now[0] is a and now[2] is c
+    assert now[1] == b._replace(read_queues=3, write_queues=3, queues=(*b.queues, now[1].queues[-1]))
+    other.topic_delete("a")
+    assert tables.topics() == now[1:] and tables.topics()[1] is c
+    put(other, "a")
+    again = next(topic for topic in tables.topics() if topic.name == "a")
+    assert again is not a and set(again.queues).isdisjoint(a.queues)
+    other.topic_set_flush("c", 2)
+    assert [topic.flush for topic in tables.topics() if topic.name == "c"] == [2] != [c.flush]
+
+
 def test_a_full_topic_table_is_an_error_not_a_crash(tables: StoreTables) -> None:
     for number in range(SIZES.topic_max):
         put(tables, f"t{number}", 1)
