@@ -1,5 +1,6 @@
 """What a handler of a signal does at every place where the signal can come, and what another thread can do there."""
 
+import gc
 import itertools
 import sys
 import threading
@@ -36,6 +37,8 @@ def interrupted_everywhere(
         return trace
 
     def run() -> None:
+        collects = gc.isenabled()
+        gc.disable()  # what it ends, of whichever test, would count as lines of the action, in one run and not in the next
         sys.settrace(trace)
         try:
             action()
@@ -43,6 +46,8 @@ def interrupted_everywhere(
             raised.append(error)
         finally:
             sys.settrace(None)
+            if collects:
+                gc.enable()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
