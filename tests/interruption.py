@@ -38,7 +38,7 @@ def interrupted_everywhere(
 
     def run() -> None:
         collects = gc.isenabled()
-        gc.disable()  # what it ends, of whichever test, would count as lines of the action, in one run and not in the next
+        gc.disable()  # finalizers of whatever test's objects would count as lines of the action, in one run of two
         sys.settrace(trace)
         try:
             action()
