@@ -54,6 +54,7 @@ from shmq.daemon.ha.in_sync import Verdict
 from shmq.errors import UsageError
 
 TICK_MS = 100
+UNREAD_MS = 3_000  # a store that was not read for as long is said to be so
 _ASKERS = 4  # a keep-alive, a change, a read, and one more
 _ValueT = TypeVar("_ValueT")
 
@@ -107,6 +108,7 @@ class Elector:
         self._is_finished = False
         self._ending = threading.Event()
         self._askers = ThreadPoolExecutor(_ASKERS, "asks-the-store")
+        self._unread: tuple[int, str] | None = None  # since when the store cannot be read, and why
 
     def run(self) -> None:
         """Take part until the member has stopped in order, or `end` is called.
@@ -173,7 +175,10 @@ class Elector:
 
     def status(self) -> Status:
         """Return what is shown."""
-        return self._call(lambda: self._member.status(now_ms()))
+        status, unread = self._call(lambda: self._member.status(now_ms())), self._unread
+        if status.reason or unread is None or now_ms() - unread[0] < UNREAD_MS:
+            return status
+        return status._replace(reason=unread[1])
 
     # The thread of `run`
 
@@ -253,16 +258,18 @@ class Elector:
     def _answer(self, request: Request) -> Answer | None:
         try:
             if isinstance(request, Commit):
-                return self._store.commit(request.transaction)
+                outcome = self._store.commit(request.transaction)
+                self._unread = None
+                return outcome
             if isinstance(request, Grant):
                 return self._store.grant(request.ttl_ms)
             if isinstance(request, KeepAlive):
                 return self._store.keep_alive(request.lease)
             return self._store.revoke(request.lease)
-        except StoreRefused as refused:
-            return Refused(str(refused))
-        except StoreUnanswered:
-            return None
+        except (StoreRefused, StoreUnanswered) as error:
+            since, _ = self._unread or (now_ms(), "")
+            self._unread = since, f"{error}; {error.hint}" if error.hint else str(error)
+            return Refused(str(error)) if isinstance(error, StoreRefused) else None
 
     def _watch(self) -> None:
         revision = 0

@@ -311,6 +311,8 @@ class Member:
             self._revoke_stray(leader)
         elif epoch < self._heard_epoch:
             self._rest(f"epoch {self._heard_epoch} has begun, the coordination store was seen at {epoch}")
+        elif leader is not None and leader.address == self._me.address:
+            self._rest(f"store {leader.uuid} led from this broker's address, and is not here now; its lease ends soon")
         elif leader is not None:
             self._follow(leader, epoch)
         elif self._is_electable(view) and not self._is_stopping and now_ms >= self._may_campaign_ms(view):

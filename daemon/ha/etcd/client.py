@@ -8,7 +8,8 @@
 Invariants:
  1. Nothing is sent twice on behalf of one call, unless etcd has said that it was not done for lack of a token.
  2. A call ends within twice its time, however slowly an answer drips, and an answer within its length.
- 3. An answer of another etcd cluster than the first one is none: its revisions and epochs are another history's.
+ 3. An answer of another etcd cluster than the first one is none: its revisions and epochs are another history's. So is
+    one of a revision below what was known before it was asked for: etcd has lost its data, or was put back.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ WATCH_SECONDS = 5.0
 _READ_BYTES = 8 << 10
 _CONNECTIONS = 8
 _OK = 200
+_ANEW = "If it was set up anew, stop every broker of the group first"
 
 
 @dataclass(frozen=True)
@@ -127,16 +129,23 @@ class Etcd:
         self._first = 0  # the endpoint that is asked first
         self._token = ""
         self._cluster = 0  # the one that answered first
+        self._revision = 0  # the highest one that it has answered with
 
     def close(self) -> None:
         """End the connections that are not in use."""
         self._pool.clear()
 
     def commit(self, transaction: Transaction) -> Outcome:
+        known = self._revision
         body = self._done(self._ask(commit_call(self._keys, transaction)))
         with _understood():
             outcome = self._known(read_commit(self._keys, body))
         assert isinstance(outcome, Outcome)
+        revision = outcome.view.revision
+        if revision < known:
+            raise StoreUnanswered(f"etcd is at revision {revision} and was at {known}: its data were lost", hint=_ANEW)
+        with self._lock:
+            self._revision = max(self._revision, revision)
         return outcome
 
     def grant(self, ttl_ms: int) -> Lease:
@@ -178,7 +187,7 @@ class Etcd:
                 return read.answer
         raise StoreUnanswered(
             f"etcd cluster {read.cluster:x} answers, {self._cluster:x} was the first to do so",
-            hint="are the endpoints of one cluster? If it was set up anew, stop every broker of the group first",
+            hint=f"are the endpoints of one cluster? {_ANEW}",
         )
 
     def _known_lease(self, read: Read) -> Lease:

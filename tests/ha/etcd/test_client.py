@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -273,6 +274,18 @@ def test_another_cluster_is_not_believed(server: EtcdServer, tmp_path: Path) -> 
             etcd.commit(READ)
     finally:
         other.stop()
+
+
+def test_a_store_that_has_lost_its_data_is_not_believed(server: EtcdServer, tmp_path: Path) -> None:
+    etcd = client(server.endpoint)
+    view = elected(etcd)
+    server.stop()
+    shutil.rmtree(next(tmp_path.glob("**/data")))
+    server.start()
+    with pytest.raises(StoreUnanswered, match=f"and was at {view.revision}: its data were lost") as lost:
+        etcd.commit(READ)
+    assert "stop every broker" in lost.value.hint
+    assert client(server.endpoint).commit(READ).view.state is None, "a broker that starts again sees it"
 
 
 @contextlib.contextmanager
