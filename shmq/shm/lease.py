@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from pathlib import Path
 
@@ -31,7 +30,7 @@ _DIGITS = 20
 def take_lease(store_path: Path | str, log_position: int, seconds: float) -> Path | None:
     """Keep the log from `log_position` on for so many seconds; None where this user may not write."""
     directory = Path(store_path) / _DIRECTORY
-    path = directory / f"{log_position:0{_DIGITS}d}.{secrets.token_hex(8)}"
+    path = directory / f"{log_position:0{_DIGITS}d}.{os.urandom(8).hex()}"
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
