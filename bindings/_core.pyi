@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, final
 
 class CoreError(Exception):
-    """args = (status, message); `status` is an SHMQ_* number below; errno in args[2] for SHMQ_SYSTEM."""
+    """args = (status, message); `status` is an SHMQ_* number below; errno in args[2] for SHMQ_SYSTEM.
+
+    `maybe_stored` is True where a send was stored and failed while it waited for the disk or for replicas.
+    """
 
 OK: Final[int]
 BROKER_BUSY: Final[int]
@@ -33,6 +36,7 @@ FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
 DETACHED: Final[int]
 NOT_MASTER: Final[int]
+DOUBTED: Final[int]
 FENCED: Final[int]  # another process decides: an older transaction, or a master of an older epoch
 ABI: Final[int]
 INDEX_DONE: Final[int]
@@ -814,6 +818,9 @@ class Producer:
     `explain(arguments, error)` is called when a send, batch or reserve has failed by a Python error about its
     arguments, with all of them by name and the error, None for one that Python code has raised; the error that it
     returns is raised instead, None leaves the first one.
+
+    `refused(method, error, positional, named)` is called when a send, send_oneway, batch or reserve has failed, outside
+    of the segments; it returns None, which leaves the error, or a tuple of what the method returns, or raises.
     """
 
     def __init__(
@@ -825,6 +832,7 @@ class Producer:
         wait_durable: bool = False,
         special: Callable[[str, Any, dict[str, Any], bool], Any] | None = None,
         explain: Callable[[dict[str, Any], BaseException | None], BaseException | None] | None = None,
+        refused: Callable[[str, BaseException, tuple[Any, ...], dict[str, Any]], tuple[Any] | None] | None = None,
     ) -> None: ...
     def send(
         self,

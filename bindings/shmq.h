@@ -96,6 +96,7 @@ enum shmq_status {
     SHMQ_NOT_MASTER = 21,      /* this log follows a master, or is fenced: store->log->leader */
     SHMQ_UNCONFIRMED = 22,     /* the deadline passed: on this disk, but not on those of all replicas in sync */
     SHMQ_DETACHED = 23,        /* our client slot was taken back; attach again */
+    SHMQ_DOUBTED = 24,         /* it is stored here, and the master of now may lack it: this log is fenced since */
 };
 
 /* In the word that says so: DISK_FULL | percent used << 8 | percent allowed << 16, so that errors can name them. */

@@ -45,6 +45,7 @@ static int add_constants(PyObject *module)
         {"FOREIGN_NAMESPACE", SHMQ_FOREIGN_NAMESPACE},
         {"RETIRED", SHMQ_RETIRED},
         {"NOT_MASTER", SHMQ_NOT_MASTER},
+        {"DOUBTED", SHMQ_DOUBTED},
         {"DETACHED", SHMQ_DETACHED},
         {"FENCED", SHMQ_FENCED},
         {"ABI", SHMQ_ABI},

@@ -30,6 +30,7 @@ static const char *const meanings[] = {
     [SHMQ_FENCED] = "another process decides about the record this was done for",
     [SHMQ_NOT_MASTER] = "this broker is not the master",
     [SHMQ_DETACHED] = "the broker took our client slot back; attach again",
+    [SHMQ_DOUBTED] = "it is stored here, but this broker is the master no more, and the new one may lack it",
 };
 
 static const char *const read_only_reasons[] = {

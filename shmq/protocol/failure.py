@@ -1,9 +1,10 @@
 """Errors as replies, and replies as errors.
 
-Two private ext fields carry an error's type and hint over the control socket, so that a local client raises what the
-broker meant, not a number.
+Private ext fields carry an error's type and hint, and whether a message may be stored all the same, so that a client of
+ours raises what the broker meant, not a number.
 
-    reply   code = error.code, remark = what happened, ext shmqError = type name, ext shmqHint = what to type next
+    reply   code = error.code, remark = what happened
+            ext shmqError = type name, ext shmqHint = what to type next, ext shmqMaybeStored = true
 
 A RocketMQ client sees code and remark and ignores the rest; a reply of a RocketMQ broker has no such fields and becomes
 the type its code names, or RemoteError.
@@ -21,6 +22,7 @@ from shmq.protocol.command import Command
 
 _TYPE_FIELD = "shmqError"
 _HINT_FIELD = "shmqHint"
+_DOUBT_FIELD = "shmqMaybeStored"
 REMARK_CHARACTERS_MAX = 1024
 
 # Only types that are made from a message and a hint; the name on the wire selects nothing else.
@@ -63,6 +65,8 @@ def failure_reply(request: Command, error: ShmqError) -> Command:
         ext[_TYPE_FIELD] = type(error).__name__
     if error.hint:
         ext[_HINT_FIELD] = _printable(error.hint)
+    if error.maybe_stored:
+        ext[_DOUBT_FIELD] = "true"
     # RemoteError prefixes its text with the code, which the reply carries by itself.
     remark = error.remark if isinstance(error, RemoteError) else str(error)
     return request.reply(error.code, ext=ext, remark=_printable(remark))
@@ -75,9 +79,12 @@ def error_of(reply: Command) -> ShmqError | None:
     hint = reply.ext.get(_HINT_FIELD, "")
     kind = _TYPES.get(reply.ext.get(_TYPE_FIELD, "")) or _TYPES_BY_CODE.get(reply.code)
     if kind is None:
-        return RemoteError(reply.code, reply.remark or "", hint=hint)
-    error = kind(reply.remark or "", hint=hint)
-    error.code = reply.code
+        error: ShmqError = RemoteError(reply.code, reply.remark or "", hint=hint)
+    else:
+        error = kind(reply.remark or "", hint=hint)
+        error.code = reply.code
+    if reply.ext.get(_DOUBT_FIELD) == "true":
+        error.maybe_stored = True
     return error
 
 

@@ -12,7 +12,7 @@ daemon may ask the other for its status.
     TIMED_OUT, UNCONFIRMED  SendTimeout      EMPTY, GONE                        OffsetOutOfRange
     CORRUPT             CorruptionError      SYSTEM                             SegmentError
     FOREIGN_ABI         VersionMismatch      FOREIGN_NAMESPACE                  ForeignNamespace
-    RETIRED, DETACHED   BrokerNotRunning     NOT_MASTER                         NotMaster
+    RETIRED, DETACHED   BrokerNotRunning     NOT_MASTER, DOUBTED                NotMaster
     anything else       ShmqError
 """
 
@@ -275,6 +275,12 @@ def _not_master(message: str) -> errors.ShmqError:
     return errors.NotMaster(message, hint="connect to the master, shmq.connect('rocketmq://HOST:PORT')")
 
 
+def _doubted(message: str) -> errors.ShmqError:
+    error = errors.NotMaster(message, hint="sent again, it may be there twice; not sent again, it may be lost")
+    error.maybe_stored = True
+    return error
+
+
 def _retired(message: str) -> errors.ShmqError:
     return errors.BrokerNotRunning(message, hint="start it with `shmq serve`; clients attach again by themselves")
 
@@ -318,6 +324,7 @@ _RAISED_AS: dict[int, Callable[[str], errors.ShmqError]] = {
     _core.RETIRED: _retired,
     _core.DETACHED: _detached,
     _core.NOT_MASTER: _not_master,
+    _core.DOUBTED: _doubted,
 }
 
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shmq.bindings import _core
-from tests.bindings.live_store import FILE_BYTES, LiveStore, raises_status
+from tests.bindings.live_store import FILE_BYTES, LiveStore, raises_status, until
 from tests.deadline import attempts
 from tests.tables.rows import every_row
 
@@ -561,6 +561,75 @@ def test_threads_of_one_process_share_a_store(size: int) -> None:
         assert sorted(body.rstrip() for body in bodies(live)) == sorted(
             [*expected, *(b"b" + body for body in expected), *(b"s" + body for body in expected)]
         )
+
+
+@pytest.mark.parametrize("ending", ["flush failed", "given up", "closed"])
+@pytest.mark.parametrize("way", ["send", "send_batch", "reserve", "append_together"])
+def test_a_send_that_is_stored_and_fails_while_it_waits_says_that_it_may_be_stored(way: str, ending: str) -> None:
+    with LiveStore(flush_sync=True) as live, ThreadPoolExecutor(1) as threads:
+        live.topic()
+        live.keeper.keeper_beat()  # a living keeper, which only this test plays
+        store = live.attach(writable=True)
+        producer = live.producer(store, wait_durable=True, timeout=60.0)
+
+        def send() -> None:
+            if way == "reserve":
+                with producer.reserve("orders", 1) as slot:
+                    slot.view[:] = b"x"
+            elif way == "append_together":
+                producer.append_together((("orders", 0, b"x", b"", 0, 0, 0, b"", 0, 0, None),), None, 60.0)
+            else:
+                getattr(producer, way)("orders", b"x" if way == "send" else [b"x"])
+
+        sending = threads.submit(send)
+        until(lambda: live.store.log_end > 0 or sending.done())
+        if ending == "flush failed":
+            live.keeper.set_read_only(1)
+        elif ending == "given up":
+            live.keeper.set_retired()
+        if ending != "flush failed":
+            store.close()
+        error = sending.exception(60.0)
+        assert isinstance(error, _core.CoreError)
+        assert error.maybe_stored is True  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("way", ["send", "send_oneway", "send_batch", "reserve"])
+def test_what_a_log_refuses_may_be_carried_out_elsewhere(way: str) -> None:
+    asked: list[Any] = []
+
+    def refused(method: str, error: BaseException, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        asked.append((method, type(error), positional, named))
+        if named.get("timeout") == 1.0:
+            return None
+        if named.get("timeout") == 2.0:
+            raise LookupError("nowhere else")
+        return (len(asked),)
+
+    body: Any = {"send_batch": [b"x"], "reserve": 1}.get(way, b"x")
+    with LiveStore() as live:
+        live.topic()
+        send = getattr(live.producer(refused=refused), way)
+        slot = send("orders", body)
+        if way == "reserve":
+            slot.commit()
+        assert not asked
+        _core.ReplicaStore(live.store).fence_off("127.0.0.1:1", 1.0)
+        assert send("orders", body, tag="a") == 1
+        assert send(topic="orders", **{{"send_batch": "bodies", "reserve": "size"}.get(way, "body"): body}) == 2
+        with raises_status(_core.NOT_MASTER):
+            send("orders", body, timeout=1.0)
+        with pytest.raises(LookupError, match="nowhere else"):
+            send("orders", body, timeout=2.0)
+        with pytest.raises(TypeError, match="returns None, or a tuple"):
+            getattr(live.producer(refused=lambda *_: 1), way)("orders", body)
+        assert all(method == way and issubclass(kind, _core.CoreError) for method, kind, *_ in asked)
+        assert [each[2] for each in asked[:2]] == [("orders", body), ()]
+        assert asked[0][3] == {"tag": "a"}
+        assert asked[1][3]["topic"] == "orders"
+        assert live.figures.stats()["claim_state"] == 0
+    with LiveStore() as live, pytest.raises(TypeError, match="refused= is a callable"):
+        live.producer(refused=1)
 
 
 def test_waiting_for_the_disk_ends_with_the_flush_or_says_how_far_it_is() -> None:

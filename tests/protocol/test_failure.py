@@ -1,5 +1,7 @@
 """Errors cross the wire as what they are."""
 
+import pytest
+
 from shmq import errors
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Response
@@ -38,6 +40,14 @@ def test_an_error_arrives_with_type_text_code_and_hint(error: ShmqError) -> None
     received = over_the_wire(error)
     assert type(received) is type(error)
     assert (str(received), received.hint, received.code) == (str(error), error.hint, error.code)
+
+
+@pytest.mark.parametrize("kind", [errors.NotMaster, errors.CorruptionError])
+@pytest.mark.parametrize("is_in_doubt", [False, True])
+def test_whether_a_message_may_be_stored_all_the_same_arrives(kind: type[ShmqError], is_in_doubt: bool) -> None:
+    error = kind("/x", 5, "zero") if kind is errors.CorruptionError else kind("no master")  # type: ignore[call-arg]
+    error.maybe_stored = is_in_doubt
+    assert over_the_wire(error).maybe_stored is is_in_doubt
 
 
 def test_an_error_without_a_place_on_the_wire_arrives_as_a_remote_error() -> None:

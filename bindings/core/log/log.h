@@ -8,7 +8,7 @@
 /* standing.c */
 enum shmq_status shmq_writable_check(struct shmq_store *store, uint32_t queue);
 enum shmq_status shmq_receipt_doubted(struct shmq_store *store);
-/* Whether a record that was stored may be acknowledged: SHMQ_NOT_MASTER when it may not. */
+/* Whether a record that was stored may be acknowledged: SHMQ_DOUBTED when it may not. */
 static inline enum shmq_status shmq_receipt(struct shmq_store *store)
 {
     if (__builtin_expect(atomic_load_explicit(&store->log->doubts, memory_order_relaxed) != 0, 0)) {

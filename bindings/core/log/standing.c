@@ -111,11 +111,11 @@ enum shmq_status shmq_writable_check(struct shmq_store *store, uint32_t queue)
 enum shmq_status shmq_receipt_doubted(struct shmq_store *store)
 {
     if (store->writable && atomic_load_explicit(&store->log->leased, memory_order_acquire) != 0 && is_over(store)) {
-        return SHMQ_NOT_MASTER;
+        return SHMQ_DOUBTED;
     }
     /* Fenced since it was stored: what the new master has not got is cut off. A full disk is no reason. */
     const uint32_t standing = atomic_load_explicit(&store->log->standing, memory_order_acquire);
-    return standing == SHMQ_READ_ONLY_FENCED ? SHMQ_NOT_MASTER : SHMQ_OK;
+    return standing == SHMQ_READ_ONLY_FENCED ? SHMQ_DOUBTED : SHMQ_OK;
 }
 
 enum shmq_status shmq_lease(struct shmq_store *store, uint64_t until_ns)

@@ -109,6 +109,38 @@ PyObject *call_explain(PyProducer *self, PyObject *second_name, PyObject *const 
     return NULL;
 }
 
+PyObject *call_refused(PyProducer *self, const char *method, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return NULL;
+    }
+    PyObject *type, *error, *trace, *answer = NULL;
+    PyErr_Fetch(&type, &error, &trace);
+    PyErr_NormalizeException(&type, &error, &trace);
+    PyObject *positional = PyTuple_New(nargs);
+    for (Py_ssize_t i = 0; positional && i < nargs; i++) {
+        PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
+    }
+    PyObject *named = positional ? call_named(NULL, args + nargs, 0, kwnames) : NULL;
+    PyObject *found = named ? PyObject_CallFunction(self->refused, "sOOO", method, error, positional, named) : NULL;
+    Py_XDECREF(positional);
+    Py_XDECREF(named);
+    if (found == Py_None) { /* not for it: the error is as it was */
+        PyErr_Restore(type, error, trace);
+    } else {
+        answer = found && PyTuple_Check(found) && PyTuple_GET_SIZE(found) == 1 ? Py_NewRef(PyTuple_GET_ITEM(found, 0)) : NULL;
+        if (found && !answer) {
+            PyErr_SetString(PyExc_TypeError, "refused= returns None, or a tuple of what the method returns");
+        }
+        Py_DECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(trace);
+    }
+    Py_XDECREF(found);
+    return answer;
+}
+
 bool body_open(struct core_state *state, PyObject *body, struct body_buffer *out)
 {
     out->held = false;

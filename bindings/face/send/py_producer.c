@@ -11,6 +11,7 @@ static int producer_traverse(PyProducer *self, visitproc visit, void *arg)
     Py_VISIT(self->resolve);
     Py_VISIT(self->special);
     Py_VISIT(self->explain);
+    Py_VISIT(self->refused);
     return 0;
 }
 
@@ -19,6 +20,7 @@ static int producer_clear(PyProducer *self)
     Py_CLEAR(self->resolve);
     Py_CLEAR(self->special);
     Py_CLEAR(self->explain);
+    Py_CLEAR(self->refused);
     return 0;
 }
 
@@ -37,15 +39,29 @@ static void producer_dealloc(PyProducer *self)
     Py_DECREF(type);
 }
 
+static bool is_callable_or_none(PyObject *given, const char *what)
+{
+    if (given && given != Py_None && !PyCallable_Check(given)) {
+        PyErr_Format(PyExc_TypeError, "%s, or None", what);
+        return false;
+    }
+    return true;
+}
+
+static PyObject *callable_of(PyObject *given)
+{
+    return given && given != Py_None ? Py_NewRef(given) : NULL;
+}
+
 static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"store", "resolve", "timeout", "wait_durable", "special", "explain", NULL};
+    static char *names[] = {"store", "resolve", "timeout", "wait_durable", "special", "explain", "refused", NULL};
     struct core_state *state = PyType_GetModuleState(type);
-    PyObject *store, *resolve = NULL, *timeout = NULL, *special = NULL, *explain = NULL;
+    PyObject *store, *resolve = NULL, *timeout = NULL, *special = NULL, *explain = NULL, *refused = NULL;
     double seconds = 3.0;
     int wait_durable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OOpOO:Producer", names, state->store_type, &store, &resolve,
-                                     &timeout, &wait_durable, &special, &explain) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OOpOOO:Producer", names, state->store_type, &store, &resolve,
+                                     &timeout, &wait_durable, &special, &explain, &refused) ||
         !seconds_from(state, timeout, "timeout", &seconds) || !store_check_writable((PyStore *)store)) {
         return NULL;
     }
@@ -53,12 +69,9 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         PyErr_SetString(PyExc_TypeError, "Producer() needs resolve=, a callable from topic to topic index");
         return NULL;
     }
-    if (special && special != Py_None && !PyCallable_Check(special)) {
-        PyErr_SetString(PyExc_TypeError, "special= is a callable of topic, body, a dict of keywords and whether it is one-way, or None");
-        return NULL;
-    }
-    if (explain && explain != Py_None && !PyCallable_Check(explain)) {
-        PyErr_SetString(PyExc_TypeError, "explain= is a callable of a dict of all arguments, or None");
+    if (!is_callable_or_none(special, "special= is a callable of topic, body, a dict of keywords and whether it is one-way") ||
+        !is_callable_or_none(explain, "explain= is a callable of a dict of all arguments and the error") ||
+        !is_callable_or_none(refused, "refused= is a callable of a method's name, the error, and both kinds of arguments")) {
         return NULL;
     }
     PyProducer *self = (PyProducer *)type->tp_alloc(type, 0);
@@ -68,8 +81,9 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->state = state;
     self->store = (PyStore *)Py_NewRef(store);
     self->resolve = Py_NewRef(resolve);
-    self->special = special && special != Py_None ? Py_NewRef(special) : NULL;
-    self->explain = explain && explain != Py_None ? Py_NewRef(explain) : NULL;
+    self->special = callable_of(special);
+    self->explain = callable_of(explain);
+    self->refused = callable_of(refused);
     self->timeout = seconds;
     self->wait_durable = wait_durable;
     memcpy(self->blank.store_host, self->store->core.head->store_host, sizeof self->blank.store_host);
@@ -96,13 +110,24 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return answer;                                                                                                 \
     }
 
-KEPT_MAPPED(producer_send)
-KEPT_MAPPED(producer_send_oneway)
-KEPT_MAPPED(producer_send_batch)
 KEPT_MAPPED(producer_append_record)
 KEPT_MAPPED(producer_append_batch)
 KEPT_MAPPED(producer_append_encoded_batch)
-KEPT_MAPPED(producer_reserve)
+
+/* The same of a send, which refused() may carry out elsewhere: in other segments, so this call is over before. */
+#define SENDS(method, name)                                                                                            \
+    static PyObject *method##_mapped(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)      \
+    {                                                                                                                  \
+        store_user_enter(self->store);                                                                                 \
+        PyObject *answer = method(self, args, nargs, kwnames);                                                         \
+        store_user_leave(self->store);                                                                                 \
+        return answer || !self->refused ? answer : call_refused(self, name, args, nargs, kwnames);                     \
+    }
+
+SENDS(producer_send, "send")
+SENDS(producer_send_oneway, "send_oneway")
+SENDS(producer_send_batch, "send_batch")
+SENDS(producer_reserve, "reserve")
 
 static PyObject *producer_append_together_mapped(PyProducer *self, PyObject *args)
 {

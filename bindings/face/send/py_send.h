@@ -33,6 +33,7 @@ typedef struct {
     uint32_t seed;
     uint64_t beat_ms;
     PyObject *explain;         /* makes a better error from the arguments of a call that has failed, or NULL */
+    PyObject *refused;         /* carries out the sends that the log refuses, or raises; or NULL */
 } PyProducer;
 
 typedef struct {
@@ -96,6 +97,10 @@ struct body_buffer { const void *data; size_t bytes; bool held; Py_buffer buffer
 /* NULL, with an error that says which argument of a failed call is to blame, if it is an error of arguments. */
 __attribute__((cold, noinline))
 PyObject *call_explain(PyProducer *self, PyObject *second_name, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames);
+/* What refused() makes of a send that has failed; NULL with an error otherwise. */
+__attribute__((cold, noinline))
+PyObject *call_refused(PyProducer *self, const char *method, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
 bool body_open(struct core_state *state, PyObject *body, struct body_buffer *out);
 static inline void body_close(struct body_buffer *body)

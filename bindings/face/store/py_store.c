@@ -300,7 +300,7 @@ static PyObject *store_close(PyStore *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)
+static bool wait_durable(PyStore *self, uint64_t log_position, double seconds)
 {
     const uint64_t slice_ns = 200000000;
     uint64_t deadline = deadline_after(self, seconds);
@@ -336,6 +336,27 @@ bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)
         core_raise_status(self->state, status, "waiting for the disk");
     }
     return false;
+}
+
+/* An exception is set, after an append: what was stored before is there still, or comes back with the log. */
+static void mark_as_stored(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (PyObject_SetAttrString(error, "maybe_stored", Py_True) < 0) {
+        PyErr_Clear();
+    }
+    PyErr_Restore(type, error, traceback);
+}
+
+bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)
+{
+    const bool is_durable = wait_durable(self, log_position, seconds);
+    if (!is_durable) {
+        mark_as_stored();
+    }
+    return is_durable;
 }
 
 static PyObject *call_wait_durable(PyStore *self, PyObject *args)
