@@ -172,6 +172,24 @@ def test_a_send_that_cannot_go_at_once_goes_through_a_thread(shmq_shared_broker:
     run(main())
 
 
+def test_a_new_generation_of_segments_is_sent_to_at_once(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("orders")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            for _ in range(2):  # first through a thread, then on the loop
+                await mq.send(topic, b"before")
+            assert mq._sending is not None
+            former = mq._sending._fast_for(topic)
+            wire = mq._sending._link._local().wire
+            before, wire.store = wire.store, wire._map(wire.control.attachment)  # as after a reconnection
+            before.close()
+            await mq.send(topic, b"after")
+            assert mq._sending._fast_for(topic) is not former
+
+    run(main())
+
+
 def test_an_iterator_is_sent_whole_at_the_first_try_and_at_the_second(shmq_shared_broker: SharedBroker) -> None:
     topic = shmq_shared_broker.named("iterators")
 

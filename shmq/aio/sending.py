@@ -21,14 +21,14 @@ from shmq.client.keywords import BatchArguments, ReserveArguments, SendArguments
 from shmq.client.kinds import check_wait, refuse_wrong
 from shmq.client.local_session import LocalSession as Session
 from shmq.client.producers.producer import Sender
-from shmq.errors import BrokerBusy, SegmentFull
+from shmq.errors import BrokerBusy, BrokerNotRunning, NotMaster, SegmentFull
 from shmq.shm.core import BATCH_MAX
 
 if TYPE_CHECKING:
     from shmq.client.keywords import Body
     from shmq.client.link import Link
     from shmq.shm.core import Producer as CoreProducer
-    from shmq.shm.core import Receipt
+    from shmq.shm.core import Receipt, Store
 
 BATCH_BYTES_INLINE_MAX = 128 << 10
 """Bodies of a batch that is tried at once: half of what the core stores under one lock, so headers fit beside them."""
@@ -45,6 +45,7 @@ class Sending:
         shapes = (getattr(sender, name, None) for name in ("_selector", "_compression"))
         self._is_shaped = link._observer is not None or any(shape is not None for shape in shapes)
         self._session: Session | None = None
+        self._store: Store | None = None  # of its generation of segments; the fast producer is of both
         self._fast: CoreProducer | None = None
         self._known: set[str] = set()
 
@@ -62,7 +63,7 @@ class Sending:
                 arguments["keys"] = list(arguments["keys"])  # a second try needs them, too
             try:
                 stored = getattr(fast, name)(topic, body, **arguments)
-            except (BrokerBusy, SegmentFull):
+            except (BrokerBusy, SegmentFull, NotMaster, BrokerNotRunning):
                 arguments["timeout"] = timeout
             else:
                 if name != "send_oneway":
@@ -93,8 +94,8 @@ class Sending:
             return None
         if not session.sends.is_here:
             return None
-        if session is not self._session:
-            self._session = session
+        if session is not self._session or session.wire.store is not self._store:
+            self._session, self._store = session, session.wire.store
             self._fast = session.sends.core_producer(0.0, wait_durable=False)
         return self._fast
 
