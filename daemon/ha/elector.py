@@ -51,7 +51,7 @@ from shmq.daemon.ha.election.effects import (
 from shmq.daemon.ha.election.member import Member, Status
 from shmq.daemon.ha.election.policy import READ_AGAIN_MS, Identity, Policy
 from shmq.daemon.ha.in_sync import Verdict
-from shmq.errors import UsageError
+from shmq.errors import ShmqError, UsageError
 
 TICK_MS = 100
 UNREAD_MS = 3_000  # a store that was not read for as long is said to be so
@@ -108,7 +108,7 @@ class Elector:
         self._is_finished = False
         self._ending = threading.Event()
         self._askers = ThreadPoolExecutor(_ASKERS, "asks-the-store")
-        self._unread: tuple[int, str] | None = None  # since when the store cannot be read, and why
+        self._unread: dict[str, tuple[int, str]] = {}  # since when the store does not answer which thread, and why
 
     def run(self) -> None:
         """Take part until the member has stopped in order, or `end` is called.
@@ -175,10 +175,11 @@ class Elector:
 
     def status(self) -> Status:
         """Return what is shown."""
-        status, unread = self._call(lambda: self._member.status(now_ms())), self._unread
-        if status.reason or unread is None or now_ms() - unread[0] < UNREAD_MS:
+        status, unread = self._call(lambda: self._member.status(now_ms())), list(self._unread.values())
+        since, reason = min(unread, default=(0, ""))
+        if status.reason or not unread or now_ms() - since < UNREAD_MS:
             return status
-        return status._replace(reason=unread[1])
+        return status._replace(reason=reason)
 
     # The thread of `run`
 
@@ -259,7 +260,7 @@ class Elector:
         try:
             if isinstance(request, Commit):
                 outcome = self._store.commit(request.transaction)
-                self._unread = None
+                self._heard("asks", None)
                 return outcome
             if isinstance(request, Grant):
                 return self._store.grant(request.ttl_ms)
@@ -267,8 +268,7 @@ class Elector:
                 return self._store.keep_alive(request.lease)
             return self._store.revoke(request.lease)
         except (StoreRefused, StoreUnanswered) as error:
-            since, _ = self._unread or (now_ms(), "")
-            self._unread = since, f"{error}; {error.hint}" if error.hint else str(error)
+            self._heard("asks", error)
             return Refused(str(error)) if isinstance(error, StoreRefused) else None
 
     def _watch(self) -> None:
@@ -276,14 +276,23 @@ class Elector:
         while not self._ending.is_set():
             try:
                 view = self._store.watch(revision)
-            except (StoreRefused, StoreUnanswered):
+            except (StoreRefused, StoreUnanswered) as error:
+                self._heard("watches", error)
                 self._ending.wait(READ_AGAIN_MS / 1_000)
                 continue
+            self._heard("watches", None)
             if view.revision <= revision:
                 self._ending.wait(TICK_MS / 1_000)
                 continue
             revision = view.revision
             self._inbox.put(partial(self._see, view))
+
+    def _heard(self, thread: str, error: ShmqError | None) -> None:
+        if error is None:
+            self._unread.pop(thread, None)
+            return
+        since, _ = self._unread.get(thread, (now_ms(), ""))
+        self._unread[thread] = since, f"{error}; {error.hint}" if error.hint else str(error)
 
     def _see(self, view: View) -> None:
         self._member.seen(view, now_ms())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shmq.daemon.ha.election.coordination import StoreUnanswered
 from shmq.daemon.ha.election.policy import Policy
 from shmq.errors import UsageError
 from tests.deadline import eventually
@@ -111,6 +112,22 @@ def test_a_leader_stays_when_a_member_of_etcd_dies(tmp_path: Path) -> None:
                 eventually(lambda: (leader.elector.status().kept_ms_ago or 9_999) < 1_500, "its lease is kept alive")
                 member.start()
             assert leader.begun == [1] and not any(o.begun for o in group.brokers.values() if o is not leader)
+
+
+def test_a_follower_that_cannot_watch_says_so(server: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(revision: int) -> None:
+        raise StoreUnanswered("nothing is seen of it")
+
+    with SmallGroup((server.endpoint,), "AB", SYNC) as group:
+        group.wait_for_set("A", "B")
+        leader = group.wait_for_leader()
+        [follower] = [broker for broker in group.brokers.values() if broker is not leader]
+        assert not follower.elector.status().reason
+        monkeypatch.setattr(follower.elector._store, "watch", fails)
+        eventually(lambda: "nothing is seen of it" in follower.elector.status().reason, "it says why")
+        assert not leader.elector.status().reason
+        monkeypatch.undo()
+        eventually(lambda: not follower.elector.status().reason, "it sees again")
 
 
 def test_who_stops_in_order_hands_over_and_ends(server: EtcdServer) -> None:
