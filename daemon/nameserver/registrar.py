@@ -24,7 +24,7 @@ Invariants:
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from shmq.addresses import Address
@@ -90,8 +90,7 @@ class _Server:
     address: str = ""  # of the broker, as registered with this name server
     waiting_for: int | None = None  # opaque of the registration that is under way
     told: Version | None = None
-    owed: dict[str, QueueEntry] = field(default_factory=dict)  # what has changed since then
-    takes_changes: bool = False  # it has taken everything up to then
+    owed: dict[str, QueueEntry] | None = None  # what has changed since then; None: all topics
     tells_changes: bool = False  # the registration that is under way, or was the last one, is of changes
     whole_due_ms: int = 0  # from when on all topics go there again
     told_edition: int = 0
@@ -156,7 +155,7 @@ class Registrar:
         """Take the broker's topics; a version that differs from the last is registered everywhere at once."""
         changed = {name: queue for name, queue in topics.items() if self._topics.get(name) != queue}
         for link in self._servers.values():
-            if link.told is not None:
+            if link.owed is not None:
                 link.owed |= changed
         self._version, self._topics = version, topics
         self._edition += 1
@@ -168,7 +167,7 @@ class Registrar:
             return []
         self._broker = replace(self._broker, ha_port=ha_port)
         for link in self._servers.values():
-            link.told = None
+            link.told = link.owed = None
         return self.tick(now_ms)
 
     def fence(self, is_fenced: bool, now_ms: int) -> list[RegistrarEffect]:
@@ -178,7 +177,7 @@ class Registrar:
         self._is_fenced = is_fenced
         effects: list[RegistrarEffect] = []
         for link in self._servers.values():
-            link.told = None
+            link.told = link.owed = None
             if is_fenced and link.state is _State.UP:
                 effects.append(self._leave(link))
                 link.waiting_for, link.is_known, link.due_ms = None, False, now_ms
@@ -189,7 +188,7 @@ class Registrar:
     def connected(self, server: str, local_host: str, now_ms: int) -> list[RegistrarEffect]:
         """The connection is open; `local_host` is our end of it."""
         link = self._servers[server]
-        link.state, link.waiting_for, link.told = _State.UP, None, None
+        link.state, link.waiting_for, link.told, link.owed = _State.UP, None, None, None
         link.address = str(Address(self._broker.host or local_host, self._broker.port))
         link.due_ms = now_ms
         return self._look_at(link, now_ms)
@@ -202,19 +201,19 @@ class Registrar:
         link.waiting_for = None
         effects: list[RegistrarEffect] = []
         if reply.code != Response.SUCCESS and link.tells_changes:
-            link.takes_changes, link.due_ms = False, now_ms
+            link.owed, link.due_ms = None, now_ms
             return self._look_at(link, now_ms)
         if not link.tells_changes:
             link.whole_due_ms = now_ms + REGISTER_INTERVAL_MS
         link.due_ms = link.whole_due_ms
         link.answered_edition = link.told_edition
-        link.takes_changes = reply.code == Response.SUCCESS
-        if link.takes_changes:
+        if reply.code == Response.SUCCESS:
             link.backoff_ms, link.complaint = BACKOFF_MS, ""
             if not link.is_known:
                 effects.append(Report(f"registered as {link.address} with name server {server}"))
             link.is_known = True
         else:
+            link.owed = None
             effects += self._complain(link, f"name server {server} refuses: {reply.code} {(reply.remark or '')[:200]}")
         return effects + self._look_at(link, now_ms)
 
@@ -261,9 +260,8 @@ class Registrar:
         return [Send(link.name, self._registration(link, now_ms))]
 
     def _registration(self, link: _Server, now_ms: int) -> Command:
-        has_news = link.told is not None and link.told != self._version
-        link.tells_changes = has_news and link.takes_changes and now_ms < link.whole_due_ms
-        if link.tells_changes:
+        link.tells_changes = link.owed is not None and link.told != self._version and now_ms < link.whole_due_ms
+        if link.tells_changes and link.owed is not None:
             # Of another version than all topics, so that these are not passed over as known where the rest got lost.
             body = _body(link.owed, self._version._replace(timestamp=self._version.timestamp - 1))
         else:
@@ -298,7 +296,7 @@ class Registrar:
         return Command(code, opaque=self._opaque, flag=flag, ext=fields, body=body)
 
     def _fail(self, link: _Server, reason: str, now_ms: int) -> list[RegistrarEffect]:
-        link.state, link.waiting_for, link.told, link.takes_changes = _State.DOWN, None, None, False
+        link.state, link.waiting_for, link.told, link.owed = _State.DOWN, None, None, None
         link.due_ms = now_ms + link.backoff_ms
         link.backoff_ms = min(2 * link.backoff_ms, BACKOFF_MS_MAX)
         return self._complain(link, reason)
