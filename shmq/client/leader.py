@@ -30,10 +30,11 @@ from shmq.client.following.copying import Copying
 from shmq.client.place import remote_place
 from shmq.client.wire import MessageSender, Question
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
-from shmq.protocol.body import TopicConfig, decode_body, encode_body
+from shmq.protocol.body import TABLE_BYTES_MAX, TopicConfig, TopicTable, decode_body, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.failure import reply_of
 from shmq.protocol.route import (
     DEFAULT_TOPIC,
     MASTER_ID,
@@ -247,15 +248,21 @@ class Leader:
 
         Raises:
             ConnectError, RequestTimeout: the leader does not answer.
+            PermissionDenied, RemoteError: it refuses to say so.
         """
         session = self._session
         if session is None or not topic:
             return None  # it opens just now
         wire, command = session.wire, Command(code=Request.GET_TOPIC_CONFIG, ext={"topic": topic})
         reply = await wire.network.request(wire.names.current, command, self._timeout)
-        if reply.code != Response.SUCCESS:
+        if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED:  # by RocketMQ 4's: it has the list of all alone
+            command = Command(code=Request.GET_ALL_TOPIC_CONFIG)
+            reply = reply_of(await wire.network.request(wire.names.current, command, self._timeout))
+            found = decode_body(reply.body, TopicTable, dialect_bytes_max=TABLE_BYTES_MAX).topicConfigTable.get(topic)
+        else:
+            found = None if reply.code == Response.TOPIC_NOT_EXIST else decode_body(reply_of(reply).body, TopicConfig)
+        if found is None:
             return None
-        found = decode_body(reply.body, TopicConfig)
         return QueueData(broker, found.readQueueNums, found.writeQueueNums, found.perm, found.topicSysFlag)
 
     # -- life

@@ -17,6 +17,7 @@ from shmq.protocol.codes import TopicFlush, TopicKind
 from shmq.typed_json import convert_plain, decode_json
 
 DIALECT_BYTES_MAX = 64 << 10  # of a request; the dialect's reader takes about a second a megabyte
+TABLE_BYTES_MAX = 4 << 20  # of a broker's table, which is the answer to a question of ours
 
 _MESSAGE_TYPE = "message.type"
 _FLUSH_MODE = "shmq.flush"

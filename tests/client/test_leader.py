@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,9 +10,13 @@ import pytest
 
 from shmq.client.following.copying import Copying
 from shmq.client.leader import TABLES_SECONDS, Leader
+from shmq.client.remote_session import RemoteSession
 from shmq.daemon.ha.slave import following
-from shmq.errors import NotMaster
-from shmq.protocol.codes import Request
+from shmq.errors import NotMaster, ShmqError
+from shmq.protocol.body import TopicConfig, TopicTable, encode_body
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.route import decode_route
 from shmq.shm.core import READ_ONLY_FOLLOWER, Store
 
 
@@ -62,6 +67,66 @@ def test_what_names_a_place_in_the_log_is_not_asked_of_a_leader_whose_log_is_ano
     )
     assert leader.owns_groups is leader.takes(Request.CONSUMER_SEND_MSG_BACK) is not is_refused
     assert leader.takes(Request.UPDATE_AND_CREATE_TOPIC)
+
+
+def answer_of(replies: dict[int, Command], topic: str = "ordered") -> Command:
+    """What a host that follows says of the queues of a topic, where its leader answers so."""
+    segments = SimpleNamespace(standing=READ_ONLY_FOLLOWER, leader="h:1", topic_find=lambda topic: -1)
+    leader = Leader(lambda: cast(Store, segments), broker="b", cluster="c", client_id="me", timeout=1.0)
+
+    async def request(address: str, command: Command, seconds: float) -> Command:
+        return replies[command.code]
+
+    wire = SimpleNamespace(network=SimpleNamespace(request=request), names=SimpleNamespace(current="h:1"))
+    leader._session = cast(RemoteSession, SimpleNamespace(wire=wire))
+    return asyncio.run(leader._answer(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
+
+
+CONFIG = TopicConfig("ordered", 4, 8)
+UNSUPPORTED = Command(code=Response.REQUEST_CODE_NOT_SUPPORTED, remark="not supported")
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        {Request.GET_TOPIC_CONFIG: Command(code=Response.SUCCESS, body=encode_body(CONFIG))},
+        {
+            Request.GET_TOPIC_CONFIG: UNSUPPORTED,  # by a master of RocketMQ 4
+            Request.GET_ALL_TOPIC_CONFIG: Command(
+                code=Response.SUCCESS, body=encode_body(TopicTable({"ordered": CONFIG, "other": TopicConfig("other")}))
+            ),
+        },
+    ],
+)
+def test_the_queues_of_a_topic_that_this_host_does_not_know_yet_are_those_at_the_leader(
+    replies: dict[int, Command],
+) -> None:
+    [queues] = decode_route(answer_of(replies).body).queueDatas
+    assert (queues.readQueueNums, queues.writeQueueNums) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        {Request.GET_TOPIC_CONFIG: Command(code=Response.TOPIC_NOT_EXIST)},
+        {
+            Request.GET_TOPIC_CONFIG: UNSUPPORTED,
+            Request.GET_ALL_TOPIC_CONFIG: Command(code=Response.SUCCESS, body=encode_body(TopicTable())),
+        },
+    ],
+)
+def test_a_topic_that_the_leader_lacks_is_none(replies: dict[int, Command]) -> None:
+    assert answer_of(replies).code == Response.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("code", [Response.NO_PERMISSION, Response.SYSTEM_ERROR])
+@pytest.mark.parametrize("first", [Command(code=0), UNSUPPORTED])
+def test_a_leader_that_does_not_say_is_no_leader_without_the_topic(code: int, first: Command) -> None:
+    """A message group would go to a queue of the default topic, which is another one than its own."""
+    refused = Command(code=code, remark="not for you")
+    replies = {Request.GET_TOPIC_CONFIG: first if first.code else refused, Request.GET_ALL_TOPIC_CONFIG: refused}
+    with pytest.raises(ShmqError, match="not for you"):
+        answer_of(replies)
 
 
 def test_a_topic_is_waited_for_as_long_as_a_slave_takes_to_copy_tables() -> None:

@@ -20,6 +20,7 @@ from shmq.figures.verdict import Finding, Health, Verdict, health_of, judge
 from shmq.message import PERM_READ, PERM_WRITE, RETRY_PREFIX
 from shmq.protocol.body import (
     CHECKS,
+    TABLE_BYTES_MAX,
     SubscriptionGroupTable,
     TopicConfig,
     TopicTable,
@@ -46,7 +47,6 @@ from shmq.typed_json import decode_json
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.wire import TcpWire
 
-TABLE_BYTES_MAX: Final = 4 << 20
 DEFAULT_QUEUES: Final = 8
 _ROUTE_POLL: Final = 0.05
 
