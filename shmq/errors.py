@@ -265,7 +265,12 @@ class ReadOnlyStore(SendError):
 
 
 class NotMaster(ReadOnlyStore):
-    """The broker is a slave: its log is a copy, and the message names the master that takes messages."""
+    """The broker is a slave: its log is a copy, and the message names the master that takes messages.
+
+    Where the master is elected, a send waits within its timeout for the one that is elected next.
+    """
+
+    retryable = True
 
 
 class FlowControl(MeasuredError):

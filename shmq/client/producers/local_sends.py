@@ -18,6 +18,8 @@ from shmq.client.keywords import OWN, body_of, queue_in_order, take_properties
 from shmq.client.kinds import explained, refuse_wrong
 from shmq.client.leader import FollowingSender, Leader
 from shmq.client.producers.delayed import SpecialSend
+from shmq.client.producers.refused_sends import RefusedSends, WaitingSender
+from shmq.client.wire import MessageSender
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import ShmqError, UsageError
 from shmq.message import TRACE_TOPIC, check_open_topic
@@ -25,6 +27,7 @@ from shmq.properties import encode_properties
 from shmq.protocol.compression import COMPRESS_ABOVE_BYTES, compress
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.shm.core import Producer, Receipt, Store, receipt_make
+from shmq.shm.links import read_links
 
 
 class LocalSends:
@@ -36,13 +39,20 @@ class LocalSends:
         self._leader = leader
         self._internal: tuple[Store, Producer] | None = None
 
-    def core_producer(self, timeout: float, *, wait_durable: bool | None = None, keeps: object = None) -> Producer:
+    def core_producer(
+        self,
+        timeout: float,
+        *,
+        wait_durable: bool | None = None,
+        keeps: object = None,
+        refused: RefusedSends | None = None,
+    ) -> Producer:
         """Return a new core producer; `timeout` in seconds, `keeps` lives as long as it."""
         waits = self._wire.wait_durable if wait_durable is None else wait_durable
         making = functools.partial(Producer, self._wire.store, timeout=timeout, wait_durable=waits)
         plain = functools.partial(making, resolve=self._queues.resolve_open, explain=explained)
         keeping = functools.partial(making, resolve=self._queues.resolve, explain=_explained)
-        return plain(special=SpecialSend(self._wire, self._queues, plain, keeping, keeps))
+        return plain(special=SpecialSend(self._wire, self._queues, plain, keeping, keeps), refused=refused)
 
     def request_producer(self, timeout: float) -> Producer:
         """Return a core producer for what a user asks of others; it takes properties as text, and nothing waits."""
@@ -71,14 +81,30 @@ class LocalSends:
 
     def sender(
         self, timeout: float, *, group: str | None = None, compression: str | None = None, keeps: object = None
+    ) -> MessageSender:
+        """Return a new core producer, or what packs bodies before, or what sends to another host that leads.
+
+        A send that this host refuses, as it leads no more or not yet, waits for the leader.
+        """
+        now = functools.partial(self._sender_now, timeout, group, compression)
+        refused = RefusedSends(timeout, now, self._is_elected)
+        if self.is_here and compression in (None, "none"):
+            return self.core_producer(timeout, keeps=keeps, refused=refused)
+        return WaitingSender(now(keeps), refused)
+
+    def _sender_now(
+        self, timeout: float, group: str | None, compression: str | None, keeps: object = None
     ) -> Producer | CompressingSender | FollowingSender:
-        """Return a new core producer, or what packs bodies before, or what sends to another host that leads."""
         here = self._local_sender(timeout, compression, keeps)
         if self.is_here:
             return here  # when it leads no more, its segments are given up, and this is asked for anew
         return FollowingSender(
             self._leader, here, lambda to: to.sends.sender(timeout, group=group, compression=compression)
         )
+
+    def _is_elected(self) -> bool:
+        links = read_links(self._wire.place.links_path)
+        return links is not None and links.election is not None
 
     def _local_sender(self, timeout: float, compression: str | None, keeps: object) -> Producer | CompressingSender:
         producer = self.core_producer(timeout, keeps=keeps)

@@ -14,11 +14,15 @@ Routes, codes and `now` go in, queues and verdicts come out; nothing here waits 
                                                                        error of a later try says `maybe_stored`
     anything else                                                      the error
 
+    not stored, as the broker's master is gone, or it leads no more, and another of its hosts may become the master
+                                 waits for it, within the timeout of the send
+
     answered after   550 ms   1 s    2 s     3 s     15 s, or failed (counts as 30 s)
     kept away for    30 s     60 s   120 s   180 s   600 s             RocketMQ's table
 
 Invariants:
-    1. There are three tries in all, and none after the deadline; a oneway send is tried once.
+    1. There are three tries in all, and none after the deadline; a oneway send is tried once. Tries that have stored
+       nothing because there was no master do not count.
     2. The queue of a message group is the one a local producer takes, and Java's SelectMessageQueueByHash.
     3. When every broker is to be avoided, the one whose time is over first is taken: avoiding never stops a send.
 """
@@ -40,6 +44,8 @@ from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
 
 RETRIES: Final = 2
+MASTER_PAUSE_SECONDS: Final = 0.1
+"""Between two looks for a master that a broker does not have."""
 _SYSTEM_BUSY: Final = Response.SYSTEM_BUSY
 _GO_AWAY: Final = 1500
 RETRY_CODES: Final = frozenset((1, _SYSTEM_BUSY, 14, 16, 17, 204, 205, _GO_AWAY))
@@ -77,7 +83,8 @@ def send_error(reply: Command) -> ShmqError | None:
         return stored
     made = error_of(reply)
     kind = _KINDS.get(reply.code)
-    if kind is None or (made is not None and not isinstance(made, RemoteError) and made.hint):
+    is_named = made is not None and not isinstance(made, RemoteError)
+    if kind is None or (is_named and (made.hint or isinstance(made, kind[0]))):
         return made
     error = kind[0](remark, hint=kind[1])
     error.code = reply.code
@@ -85,11 +92,16 @@ def send_error(reply: Command) -> ShmqError | None:
 
 
 class Attempts:
-    """The tries of one send."""
+    """The tries of one send.
 
-    def __init__(self, deadline: float, *, retries: int = RETRIES) -> None:
+    Args:
+        waits: for a master where there is none: not where the broker has to know the sender before the send.
+    """
+
+    def __init__(self, deadline: float, *, retries: int = RETRIES, waits: bool = True) -> None:
         self.deadline = deadline
         self.left = retries
+        self.waits = waits
         self.avoid: str | None = None
 
     def may_retry(self, error: ShmqError, broker_name: str, now: float) -> bool:
@@ -105,6 +117,17 @@ class Attempts:
             return False
         self.left -= 1
         return True
+
+
+def waits_for_master(error: ShmqError, *, has_route: bool) -> bool:
+    """Whether a try that failed so has stored nothing, and the broker's next master may store it.
+
+    Args:
+        has_route: whether the topic has a route; brokers leave it for a moment when they change their role.
+    """
+    if isinstance(error, errors.TopicNotFound):
+        return not has_route
+    return isinstance(error, (errors.NotMaster, ConnectError)) and error.retryable and not error.maybe_stored
 
 
 # ---- which queue is next ---------------------------------------------------------------------------------------------

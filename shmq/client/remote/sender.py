@@ -10,12 +10,14 @@ Invariants:
     2. The parts of a batch go to one queue, one after the other; only the first may choose another one.
     3. Every send ends within its timeout.
     4. A message keeps its id over every retry, so consumers can recognise a message that was stored twice.
-    5. A batch that a broker refuses as too large is stored nowhere, so it goes on as two: a broker's bound may be lower
+    5. A send to a broker that changes its master waits for the next one; see `send_policy`.
+    6. A batch that a broker refuses as too large is stored nowhere, so it goes on as two: a broker's bound may be lower
        than RocketMQ's own, as with log files that hold less.
 """
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +28,16 @@ from shmq.client.edge import edge
 from shmq.client.keywords import body_of, keys_of, message_properties, take_properties, take_special
 from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
 from shmq.client.remote.outgoing import Outgoing, batches, halves, send_command, single
-from shmq.client.remote.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
+from shmq.client.remote.send_policy import (
+    MASTER_PAUSE_SECONDS,
+    RETRIES,
+    Attempts,
+    FaultTable,
+    QueueChoice,
+    queue_of_group,
+    send_error,
+    waits_for_master,
+)
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import (
     BrokerNotRunning,
@@ -178,7 +189,7 @@ class TcpSender:
         """Return a send for the I/O thread, of a message with properties that only clients of brokers may set."""
         message, timeout, place = self._message(topic, body, extra=extra, **arguments)
         message = message._replace(sys_flag=message.sys_flag | sys_flag)
-        return lambda: self._send_one(message, place, timeout, retries)
+        return lambda: self._send_one(message, place, timeout, retries, waits=False)
 
     def _message(
         self,
@@ -209,8 +220,11 @@ class TcpSender:
         return check_wait(timeout, self._timeout)
 
     # -- on the I/O thread
-    async def _send_one(self, message: Outgoing, place: _Place, timeout: float, retries: int = RETRIES) -> Receipt:
-        receipts, _ = await self._send(message, place, Attempts(self._now() + timeout, retries=retries))
+    async def _send_one(
+        self, message: Outgoing, place: _Place, timeout: float, retries: int = RETRIES, *, waits: bool = True
+    ) -> Receipt:
+        attempts = Attempts(self._now() + timeout, retries=retries, waits=waits)
+        receipts, _ = await self._send(message, place, attempts)
         return receipts[0]
 
     async def _send_parts(self, parts: Sequence[Outgoing], place: _Place, timeout: float) -> list[Receipt]:
@@ -241,9 +255,16 @@ class TcpSender:
 
     async def _send_oneway(self, message: Outgoing, place: _Place, timeout: float) -> None:
         attempts = Attempts(self._now() + timeout, retries=0)
-        queue, address = await self._choose(message, place, attempts)
-        command = self._command(message, queue, oneway=True)
-        await self._wire.network.notify(address, command, timeout)
+        while True:
+            try:
+                queue, address = await self._choose(message, place, attempts)
+                command = self._command(message, queue, oneway=True)
+                await self._wire.network.notify(address, command, timeout)
+            except ShmqError as error:
+                if not await self._wait_for_master(message.topic, error, attempts):
+                    raise
+            else:
+                return
 
     async def _send(self, message: Outgoing, place: _Place, attempts: Attempts) -> tuple[list[Receipt], MessageQueue]:
         is_doubtful = False  # an earlier try may have stored it
@@ -251,6 +272,8 @@ class TcpSender:
             try:
                 queue, address = await self._choose(message, place, attempts)
             except ShmqError as refused:
+                if await self._wait_for_master(message.topic, refused, attempts):
+                    continue
                 raise _doubted(refused) if is_doubtful else refused from None
             started = self._now()
             try:
@@ -269,10 +292,23 @@ class TcpSender:
                 error, failed = raised, True
             self._report(queue.brokerName, self._now() - started, failed=failed)
             is_doubtful |= error.maybe_stored
-            if not attempts.may_retry(error, queue.brokerName, self._now()):
+            if attempts.may_retry(error, queue.brokerName, self._now()):
+                if failed or error.code == 17:
+                    self._wire.names.routes.forget(message.topic)
+            elif not await self._wait_for_master(message.topic, error, attempts):
                 raise _doubted(error) if is_doubtful else error
-            if failed or error.code == 17:
-                self._wire.names.routes.forget(message.topic)
+
+    async def _wait_for_master(self, topic: str, error: ShmqError, attempts: Attempts) -> bool:
+        """Wait a moment for the next master of a topic's broker; False where there will be none before the deadline."""
+        remaining, names = attempts.deadline - self._now(), self._wire.names
+        has_route = names.routes.old(topic) is not None
+        if not attempts.waits or remaining <= 0 or not waits_for_master(error, has_route=has_route):
+            return False
+        if not await names.may_switch(topic, timeout=remaining):
+            return False
+        await asyncio.sleep(min(MASTER_PAUSE_SECONDS, remaining))
+        names.routes.forget(topic)
+        return self._now() < attempts.deadline
 
     async def _choose(self, message: Outgoing, place: _Place, attempts: Attempts) -> tuple[MessageQueue, Any]:
         wire = self._wire

@@ -49,6 +49,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Route | None, float]] = {}
+        self._former: dict[str, Route] = {}  # of topics that no name server knows now
 
     def get(self, topic: str, now: float) -> Route | None:
         """Return a route that need not be asked for now."""
@@ -59,6 +60,10 @@ class Routes:
         """Return what was known last."""
         return self._found.get(topic, (None, 0.0))[0]
 
+    def former(self, topic: str) -> Route | None:
+        """Return the last route that there was."""
+        return self.old(topic) or self._former.get(topic)
+
     def is_missing(self, topic: str, now: float) -> bool:
         """Whether a name server said a moment ago that there is no such topic."""
         route, learned = self._found.get(topic, (None, -MISSING_FOR))
@@ -67,6 +72,10 @@ class Routes:
     def put(self, topic: str, route: Route | None, now: float) -> bool:
         """Note an answer; True when it differs from what was known."""
         before = self.old(topic)
+        if route is not None:
+            self._former.pop(topic, None)
+        elif before is not None:
+            self._former[topic] = before
         self._found[topic] = (route, now)
         return before != route
 
@@ -214,6 +223,7 @@ class NameService:
 
         Raises:
             TopicNotFound: it does not exist, and no broker creates topics by itself.
+            BrokerNotRunning: its broker has no master now.
         """
         route, default = await self.route(topic, timeout=timeout), None
         if route is None and (topic == TRACE_TOPIC or not is_system_topic(topic)):
@@ -227,6 +237,9 @@ class NameService:
             self.routes.forget(topic)  # it exists as soon as the first message is stored
             self._born.add(topic)
             return route_of_default(topic, default)
+        without = [] if route is None else [name for name, hosts in route.brokers.items() if MASTER_ID not in hosts]
+        if without:
+            raise _no_master(without[0])
         raise await self.not_found(topic, timeout=timeout, exists=route is not None)
 
     async def not_found(
@@ -283,9 +296,7 @@ class NameService:
         if found is None:
             found = (await self.masters(timeout=timeout)).get(broker_name)
         if found is None:
-            raise BrokerNotRunning(
-                f"broker {broker_name} has no master now", hint="is it up, and registered at the name servers?"
-            )
+            raise _no_master(broker_name)
         return found
 
     async def _routed_master(self, broker_name: str, *, timeout: float) -> Address | None:
@@ -314,6 +325,18 @@ class NameService:
         self._masters, self._masters_told = found, self._network.loop.time()
         return found
 
+    async def may_switch(self, topic: str, *, timeout: float) -> bool:
+        """Whether another host may become the master of a topic's broker soon: it has several, or had until now."""
+        former = self.routes.former(topic)
+        brokers = () if former is None else former.brokers.items()
+        names = [name for name, hosts in brokers if len(hosts) > 1 or MASTER_ID not in hosts]
+        if not names or self.routes.old(topic) is not None:
+            return bool(names)
+        try:  # brokers leave while they change their role; where they are all there, the topic was deleted
+            return not (await self.masters(timeout=timeout)).keys() >= set(names)
+        except ShmqError:
+            return True
+
     def forget_master(self, broker_name: str) -> None:
         """Ask anew at the next use where a broker is, which could not be reached where it was."""
         self._masters = {name: address for name, address in self._masters.items() if name != broker_name}
@@ -325,3 +348,8 @@ class NameService:
         """Return all brokers."""
         reply = reply_of(await self.ask(Request.GET_BROKER_CLUSTER_INFO, timeout=timeout))
         return decode_body(reply.body, ClusterInfo, dialect_bytes_max=1 << 20)
+
+
+def _no_master(broker_name: str) -> BrokerNotRunning:
+    hint = "is it up, and registered at the name servers?"
+    return BrokerNotRunning(f"broker {broker_name} has no master now", hint=hint)

@@ -1,0 +1,117 @@
+"""What a local program sends while its broker changes its leader: the send waits for it, within its own timeout.
+
+    the log refuses     another broker may be the leader now; this host follows, and who leads is not known; the leader
+                        cannot be reached; the segments are given up, as a host does that leads no more
+    the send            is made anew after 5, 10, 20, …, 100 ms: in shared memory, or to the leader on another host
+    refused again       it waits again, until its timeout is over; then the last refusal is raised
+
+Invariants:
+    (1) what is made anew has stored nothing: an error that says `maybe_stored` is raised at once, and so is that of a
+        call whose arguments could be read only once;
+    (2) a broker that is not elected has no other leader to wait for: its refusals are raised at once;
+    (3) sends that are stored pay nothing for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from shmq.client.edge import edge
+from shmq.client.kinds import check_wait
+from shmq.errors import ConnectError, NotMaster, ShmqError
+
+if TYPE_CHECKING:
+    from shmq.client.wire import MessageSender
+
+FIRST_PAUSE_SECONDS: Final = 0.005
+PAUSE_SECONDS_MAX: Final = 0.1
+
+
+class RefusedSends:
+    """Carries out the sends of one local sender that its host refuses for now; any thread may use it.
+
+    Args:
+        timeout: seconds of a send that names none.
+        sender: makes what sends as things are now, and waits for no leader.
+        is_elected: whether the broker's leader is elected.
+    """
+
+    __slots__ = ("_is_elected", "_sender", "_timeout")
+
+    def __init__(self, timeout: float, sender: Callable[[], MessageSender], is_elected: Callable[[], bool]) -> None:
+        self._timeout = timeout
+        self._sender = sender
+        self._is_elected = is_elected
+
+    @edge
+    def __call__(
+        self, method: str, error: BaseException, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Any] | None:
+        """Return what the method returns, in a tuple; None where there is nothing to wait for.
+
+        Args:
+            error: of the send that was refused.
+
+        Raises:
+            NotMaster, ConnectError: no broker has taken it in time.
+            The errors of `send`.
+        """
+        refusal = _refusal(error)
+        if refusal is None or any(isinstance(each, Iterator) for each in (*positional, *named.values())):
+            return None
+        if not self._is_elected():
+            return None
+        deadline = time.monotonic() + check_wait(named.get("timeout"), self._timeout)
+        pause = FIRST_PAUSE_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                return (getattr(self._sender(), method)(*positional, **{**named, "timeout": left}),)
+            except (NotMaster, ConnectError) as again:
+                if _refusal(again) is None:
+                    raise
+                refusal = again
+        raise refusal
+
+
+class WaitingSender:
+    """Another sender, whose refusals go to `RefusedSends`; see `MessageSender`.
+
+    A core producer hands its refusals over by itself.
+    """
+
+    def __init__(self, sender: MessageSender, refused: RefusedSends) -> None:
+        self._sender = sender
+        self._refused = refused
+
+    def send(self, *positional: Any, **named: Any) -> Any:
+        return self._carry_out("send", positional, named)
+
+    def send_oneway(self, *positional: Any, **named: Any) -> Any:
+        return self._carry_out("send_oneway", positional, named)
+
+    def send_batch(self, *positional: Any, **named: Any) -> Any:
+        return self._carry_out("send_batch", positional, named)
+
+    def reserve(self, *positional: Any, **named: Any) -> Any:
+        return self._carry_out("reserve", positional, named)
+
+    def _carry_out(self, method: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        try:
+            return getattr(self._sender, method)(*positional, **named)
+        except ShmqError as error:
+            answer = self._refused(method, error, positional, named)
+            if answer is None:
+                raise
+        return answer[0]
+
+
+def _refusal(error: BaseException) -> NotMaster | ConnectError | None:
+    """Return an error that says that nothing was stored, and that another leader may store it; None otherwise."""
+    if not isinstance(error, (NotMaster, ConnectError)) or error.maybe_stored:
+        return None
+    return error if error.retryable else None

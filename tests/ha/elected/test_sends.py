@@ -1,0 +1,210 @@
+"""Programs that send while brokers of a group change their roles: they see a send that takes longer, and no error."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+import shmq
+from shmq.store.lineage.epochs import load_epochs
+from shmq.testing import Broker
+from tests.deadline import eventually
+from tests.ha.elected.group import Group, group_of
+from tests.ha.etcd.server import needs_etcd
+from tests.ha.pair import assert_equal
+from tests.ha.test_switch import cluster, layout_of
+from tests.nameserver.live_nameserver import name_server
+
+pytest.importorskip("urllib3")
+pytestmark = [needs_etcd(), pytest.mark.slow]
+TIMEOUT_SECONDS = 60.0  # of a send: a host's death is noticed when its lease is over, on a machine that is busy
+TOPIC = "orders"
+
+
+class Program:
+    """Sends one message after the other over one connection; what may be stored twice is counted apart."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name, self.url = name, url
+        self.stored: list[bytes] = []
+        self.in_doubt: list[bytes] = []
+        self.failed: list[Exception] = []
+        self.is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.send_all()
+        except Exception as error:
+            self.failed.append(error)
+
+    def send_all(self) -> None:
+        with shmq.connect(self.url, timeout=TIMEOUT_SECONDS) as mq:
+            for number in self.numbers():
+                self.send_one(number, lambda body: mq.send(TOPIC, body))
+
+    def numbers(self) -> Any:
+        number = 0
+        while not self.is_over.wait(0.01):
+            yield number
+            number += 1
+
+    def send_one(self, number: int, send: Callable[[bytes], object]) -> None:
+        body = b"%s %d" % (self.name.encode(), number)
+        try:
+            send(body)
+        except shmq.ShmqError as error:
+            if not error.maybe_stored:
+                raise
+            self.in_doubt.append(body)
+        else:
+            self.stored.append(body)
+
+
+class BatchProgram(Program):
+    """The same, with batches, delays and packed bodies by turns."""
+
+    def send_all(self) -> None:
+        with shmq.connect(self.url, timeout=TIMEOUT_SECONDS) as mq, mq.producer(compression="zlib") as packing:
+            ways: list[Callable[[bytes], object]] = [
+                lambda body: mq.send_batch(TOPIC, [body]),
+                lambda body: mq.send(TOPIC, body, delay=0.1),
+                lambda body: packing.send(TOPIC, body.ljust(8192)),
+                lambda body: packing.send_nowait(TOPIC, body).result(),
+                lambda body: _reserved(mq, body),
+            ]
+            for number in self.numbers():
+                self.send_one(number, ways[number % len(ways)])
+
+
+class LoopProgram(Program):
+    """The same in an event loop, which goes on meanwhile."""
+
+    def __init__(self, name: str, url: str) -> None:
+        super().__init__(name, url)
+        self.turns = 0
+
+    def send_all(self) -> None:
+        asyncio.run(self._send_all())
+
+    async def _send_all(self) -> None:
+        async def turn() -> None:
+            while True:
+                await asyncio.sleep(0.01)
+                self.turns += 1
+
+        turning = asyncio.create_task(turn())
+        async with shmq.aio.connect(self.url, timeout=TIMEOUT_SECONDS) as mq:
+            number = 0
+            while not self.is_over.is_set():
+                await asyncio.sleep(0.01)
+                body = b"%s %d" % (self.name.encode(), number)
+                number += 1
+                try:
+                    await mq.send(TOPIC, body)
+                except shmq.ShmqError as error:
+                    if not error.maybe_stored:
+                        raise
+                    self.in_doubt.append(body)
+                else:
+                    self.stored.append(body)
+        turning.cancel()
+
+
+def _reserved(mq: shmq.Connection, body: bytes) -> None:
+    with mq.reserve(TOPIC, len(body)) as slot:
+        slot.view[:] = body
+
+
+def programs_of(group: Group, names: str) -> list[Program]:
+    found: list[Program] = [Program("tcp", f"rocketmq://{names}"), BatchProgram("tcp-batch", f"rocketmq://{names}")]
+    for number, broker in enumerate(group.brokers):
+        kinds = {"local": Program, "local-batch": BatchProgram, "local-loop": LoopProgram}
+        found += [make(f"{name}{number}", broker.url) for name, make in kinds.items()]
+    return found
+
+
+def hand_over(old: Broker, new: Broker) -> None:
+    cluster(new, "promote")
+
+
+def stop(old: Broker, new: Broker) -> None:
+    old.stop()
+
+
+def kill(old: Broker, new: Broker) -> None:
+    old.kill_daemon()
+
+
+@pytest.mark.parametrize("switch", [hand_over, stop, kill])
+def test_a_send_waits_for_the_next_leader(tmp_path: Path, switch: Callable[[Broker, Broker], None]) -> None:
+    with name_server() as names, group_of(tmp_path, 2, sync=True, nameservers=names.address) as (group, _):
+        old = group.wait_for_set(2)
+        new = group.other(old)
+        with old.connect() as mq:
+            mq.admin.create_topic(TOPIC, queues=4)
+        eventually(lambda: names.brokers_of(TOPIC).get("elected", {}).keys() == {"0", "1"})
+        programs = programs_of(group, names.address)
+
+        def go_on(count: int) -> None:
+            wanted = {program: len(program.stored) + count for program in programs}
+            eventually(
+                lambda: all(program.failed or len(program.stored) >= wanted[program] for program in programs),
+                lambda: f"{[(each.name, len(each.stored), each.failed) for each in programs]}\n{group.told()}",
+            )
+
+        for program in programs:
+            program.__enter__()
+        try:
+            go_on(20)
+            epoch = load_epochs(layout_of(old))[-1].number
+            switch(old, new)
+            assert group.wait_for_epoch(epoch + 1) is new
+            if switch is not hand_over:
+                old.restart()
+            go_on(20)
+            assert group.wait_for_set(2) is new
+            hand_over(new, old)
+            assert group.wait_for_epoch(epoch + 2) is old
+            go_on(20)
+        finally:
+            for program in programs:
+                program.__exit__()
+        assert not {program.name: program.failed for program in programs if program.failed}
+        group.wait_for_set(2)
+        assert_equal(old, new)
+        check_stored(old, programs)
+
+
+def check_stored(leader: Broker, programs: list[Program]) -> None:
+    """Everything that was acknowledged is there; what was never in doubt is there once."""
+    wanted = {body for program in programs for body in program.stored}
+    found: Counter[bytes] = Counter()
+    with leader.connect() as mq, mq.pull_consumer(TOPIC) as pull:
+
+        def is_read() -> bool:
+            for message in pull.poll(max=500, wait=0.5):
+                found[bytes(message.body).rstrip()] += 1
+            return wanted <= found.keys()
+
+        eventually(is_read, lambda: f"{sorted(wanted - found.keys())[:20]}")
+    doubt = {body for program in programs for body in program.in_doubt}
+    local = {body for body in found if body.startswith(b"local")}
+    assert not {body: found[body] for body in local - doubt if found[body] > 1}
+    assert found.keys() <= wanted | doubt
+    for program in programs:
+        assert len(program.in_doubt) <= 10, (program.name, program.in_doubt)
