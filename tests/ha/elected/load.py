@@ -1,9 +1,9 @@
 """Producers and consumers of every kind that go on while brokers of a group die.
 
-over TCP         plain, ordered, delayed and transactional senders, and batches; members of groups, and one that pops
-on each host     plain and transactional senders, of whom those on the leader's host are heard
+over TCP         plain, ordered, delayed and transactional senders, batches and requests; what answers requests, over
+                 one connection all the time; members of groups, and one that pops
+each host        the same senders but batches, whether it leads or follows; a member of a group of that host
 leader's host    a member of a group, which moves to the leader
-each host        a member of a group of that host, whether it leads or follows
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from tests.ha.elected.receivers import Receiver, member_of, popper_of
 from tests.ha.elected.senders import (
     SHOP,
     Acknowledged,
+    AskingSender,
     BatchSender,
     Sender,
     TransactionalSender,
     answer_checks,
     is_committed,
+    reply_to,
 )
 
-TOPIC, DELAYED = "orders", "reminders"
+TOPIC, DELAYED, ASKED = "orders", "reminders", "questions"
 DELAY_SECONDS = 1.0
 _CHECKS_AGAIN = 5
 _INTERVAL_SECONDS = 31.0  # a broker asks how a transaction ended, and asks again
@@ -47,13 +49,23 @@ class Load:
 
         self._group = group
         self._tcp = tcp
-        self.ordered = Sender("ordered", tcp, lambda mq: lambda body: mq.send(TOPIC, body, message_group="one"))
+        places = [("", tcp), *((str(number), local(broker)) for number, broker in enumerate(group.brokers))]
+        self.ordered = [
+            Sender(f"ordered{where}", connect, lambda mq, where=where: lambda body: mq.send(
+                TOPIC, body, message_group=f"one{where}"
+            ))
+            for where, connect in places
+        ]  # fmt: skip
+        self.delayed = [
+            Sender(f"delayed{where}", connect, lambda mq: lambda body: mq.send(DELAYED, body, delay=DELAY_SECONDS))
+            for where, connect in places
+        ]
+        self.asking = [AskingSender(f"asking{where}", connect, ASKED) for where, connect in places]
         self.tcp = [
             Sender("tcp", tcp, lambda mq: lambda body: mq.send(TOPIC, body)),
-            self.ordered,
+            self.ordered[0],
             BatchSender("batch", tcp, TOPIC),
         ]
-        self.delayed = Sender("delayed", tcp, lambda mq: lambda body: mq.send(DELAYED, body, delay=DELAY_SECONDS))
         self.local = [
             Sender(f"local{number}", local(broker), lambda mq: lambda body: mq.send(TOPIC, body))
             for number, broker in enumerate(group.brokers)
@@ -81,7 +93,7 @@ class Load:
 
     @property
     def senders(self) -> list[Sender]:
-        return [*self.tcp, self.delayed, *self.local, *self.transactions]
+        return [*self.tcp, *self.ordered[1:], *self.local, *self.transactions, *self.delayed, *self.asking]
 
     @property
     def receivers(self) -> list[Receiver]:
@@ -106,11 +118,15 @@ class Load:
         return {
             "acknowledged": len(self.stored(self.senders)),
             "transactions": sum(len(sender.begun) for sender in self.transactions),
+            "answered": sum(sender.answered for sender in self.asking),
             "lost": 0,
             "received": {receiver.name: receiver.times for receiver in self.all_receivers},
         }
 
     def __enter__(self) -> Self:
+        self._answering = self._tcp()
+        self._answering.replier(ASKED, group="answering")(lambda message: reply_to(bytes(message.body)))
+        self._answering.start()
         for each in (*self.senders, *self.all_receivers, self.late):
             each.start()
         return self
@@ -118,6 +134,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         for each in (*self.senders, *self.all_receivers, self.late):
             each.stop()
+        self._answering.close()
 
     def stop_sending(self) -> None:
         for sender in self.senders:
@@ -125,9 +142,9 @@ class Load:
 
     def wait_for_receivers(self, leader: Broker) -> None:
         """Everything that was acknowledged was received, by each group."""
-        delayed = {row.body for row in self.delayed.stored}
+        delayed = {row.body for row in self.stored(self.delayed)}
         self._wait_for(self.late, delayed, _ANSWER_SECONDS * 3)
-        sent = {row.body for sender in self.senders if sender is not self.delayed for row in sender.stored}
+        sent = {row.body for sender in self.senders if sender not in self.delayed for row in sender.stored}
         for receiver in self.receivers:
             self._wait_for(receiver, sent, _ANSWER_SECONDS * 3)
         self._settle(leader)

@@ -29,6 +29,7 @@ Place = tuple[int, int]  # queue id and offset
 class Arrival(NamedTuple):
     """One time that an ordered message came; the connections of a receiver are numbered from 1."""
 
+    sender: str
     number: int
     attempt: int
     queue_id: int
@@ -77,8 +78,8 @@ class Receiver:
         body = bytes(message.body)
         self.times += 1
         self.received.setdefault(body, time.monotonic())
-        if (number := ordered_number(body)) is not None:
-            row = Arrival(number, message.attempt, message.queue_id, message.offset, self._connections)
+        if (place := place_in_order(body)) is not None:
+            row = Arrival(*place, message.attempt, message.queue_id, message.offset, self._connections)
             self.arrivals.append(row)
         if message.attempt == 1:  # a later one has the place of its retry
             place = message.queue_id, message.offset
@@ -103,10 +104,10 @@ class Receiver:
                     message.ack()
 
 
-def ordered_number(body: bytes) -> int | None:
-    """The number of a message of the ordered sender; None of another one."""
-    name, _, number = body.partition(b"-")
-    return int(number) if name == b"ordered" and number.isdigit() else None
+def place_in_order(body: bytes) -> tuple[str, int] | None:
+    """The sender and the number of a message of an ordered sender; None of another one."""
+    name, _, number = body.decode().partition("-")
+    return (name, int(number)) if name.startswith("ordered") and number.isdigit() else None
 
 
 def member_of(group: str, topic: str) -> Subscribe:

@@ -9,6 +9,7 @@ what is seen stays          no member on any host, leader or follower, has recei
 groups keep their order     the messages of one message group are in one queue, and a member gets them in the order in
                             which they were sent
 delayed, never early
+a reply is its request's
 offsets stay                no switch sets a group's offset back behind what every broker in sync had of it
 """
 
@@ -39,9 +40,12 @@ def check_all(leader: Broker, load: Load) -> None:
     _check_transactions(found, load)
     check_seen(set(found.values()), load.all_receivers)
     check_places(found, load.all_receivers)
-    check_queue(load.ordered.stored)
+    for sender in load.ordered:
+        check_queue(sender.stored)
+    for asking in load.asking:
+        assert not asking.wrong, f"{asking.name} got the answer to another request: {asking.wrong[:3]}"
     check_order([receiver for receiver in load.all_receivers if receiver is not load.poppers])
-    for row in load.delayed.stored:
+    for row in load.stored(load.delayed):
         assert load.late.received[row.body] - row.sent_at >= DELAY_SECONDS - 0.05, row
 
 
@@ -57,7 +61,7 @@ def _messages_of(leader: Broker) -> dict[Place, bytes]:
 
 def _check_receipts(found: dict[Place, bytes], load: Load) -> None:
     receipts: dict[Place, bytes] = {}
-    for row in load.stored([*load.tcp, *load.local, *load.transactions]):
+    for row in load.stored([*load.tcp, *load.ordered[1:], *load.local, *load.transactions]):
         place = row.queue_id, row.offset
         assert receipts.setdefault(place, row.body) == row.body, (place, row, receipts[place])
         assert found.get(place) == row.body, (row, found.get(place))
@@ -101,13 +105,14 @@ def check_queue(stored: Sequence[Acknowledged]) -> None:
 def check_order(receivers: Iterable[Receiver]) -> None:
     """Raises AssertionError where messages of one message group came in another order than they were sent."""
     for receiver in receivers:
-        first: dict[int, int] = {}  # where each number came for the first time
-        for index, arrival in enumerate(receiver.arrivals):
-            first.setdefault(arrival.number, index)
-        numbers = list(first)
-        wrong = [pair for pair in itertools.pairwise(numbers) if pair[0] > pair[1]]
-        near = [receiver.arrivals[max(0, first[pair[1]] - 4) : first[pair[1]] + 2] for pair in wrong[:3]]
-        assert not wrong, f"{receiver.name}: {len(wrong)} came too early: {wrong[:5]}; around them {near}"
+        for sender in {arrival.sender for arrival in receiver.arrivals}:
+            arrivals = [arrival for arrival in receiver.arrivals if arrival.sender == sender]
+            first: dict[int, int] = {}  # where each number came for the first time
+            for index, arrival in enumerate(arrivals):
+                first.setdefault(arrival.number, index)
+            wrong = [pair for pair in itertools.pairwise(first) if pair[0] > pair[1]]
+            near = [arrivals[max(0, first[pair[1]] - 4) : first[pair[1]] + 2] for pair in wrong[:3]]
+            assert not wrong, f"{receiver.name}: {len(wrong)} came too early: {wrong[:5]}; around them {near}"
 
 
 class Progress:

@@ -14,14 +14,14 @@ from typing import Any
 import shmq
 from shmq.testing import Broker
 from tests.ha.elected.group import Group
-from tests.ha.elected.load import DELAYED, TOPIC, Load
+from tests.ha.elected.load import ASKED, DELAYED, TOPIC, Load
 from tests.ha.pair import assert_equal
 
 
 def make_topics(leader: Broker) -> None:
     """Make the topics of the load."""
     with leader.connect() as mq:
-        for topic in (TOPIC, DELAYED):
+        for topic in (TOPIC, DELAYED, ASKED):
             mq.admin.create_topic(topic)
 
 

@@ -20,6 +20,7 @@ CHECK_SECONDS = 2.0
 OUTCOMES = ("commit", "rollback", "committed-later", "rolled-back-later")  # the last two are said when they are asked
 BATCH = 3
 PAUSE_SECONDS = 0.01  # between two sends, and before one is tried elsewhere: a load that leaves processor time
+ANSWER_SECONDS = 3.0
 _CONNECT_AGAIN_SECONDS = 0.02
 
 Send = Callable[[bytes], shmq.Receipt | None]
@@ -115,6 +116,35 @@ class BatchSender(Sender):
             return first
 
         return send
+
+
+class AskingSender(Sender):
+    """Sends requests, one after the other, and takes the replies.
+
+    Attributes:
+        answered: how many came.
+        wrong: requests that got the reply to another one, with that.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Connection], topic: str) -> None:
+        super().__init__(name, connect, self._asks, pause_seconds=PAUSE_SECONDS * 3)
+        self.answered = 0
+        self.wrong: list[tuple[bytes, bytes]] = []
+        self._topic = topic
+
+    def _asks(self, mq: Connection) -> Send:
+        def send(body: bytes) -> None:
+            reply = bytes(mq.request(self._topic, body, timeout=ANSWER_SECONDS).body)
+            self.answered += 1
+            if reply != reply_to(body):
+                self.wrong.append((body, reply))
+
+        return send
+
+
+def reply_to(body: bytes) -> bytes:
+    """What a request is answered with."""
+    return body + b"!"
 
 
 class TransactionalSender(Sender):

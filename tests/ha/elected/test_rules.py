@@ -44,9 +44,12 @@ def test_a_place_that_holds_something_else_now_is_named() -> None:
 
 def test_a_message_of_a_group_that_came_before_an_earlier_one_is_named() -> None:
     one = receiver("one")
-    one.arrivals = [Arrival(number, 1, 6, number, 1) for number in (1, 3, 3, 1, 4)]  # what came before comes again
+    one.arrivals = [
+        Arrival("ordered", number, 1, 6, number, 1) for number in (1, 3, 3, 1, 4)
+    ]  # what came before comes again
+    one.arrivals.append(Arrival("ordered0", 2, 1, 1, 0, 1))  # of another message group
     check_order([one])
-    one.arrivals.append(Arrival(2, 1, 6, 2, 2))
+    one.arrivals.append(Arrival("ordered", 2, 1, 6, 2, 2))
     with pytest.raises(AssertionError, match=r"one: 1 came too early: \[\(4, 2\)\].*offset=2, connection=2"):
         check_order([one])
 
