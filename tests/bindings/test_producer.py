@@ -563,10 +563,13 @@ def test_threads_of_one_process_share_a_store(size: int) -> None:
         )
 
 
-@pytest.mark.parametrize("ending", ["flush failed", "given up", "closed"])
+@pytest.mark.parametrize(
+    "ending", ["flush failed", "given up", "closed", pytest.param("the keeper died", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("way", ["send", "send_batch", "reserve", "append_together"])
 def test_a_send_that_is_stored_and_fails_while_it_waits_says_that_it_may_be_stored(way: str, ending: str) -> None:
-    with LiveStore(flush_sync=True) as live, ThreadPoolExecutor(1) as threads:
+    confirms = ending == "the keeper died"  # else the sender flushes itself
+    with LiveStore(flush_sync=True, confirms=confirms) as live, ThreadPoolExecutor(1) as threads:
         live.topic()
         live.keeper.keeper_beat()  # a living keeper, which only this test plays
         store = live.attach(writable=True)
@@ -585,9 +588,9 @@ def test_a_send_that_is_stored_and_fails_while_it_waits_says_that_it_may_be_stor
         until(lambda: live.store.log_end > 0 or sending.done())
         if ending == "flush failed":
             live.keeper.set_read_only(1)
-        elif ending == "given up":
+        elif ending != "closed":
             live.keeper.set_retired()
-        if ending != "flush failed":
+        if ending in ("given up", "closed"):
             store.close()
         error = sending.exception(60.0)
         assert isinstance(error, _core.CoreError)

@@ -302,8 +302,8 @@ static PyObject *store_close(PyStore *self, PyObject *unused)
 
 static bool wait_durable(PyStore *self, uint64_t log_position, double seconds)
 {
-    const uint64_t slice_ns = 200000000;
-    uint64_t deadline = deadline_after(self, seconds);
+    const uint64_t slice_ns = 200000000, last_flush_ns = UINT64_C(10000000000);
+    uint64_t deadline = deadline_after(self, seconds), given_up_ns = 0;
     enum shmq_status status;
     do {
         struct store_lane *lane = store_lane_take(self); /* it may take the flush itself, and a flush maps files */
@@ -321,6 +321,13 @@ static bool wait_durable(PyStore *self, uint64_t log_position, double seconds)
         }
         if (last) {
             break;
+        }
+        /* A keeper that ends flushes once more; of one that died in these segments no receipt comes any more. */
+        if (given_up_ns == 0 && atomic_load_explicit(&self->core.log->retired, memory_order_acquire) != 0) {
+            given_up_ns = slice;
+        }
+        if (given_up_ns != 0 && slice - given_up_ns > last_flush_ns && status != SHMQ_OK) {
+            status = SHMQ_RETIRED;
         }
     } while (status == SHMQ_TIMED_OUT || status == SHMQ_UNCONFIRMED);
     if (status == SHMQ_OK) {
