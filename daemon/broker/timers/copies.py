@@ -7,11 +7,15 @@ names nothing, the first record of a log has a name too, and no half has it.
 
     mark   M   log position, as offset of a group on the topic's first queue; 0: the other words tell of every copy
 
+    no mark  and no words: a log whose copies were made by another host, whose words did not come here (or one without
+             copies). They lie behind the oldest message that waits, so M is there
+
     log    … all copies told of │ M … copies, and what others store … │ end at the start
                                 └── walked before the first copy of this process ──┘
 
 The keeper writes M beside the words, or where the log ended before it read them, if that is 0 or more: what a host's
-death takes from the words is found by the same walk. A file without it is an older one, or a stock broker's, whose
+death takes from the words is found by the same walk. On a slave M is where the log ended before its master was asked
+for the words that are here. A file without it is an older one, or a stock broker's, whose
 copies name nothing: there the last copies come again, as they did.
 
 Invariants:
@@ -37,24 +41,41 @@ def name_of(waiting: StoredRecord) -> int:
     return waiting.log_position + 1
 
 
+def copies_begin(tables: Tables, topic_name: str) -> int:
+    """Return the log position behind the oldest message that waits in a topic: copies lie there; 0 where none waits."""
+    topic = tables.topic(topic_name)
+    queues = topic.queues if topic is not None else ()
+    oldest = (unit for queue in queues for unit in tables.units(queue, tables.queue_bounds(queue).offset_min, 1))
+    return min((unit.log_position + unit.record_bytes for unit in oldest), default=0)
+
+
 class Copies:
     """The mark of one topic, and what a walk from it has found.
 
     Args:
         place: name of the topic where messages wait, its first queue (by index), and the group whose offset there is
             the mark.
-        is_covered: whether the words of progress cover the copy of a waiting record.
+        has_words: whether the words of progress were ever written.
+        is_covered: whether they cover the copy of a waiting record.
     """
 
     def __init__(
-        self, tables: Tables, log: Log, place: tuple[str, int, str], *, is_covered: Callable[[StoredRecord], bool]
+        self,
+        tables: Tables,
+        log: Log,
+        place: tuple[str, int, str],
+        *,
+        has_words: bool,
+        is_covered: Callable[[StoredRecord], bool],
     ) -> None:
         self._topic, queue, group = place
         self._tables, self._log = tables, log
         self._is_covered = is_covered
         self._queue, self._group = queue, group
-        self._mark = max(0, committed_of(tables, group, queue))
-        self._end = log.end
+        self._mark, self._end = committed_of(tables, group, queue), log.end
+        if self._mark < 0 and not has_words and (begin := copies_begin(tables, self._topic)):
+            self._set(begin)
+        self._mark = max(0, self._mark)
         self._position: int | None = self._mark if 0 < self._mark < self._end else None
         self._found: dict[Key, int] = {}  # and where the copy lies, in the order of the log
 

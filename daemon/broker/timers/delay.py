@@ -149,7 +149,14 @@ class DelayService(Part):
         first = topic.queues[0] if topic is not None and topic.queues else -1
         if first != self._first_queue:
             place = SCHEDULE_TOPIC, first, SCHEDULE_COPIES_GROUP
-            self._copies = Copies(self._tables, self._log, place, is_covered=self._is_covered) if first >= 0 else None
+            has_words = topic is not None and any(
+                committed_of(self._tables, SCHEDULE_GROUP, queue) > 0 for queue in topic.queues
+            )
+            self._copies = (
+                Copies(self._tables, self._log, place, has_words=has_words, is_covered=self._is_covered)
+                if first >= 0
+                else None
+            )
             self._first_queue = first
         return self._copies
 

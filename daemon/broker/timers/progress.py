@@ -39,6 +39,11 @@ class TimerProgress:
         self.at = at >> _MARK_BITS if at & _MARK == due & _MARK else 0
         self.rolled = rolled
 
+    @property
+    def is_written(self) -> bool:
+        """Whether anything was ever noted."""
+        return self.read > 0 or self.due > 0
+
     def is_delivered(self, due_ms: int, offset: int) -> bool:
         """Whether a message that is known to delivery was delivered already."""
         return due_ms < self.due or (due_ms == self.due and offset < self.at)

@@ -205,7 +205,13 @@ class TimerService(Part):
             if queue >= 0:
                 self._progress = TimerProgress(self._tables, queue)
                 place = TIMER_TOPIC, queue, TIMER_COPIES_GROUP
-                self._copies = Copies(self._tables, self._log, place, is_covered=self._is_covered)
+                self._copies = Copies(
+                    self._tables,
+                    self._log,
+                    place,
+                    has_words=self._progress.is_written,
+                    is_covered=self._is_covered,
+                )
                 self._queue = queue
                 bounds = self._tables.queue_bounds(queue)
                 if self._progress.read > bounds.offset_max:  # the end of the log was lost, and other messages will come

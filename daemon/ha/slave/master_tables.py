@@ -38,6 +38,8 @@ import msgspec
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.tables import committed_of
+from shmq.daemon.broker.timers.copies import copies_begin
 from shmq.daemon.broker.topics import delete_retries
 from shmq.daemon.ha.slave.kept_commits import KeptCommits
 from shmq.daemon.ha.slave.known_pops import note_known_pops
@@ -69,6 +71,7 @@ from shmq.protocol.body import (
 from shmq.protocol.codes import Request, Response, TopicFlush, TopicKind
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUP, TIMER_TOPIC
 
 ANSWER_SECONDS = 10.0
 _READ_BYTES = 1 << 16
@@ -76,6 +79,7 @@ _BODY_BYTES_MAX = 64 << 20
 _GROUP_SEPARATOR = "@"
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 _UNKNOWN = 1 << 63  # a log position that no log has
+_MARKS = {SCHEDULE_TOPIC: SCHEDULE_COPIES_GROUP, TIMER_TOPIC: TIMER_COPIES_GROUP}  # see broker/timers/copies.py
 
 
 class _OffsetTable(msgspec.Struct):
@@ -136,6 +140,7 @@ class MasterTables:
         self._version = 0  # of its tables, as they were copied
         self._version_now: int | None = None  # as it said last; None: it does not say
         self._born: dict[str, int] | None = None  # by topic, where it begins in the log; None: the master does not say
+        self._note_own_copies()
 
     @property
     def tells_lives(self) -> bool:
@@ -319,7 +324,8 @@ class MasterTables:
         if held is not None and log_end >= held.stamp:
             self._held = None
             self._put_offsets(held.offsets)
-            self._put_delays(held.delays, held.asked_end)
+            self._put_delays(held.delays)
+            self._note_copies(held)
             self._known_end = max(self._known_end, held.stamp or held.asked_end)
 
     @property
@@ -412,18 +418,44 @@ class MasterTables:
                 check_group(group)
             except InvalidName:
                 continue
-            for queue_id, offset in offsets.items():
+            for queue_id, offset in offsets.items() if group not in _MARKS.values() else ():
                 if 0 <= queue_id < len(topic.queues):
                     self._follow(group, topic.queues[queue_id], offset)
 
-    def _put_delays(self, table: dict[int, int], log_end: int) -> None:
+    def _put_delays(self, table: dict[int, int]) -> None:
         topic = self._tables.topic(SCHEDULE_TOPIC)
         for level, offset in table.items():
             if topic is not None and 0 < level <= len(topic.queues):
                 self._raise(SCHEDULE_GROUP, topic.queues[level - 1], offset)
-        if topic is not None and topic.queues and table:
-            # The answer tells of every copy that had come here before it was asked for.
-            self._raise(SCHEDULE_COPIES_GROUP, topic.queues[0], log_end)
+
+    def _note_copies(self, held: _Held) -> None:
+        """Note from where on the log may hold copies that the words of an answer do not tell of.
+
+        They tell of every copy that had come here before the master was asked, except those behind its own mark.
+        """
+        for name, group in _MARKS.items():
+            topic = self._tables.topic(name)
+            has_words = (
+                bool(held.delays)
+                if name == SCHEDULE_TOPIC
+                else f"{name}{_GROUP_SEPARATOR}{TIMER_GROUP}" in held.offsets
+            )
+            if topic is None or not topic.queues or not has_words:
+                continue
+            mark = held.offsets.get(f"{name}{_GROUP_SEPARATOR}{group}", {}).get(0, 0)
+            mark = min(mark, held.asked_end) if mark > 0 else held.asked_end
+            slot = self._tables.offset_put(self._tables.group_put(group), topic.queues[0])
+            self._tables.set_committed(slot, mark or copies_begin(self._tables, name))
+
+    def _note_own_copies(self) -> None:
+        """Note that the words here, of a master of before, tell of no copy that another one makes from now on."""
+        log_end = self._tables.facts().log_end
+        for name, group in _MARKS.items():
+            topic = self._tables.topic(name)
+            if topic is not None and topic.queues and committed_of(self._tables, group, topic.queues[0]) == 0:
+                self._tables.set_committed(
+                    self._tables.offset_put(self._tables.group_put(group), topic.queues[0]), log_end
+                )
 
     def _follow(self, group: str, queue: int, offset: int) -> None:
         slot = self._tables.offset_put(self._tables.group_put(group), queue)

@@ -36,7 +36,7 @@ def delaying(tables: Any) -> Delaying:
 
 def test_copies_begin_only_when_the_place_they_are_looked_for_from_is_written_down(timing: Timing) -> None:
     queue = timing.tables.topic(TIMER_TOPIC).queues[0]
-    copies = Copies(timing.tables, timing.log, (TIMER_TOPIC, queue, "marks"), is_covered=lambda _: True)
+    copies = Copies(timing.tables, timing.log, (TIMER_TOPIC, queue, "marks"), has_words=True, is_covered=lambda _: True)
     timing.send(b"x", timing.clock() + 1000)  # the log is not empty
     timing.tables.group_max = len(timing.tables.all_groups)
     for _ in range(2):
@@ -196,6 +196,45 @@ def test_offsets_of_levels_that_a_host_took_back_lead_to_the_copies_that_are_in_
     delaying.start()
     delaying.run(delaying.now_ms + 8000)
     assert sorted(delaying.delivered()) == [b"%d" % number for number in range(10)]
+
+
+def without_words(scene: Scene, topic: str, groups: Sequence[str], mark: str) -> None:
+    """The log came from another host, whose words did not."""
+    for key in words(scene, topic, groups, mark):
+        scene.tables.progress.pop(key, None)
+    scene.start()
+
+
+def test_without_any_words_the_copies_of_timed_messages_are_found_behind_the_oldest(timing: Timing) -> None:
+    for number in range(30):
+        timing.send(b"%d" % number, timing.clock() + 100 + 50 * number)
+    timing.run(timing.now_ms + 800)
+    assert len(timing.delivered()) > 10
+    without_words(timing, TIMER_TOPIC, TIMER_GROUPS, TIMER_COPIES_GROUP)
+    timing.run(timing.now_ms + 3000)
+    assert timing.delivered() == [b"%d" % number for number in range(30)]
+
+
+def test_without_any_words_the_copies_of_delayed_messages_are_found_behind_the_oldest(delaying: Delaying) -> None:
+    for number in range(10):
+        delaying.send(b"%d" % number, 1 + number % 2)
+    delaying.run(delaying.now_ms + 2000)
+    assert len(delaying.delivered()) == 5
+    without_words(delaying, SCHEDULE_TOPIC, [SCHEDULE_GROUP], SCHEDULE_COPIES_GROUP)
+    delaying.run(delaying.now_ms + 8000)
+    assert sorted(delaying.delivered()) == [b"%d" % number for number in range(10)]
+
+
+def test_a_log_without_copies_is_read_once_for_them(delaying: Delaying) -> None:
+    delaying.send(b"waits", 2)
+    for _ in range(50):
+        delaying.log.append(delaying.topic("orders"), 0, NewRecord(b"other"))
+    delaying.start()
+    delaying.run(delaying.now_ms + 20)
+    walked = delaying.log.walked
+    delaying.start()
+    delaying.run(delaying.now_ms + 20)
+    assert delaying.log.walked == walked
 
 
 def test_a_start_with_nothing_in_doubt_reads_nothing_of_the_log(timing: Timing) -> None:

@@ -13,11 +13,12 @@ from typing import cast
 import pytest
 
 from shmq.daemon.bridge.store.tables import StoreTables
-from shmq.daemon.broker.tables import QueueBounds, StoreFacts
+from shmq.daemon.broker.tables import QueueBounds, StoreFacts, committed_of
 from shmq.daemon.ha.slave.master_tables import MasterTables, TablesNotTold
 from shmq.errors import UsageError
 from shmq.protocol.codes import Request
 from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUP, TIMER_TOPIC
 from tests.broker.conftest import MemoryTables
 from tests.deadline import DEADLINE_SECONDS, eventually
 
@@ -109,6 +110,12 @@ def offset_of(own: MemoryTables) -> int:
     return own.committed(own.offset_put(group, topic.queues[0]))
 
 
+def mark_of(own: MemoryTables) -> int:
+    topic = own.topic(TIMER_TOPIC)
+    assert topic is not None
+    return committed_of(own, TIMER_COPIES_GROUP, topic.queues[0])
+
+
 def commit(own: MemoryTables, offset: int) -> None:
     """A member of this host acknowledges."""
     topic, group = own.topic("orders"), own.group("billing")
@@ -126,6 +133,38 @@ def test_an_offset_is_believed_once_the_log_is_here_that_it_tells_of(
     assert offset_of(own) == -1
     tables.settle(1000)
     assert offset_of(own) == 7
+
+
+@pytest.mark.parametrize(
+    ("has_words", "mark", "noted"),
+    [(True, None, 700), (True, 0, 700), (True, 300, 300), (True, 900, 700), (False, 0, -1)],
+)
+def test_copies_of_timed_messages_that_an_answer_does_not_tell_of_are_looked_for_from_there_on(
+    master: Master, own: MemoryTables, tables: MasterTables, has_words: bool, mark: int | None, noted: int
+) -> None:
+    master.topics, master.log_end = ["orders", TIMER_TOPIC], 1000
+    master.offsets = {f"{TIMER_TOPIC}@{TIMER_GROUP}": {"0": 5}} if has_words else {}
+    if mark is not None:
+        master.offsets[f"{TIMER_TOPIC}@{TIMER_COPIES_GROUP}"] = {"0": mark}
+    reach(own, 700)
+    tables.copy()
+    reach(own, 1000)
+    tables.settle(1000)
+    assert mark_of(own) == noted
+
+
+def test_the_words_of_a_master_of_before_tell_of_no_copies_of_the_next_one(master: Master, own: MemoryTables) -> None:
+    own.topic_put(TIMER_TOPIC, read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    reach(own, 400)
+    MasterTables(master.address, cast(StoreTables, own))
+    assert mark_of(own) == -1  # it never made one
+    topic = own.topic(TIMER_TOPIC)
+    assert topic is not None
+    slot = own.offset_put(own.group_put(TIMER_COPIES_GROUP), topic.queues[0])
+    for before, after in ((0, 400), (300, 300)):
+        own.set_committed(slot, before)
+        MasterTables(master.address, cast(StoreTables, own))
+        assert mark_of(own) == after
 
 
 def test_a_slave_that_is_always_behind_gets_offsets_all_the_same(
