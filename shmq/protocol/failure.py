@@ -60,16 +60,21 @@ _DIGITS_MAX: Final = 19  # of 64 bits
 
 def failure_reply(request: Command, error: ShmqError) -> Command:
     """Return the answer that tells the sender of `request` about `error`."""
-    ext = {}
-    if type(error).__name__ in _TYPES:
-        ext[_TYPE_FIELD] = type(error).__name__
-    if error.hint:
-        ext[_HINT_FIELD] = _printable(error.hint)
-    if error.maybe_stored:
-        ext[_DOUBT_FIELD] = "true"
     # RemoteError prefixes its text with the code, which the reply carries by itself.
     remark = error.remark if isinstance(error, RemoteError) else str(error)
-    return request.reply(error.code, ext=ext, remark=_printable(remark))
+    return request.reply(error.code, ext=error_fields(error), remark=_printable(remark))
+
+
+def error_fields(error: ShmqError) -> dict[str, str]:
+    """Return the fields of an answer that only clients of ours read."""
+    fields = {}
+    if type(error).__name__ in _TYPES:
+        fields[_TYPE_FIELD] = type(error).__name__
+    if error.hint:
+        fields[_HINT_FIELD] = _printable(error.hint)
+    if error.maybe_stored:
+        fields[_DOUBT_FIELD] = "true"
+    return fields
 
 
 def error_of(reply: Command) -> ShmqError | None:

@@ -34,9 +34,19 @@ from shmq.daemon.logic.effects import Effect
 from shmq.daemon.logic.header_fields import ADVICE
 from shmq.daemon.logic.requests import Answer, Call, Connection, Part, serves
 from shmq.delay_levels import DELAY, DelayLevels
-from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
+from shmq.errors import (
+    BrokerBusy,
+    BrokerNotRunning,
+    InvalidName,
+    MessageTooLarge,
+    NotMaster,
+    SegmentFull,
+    ShmqError,
+    StoreError,
+)
 from shmq.message import KEPT_TOPICS, RETRY_PREFIX, RETRY_TOPIC, check_group, check_topic, dead_letter_topic, pop_names
 from shmq.protocol.codes import Request, Response, TopicFlush
+from shmq.protocol.failure import error_fields
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.protocol.system_topics import transaction
 
@@ -349,9 +359,14 @@ class Sends(Part):
         if isinstance(error, BrokerBusy):
             remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while. {error}"
             return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(ANSWER_EXT))
-        if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
+        if (
+            isinstance(error, (SegmentFull, StoreError, BrokerNotRunning))
+            or error.code == Response.SERVICE_NOT_AVAILABLE
+        ):
+            # A client of ours waits for the next master, and has to know what it did not store.
+            fields = error_fields(error) if isinstance(error, (NotMaster, BrokerNotRunning)) else {}
             remark = f"service not available now. {error}"
-            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(ANSWER_EXT))
+            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext={**ANSWER_EXT, **fields})
         is_said = error.code == Response.TOPIC_NOT_EXIST or isinstance(error, IllegalTimer)
         code = error.code if is_said else Response.SYSTEM_ERROR
         return Answer(code=code, remark=str(error), ext=dict(ANSWER_EXT))

@@ -83,8 +83,7 @@ def send_error(reply: Command) -> ShmqError | None:
         return stored
     made = error_of(reply)
     kind = _KINDS.get(reply.code)
-    is_named = made is not None and not isinstance(made, RemoteError)
-    if kind is None or (is_named and (made.hint or isinstance(made, kind[0]))):
+    if kind is None or (isinstance(made, kind[0]) or (made and made.hint and not isinstance(made, RemoteError))):
         return made
     error = kind[0](remark, hint=kind[1])
     error.code = reply.code

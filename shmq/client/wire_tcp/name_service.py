@@ -40,6 +40,7 @@ from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID, ClusterInfo, TopicList
 
 REFRESH: Final = 30.0
 MISSING_FOR: Final = 1.0
+SWITCH_FOR: Final = 2 * REFRESH + 60.0
 BORN_POLL: Final = 0.02
 Answering = Callable[[int, Mapping[str, str]], Awaitable[Command]]
 
@@ -49,7 +50,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Route | None, float]] = {}
-        self._former: dict[str, Route] = {}  # of topics that no name server knows now
+        self._groups: dict[str, tuple[Route, float]] = {}  # the last ones with a broker of several hosts
 
     def get(self, topic: str, now: float) -> Route | None:
         """Return a route that need not be asked for now."""
@@ -60,9 +61,13 @@ class Routes:
         """Return what was known last."""
         return self._found.get(topic, (None, 0.0))[0]
 
-    def former(self, topic: str) -> Route | None:
-        """Return the last route that there was."""
-        return self.old(topic) or self._former.get(topic)
+    def group(self, topic: str, now: float) -> Route | None:
+        """Return the last route in which a broker had several hosts, if that was some seconds ago at most.
+
+        In a switch brokers leave the name servers, and come back in another role.
+        """
+        route, learned = self._groups.get(topic, (None, 0.0))
+        return route if now - learned < SWITCH_FOR else None
 
     def is_missing(self, topic: str, now: float) -> bool:
         """Whether a name server said a moment ago that there is no such topic."""
@@ -72,10 +77,8 @@ class Routes:
     def put(self, topic: str, route: Route | None, now: float) -> bool:
         """Note an answer; True when it differs from what was known."""
         before = self.old(topic)
-        if route is not None:
-            self._former.pop(topic, None)
-        elif before is not None:
-            self._former[topic] = before
+        if route is not None and any(len(hosts) > 1 or MASTER_ID not in hosts for hosts in route.brokers.values()):
+            self._groups[topic] = route, now
         self._found[topic] = (route, now)
         return before != route
 
@@ -327,13 +330,11 @@ class NameService:
 
     async def may_switch(self, topic: str, *, timeout: float) -> bool:
         """Whether another host may become the master of a topic's broker soon: it has several, or had until now."""
-        former = self.routes.former(topic)
-        brokers = () if former is None else former.brokers.items()
-        names = [name for name, hosts in brokers if len(hosts) > 1 or MASTER_ID not in hosts]
-        if not names or self.routes.old(topic) is not None:
-            return bool(names)
-        try:  # brokers leave while they change their role; where they are all there, the topic was deleted
-            return not (await self.masters(timeout=timeout)).keys() >= set(names)
+        group = self.routes.group(topic, self._network.loop.time())
+        if group is None or self.routes.old(topic) is not None:
+            return group is not None
+        try:  # where all masters are there, it is the topic that was deleted
+            return not (await self.masters(timeout=timeout)).keys() >= group.brokers.keys()
         except ShmqError:
             return True
 

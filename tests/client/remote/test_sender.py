@@ -118,6 +118,11 @@ SWITCHES = {
         Moment(12.0, TURNED, "h2"),
     ],
     "leaves, then none is there": [Moment(9.0, {1: "h2"}, ""), Moment(11.0, None, ""), Moment(12.0, TURNED, "h2")],
+    "the other one leaves first": [
+        Moment(9.0, {0: "h1"}, ""),
+        Moment(10.5, {1: "h1"}, ""),
+        Moment(12.0, TURNED, "h2"),
+    ],
     "dies": [Moment(9.0, BOTH, "", "h1"), Moment(12.0, {0: "h2"}, "h2", "h1")],
     "dies, and the name server has the old route": [
         Moment(9.0, BOTH, "h2", "h1"),
