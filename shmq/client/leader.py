@@ -31,6 +31,7 @@ from shmq.client.place import remote_place
 from shmq.client.wire import MessageSender, Question
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.body import TABLE_BYTES_MAX, TopicConfig, TopicTable, decode_body, encode_body
+from shmq.protocol.client_requests import topic_table
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -256,8 +257,7 @@ class Leader:
         wire, command = session.wire, Command(code=Request.GET_TOPIC_CONFIG, ext={"topic": topic})
         reply = await wire.network.request(wire.names.current, command, self._timeout)
         if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED:  # by RocketMQ 4's: it has the list of all alone
-            command = Command(code=Request.GET_ALL_TOPIC_CONFIG)
-            reply = reply_of(await wire.network.request(wire.names.current, command, self._timeout))
+            reply = reply_of(await wire.network.request(wire.names.current, topic_table(), self._timeout))
             found = decode_body(reply.body, TopicTable, dialect_bytes_max=TABLE_BYTES_MAX).topicConfigTable.get(topic)
         else:
             found = None if reply.code == Response.TOPIC_NOT_EXIST else decode_body(reply_of(reply).body, TopicConfig)

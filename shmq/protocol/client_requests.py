@@ -1,6 +1,6 @@
 """The requests that both wires carry, each made in one place, and what their answers say.
 
-    topics      made or changed, deleted
+    topics      made or changed, deleted, listed
     groups      made, deleted; their members
     clients     heartbeats and goodbyes
     messages    the one at a place in the log, which only TCP is asked for
@@ -40,6 +40,11 @@ def topic_change(
     if only_if_missing:
         ext["onlyIfMissing"] = "true"
     return Command(code=Request.UPDATE_AND_CREATE_TOPIC, ext=ext)
+
+
+def topic_table() -> Command:
+    """Return the request for the settings of all topics of a broker."""
+    return Command(code=Request.GET_ALL_TOPIC_CONFIG)
 
 
 def topic_deletion(name: str) -> Command:

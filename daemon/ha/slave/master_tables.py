@@ -38,12 +38,11 @@ import msgspec
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.tables import committed_of
-from shmq.daemon.broker.timers.copies import copies_begin
 from shmq.daemon.broker.topics import delete_retries
 from shmq.daemon.ha.slave.kept_commits import KeptCommits
+from shmq.daemon.ha.slave.known_copies import MARKS, note_own_copies, note_told_copies
 from shmq.daemon.ha.slave.known_pops import note_known_pops
-from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.errors import InvalidName, ProtocolError, RemoteError, SegmentFull, UsageError
 from shmq.message import (
     DEAD_LETTER_PREFIX,
@@ -71,7 +70,7 @@ from shmq.protocol.body import (
 from shmq.protocol.codes import Request, Response, TopicFlush, TopicKind
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
-from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUP, TIMER_TOPIC
+from shmq.timing import TIMER_GROUP, TIMER_TOPIC
 
 ANSWER_SECONDS = 10.0
 _READ_BYTES = 1 << 16
@@ -79,7 +78,6 @@ _BODY_BYTES_MAX = 64 << 20
 _GROUP_SEPARATOR = "@"
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 _UNKNOWN = 1 << 63  # a log position that no log has
-_MARKS = {SCHEDULE_TOPIC: SCHEDULE_COPIES_GROUP, TIMER_TOPIC: TIMER_COPIES_GROUP}  # see broker/timers/copies.py
 
 
 class _OffsetTable(msgspec.Struct):
@@ -88,6 +86,10 @@ class _OffsetTable(msgspec.Struct):
 
 class _DelayTable(msgspec.Struct):
     offsetTable: dict[int, int] = {}
+
+
+def _key(topic_name: str, group: str) -> str:
+    return f"{topic_name}{_GROUP_SEPARATOR}{group}"
 
 
 class TablesNotTold(ConnectionError):
@@ -140,7 +142,6 @@ class MasterTables:
         self._version = 0  # of its tables, as they were copied
         self._version_now: int | None = None  # as it said last; None: it does not say
         self._born: dict[str, int] | None = None  # by topic, where it begins in the log; None: the master does not say
-        self._note_own_copies()
 
     @property
     def tells_lives(self) -> bool:
@@ -198,6 +199,8 @@ class MasterTables:
         self._kept.collect()
         for known in (self._followed, self._absent, self._told_groups):
             known.clear()
+        with self.changing():
+            note_own_copies(self._tables, told.held.asked_end)
         self.take(told)
         if self._kept.waiting:
             self._tell_kept()
@@ -418,7 +421,7 @@ class MasterTables:
                 check_group(group)
             except InvalidName:
                 continue
-            for queue_id, offset in offsets.items() if group not in _MARKS.values() else ():
+            for queue_id, offset in offsets.items() if group not in MARKS.values() else ():
                 if 0 <= queue_id < len(topic.queues):
                     self._follow(group, topic.queues[queue_id], offset)
 
@@ -429,33 +432,11 @@ class MasterTables:
                 self._raise(SCHEDULE_GROUP, topic.queues[level - 1], offset)
 
     def _note_copies(self, held: _Held) -> None:
-        """Note from where on the log may hold copies that the words of an answer do not tell of.
-
-        They tell of every copy that had come here before the master was asked, except those behind its own mark.
-        """
-        for name, group in _MARKS.items():
-            topic = self._tables.topic(name)
-            has_words = (
-                bool(held.delays)
-                if name == SCHEDULE_TOPIC
-                else f"{name}{_GROUP_SEPARATOR}{TIMER_GROUP}" in held.offsets
-            )
-            if topic is None or not topic.queues or not has_words:
-                continue
-            mark = held.offsets.get(f"{name}{_GROUP_SEPARATOR}{group}", {}).get(0, 0)
-            mark = min(mark, held.asked_end) if mark > 0 else held.asked_end
-            slot = self._tables.offset_put(self._tables.group_put(group), topic.queues[0])
-            self._tables.set_committed(slot, mark or copies_begin(self._tables, name))
-
-    def _note_own_copies(self) -> None:
-        """Note that the words here, of a master of before, tell of no copy that another one makes from now on."""
-        log_end = self._tables.facts().log_end
-        for name, group in _MARKS.items():
-            topic = self._tables.topic(name)
-            if topic is not None and topic.queues and committed_of(self._tables, group, topic.queues[0]) == 0:
-                self._tables.set_committed(
-                    self._tables.offset_put(self._tables.group_put(group), topic.queues[0]), log_end
-                )
+        words = {SCHEDULE_TOPIC: held.delays, TIMER_TOPIC: held.offsets.get(_key(TIMER_TOPIC, TIMER_GROUP))}
+        for name, group in MARKS.items():
+            if words[name]:
+                mark = held.offsets.get(_key(name, group), {}).get(0, 0)
+                note_told_copies(self._tables, name, mark, held.asked_end)
 
     def _follow(self, group: str, queue: int, offset: int) -> None:
         slot = self._tables.offset_put(self._tables.group_put(group), queue)

@@ -36,6 +36,7 @@ from shmq.protocol.client_requests import (
     member_list,
     topic_change,
     topic_deletion,
+    topic_table,
 )
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
@@ -176,7 +177,7 @@ class RemoteFigures:
     def _topic_configs(self) -> dict[str, list[TopicConfig]]:
         """Return {topic: its settings on the brokers that have it}."""
         found: dict[str, list[TopicConfig]] = {}
-        for reply in self._ask_all(Command(code=Request.GET_ALL_TOPIC_CONFIG)):
+        for reply in self._ask_all(topic_table()):
             table = decode_body(reply.body, TopicTable, dialect_bytes_max=TABLE_BYTES_MAX)
             for name, config in table.topicConfigTable.items():
                 found.setdefault(name, []).append(config)

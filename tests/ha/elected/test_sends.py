@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,16 +67,25 @@ class Program:
             yield number
             number += 1
 
-    def send_one(self, number: int, send: Callable[[bytes], object]) -> None:
-        body = b"%s %d" % (self.name.encode(), number)
+    def body(self, number: int) -> bytes:
+        return b"%s %d" % (self.name.encode(), number)
+
+    @contextlib.contextmanager
+    def noting(self, body: bytes) -> Iterator[None]:
+        """A send in this block is allowed to fail with its message in doubt, and otherwise not."""
         try:
-            send(body)
+            yield
         except shmq.ShmqError as error:
             if not error.maybe_stored:
                 raise
             self.in_doubt.append(body)
         else:
             self.stored.append(body)
+
+    def send_one(self, number: int, send: Callable[[bytes], object]) -> None:
+        body = self.body(number)
+        with self.noting(body):
+            send(body)
 
 
 class BatchProgram(Program):
@@ -95,37 +105,19 @@ class BatchProgram(Program):
 
 
 class LoopProgram(Program):
-    """The same in an event loop, which goes on meanwhile."""
-
-    def __init__(self, name: str, url: str) -> None:
-        super().__init__(name, url)
-        self.turns = 0
+    """The same in an event loop."""
 
     def send_all(self) -> None:
-        asyncio.run(self._send_all())
+        async def main() -> None:
+            async with shmq.aio.connect(self.url, timeout=TIMEOUT_SECONDS) as mq:
+                number = 0
+                while not await asyncio.to_thread(self.is_over.wait, 0.01):
+                    body = self.body(number)
+                    number += 1
+                    with self.noting(body):
+                        await mq.send(TOPIC, body)
 
-    async def _send_all(self) -> None:
-        async def turn() -> None:
-            while True:
-                await asyncio.sleep(0.01)
-                self.turns += 1
-
-        turning = asyncio.create_task(turn())
-        async with shmq.aio.connect(self.url, timeout=TIMEOUT_SECONDS) as mq:
-            number = 0
-            while not self.is_over.is_set():
-                await asyncio.sleep(0.01)
-                body = b"%s %d" % (self.name.encode(), number)
-                number += 1
-                try:
-                    await mq.send(TOPIC, body)
-                except shmq.ShmqError as error:
-                    if not error.maybe_stored:
-                        raise
-                    self.in_doubt.append(body)
-                else:
-                    self.stored.append(body)
-        turning.cancel()
+        asyncio.run(main())
 
 
 def _reserved(mq: shmq.Connection, body: bytes) -> None:

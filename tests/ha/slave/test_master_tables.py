@@ -116,6 +116,11 @@ def mark_of(own: MemoryTables) -> int:
     return committed_of(own, TIMER_COPIES_GROUP, topic.queues[0])
 
 
+def met(master: Master, own: MemoryTables) -> None:
+    tables = MasterTables(master.address, cast(StoreTables, own))
+    tables.meet(tables.ask())
+
+
 def commit(own: MemoryTables, offset: int) -> None:
     """A member of this host acknowledges."""
     topic, group = own.topic("orders"), own.group("billing")
@@ -156,14 +161,14 @@ def test_copies_of_timed_messages_that_an_answer_does_not_tell_of_are_looked_for
 def test_the_words_of_a_master_of_before_tell_of_no_copies_of_the_next_one(master: Master, own: MemoryTables) -> None:
     own.topic_put(TIMER_TOPIC, read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
     reach(own, 400)
-    MasterTables(master.address, cast(StoreTables, own))
+    met(master, own)
     assert mark_of(own) == -1  # it never made one
     topic = own.topic(TIMER_TOPIC)
     assert topic is not None
     slot = own.offset_put(own.group_put(TIMER_COPIES_GROUP), topic.queues[0])
     for before, after in ((0, 400), (300, 300)):
         own.set_committed(slot, before)
-        MasterTables(master.address, cast(StoreTables, own))
+        met(master, own)
         assert mark_of(own) == after
 
 
