@@ -147,11 +147,7 @@ class Leader:
             NotMaster: it cannot be reached, or a switch has just begun and no leader is known.
             PermissionDenied: it is not for us.
         """
-        address = self._store().leader
-        if not address:
-            raise NotMaster(
-                "this host follows, and who leads is not known now", hint="shmq cluster status says who leads"
-            )
+        address = self._address_now()
         with self._lock:
             if self._is_closed:
                 raise BrokerNotRunning("the connection is closed", hint="connect again with shmq.connect()")
@@ -159,6 +155,14 @@ class Leader:
                 self._drop()
                 self._session, self._address = self._open(address), address
             return self._session
+
+    def _address_now(self) -> str:
+        address = self._store().leader
+        if not address:
+            raise NotMaster(
+                "this host follows, and who leads is not known now", hint="shmq cluster status says who leads"
+            )
+        return address
 
     def _open(self, address: str) -> RemoteSession:
         from shmq.client.remote_session import RemoteSession  # a host that leads pays nothing for TCP
@@ -222,7 +226,7 @@ class Leader:
     # -- what name servers answer elsewhere
     async def _answer(self, code: int, ext: Mapping[str, str]) -> Command:
         broker, cluster = self._broker, self._cluster
-        brokers = {broker: BrokerData(broker, {MASTER_ID: self._store().leader}, cluster)}
+        brokers = {broker: BrokerData(broker, {MASTER_ID: self._address_now()}, cluster)}
         if code == Request.GET_BROKER_CLUSTER_INFO:
             return Command(code=Response.SUCCESS, body=encode_standard(ClusterInfo(brokers, {cluster: [broker]})))
         if code == Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:

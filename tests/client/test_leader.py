@@ -82,6 +82,14 @@ def answer_of(replies: dict[int, Command], topic: str = "ordered") -> Command:
     return asyncio.run(leader._answer(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
 
 
+@pytest.mark.parametrize("code", [Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO])
+def test_a_host_that_does_not_know_who_leads_answers_with_no_address(code: int) -> None:
+    segments = SimpleNamespace(standing=READ_ONLY_FOLLOWER, leader="")
+    leader = Leader(lambda: cast(Store, segments), broker="b", cluster="c", client_id="me", timeout=1.0)
+    with pytest.raises(NotMaster, match="who leads is not known"):
+        asyncio.run(leader._answer(code, {"topic": "orders"}))
+
+
 CONFIG = TopicConfig("ordered", 4, 8)
 UNSUPPORTED = Command(code=Response.REQUEST_CODE_NOT_SUPPORTED, remark="not supported")
 
