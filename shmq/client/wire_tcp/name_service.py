@@ -333,8 +333,9 @@ class NameService:
         group = self.routes.group(topic, self._network.loop.time())
         if group is None or self.routes.old(topic) is not None:
             return group is not None
-        try:  # where all masters are there, it is the topic that was deleted
-            return not (await self.masters(timeout=timeout)).keys() >= group.brokers.keys()
+        try:  # where all masters are there, and still not the topic, it was deleted
+            are_there = (await self.masters(timeout=timeout)).keys() >= group.brokers.keys()
+            return not are_there or await self.refresh(topic, timeout=timeout) is not None
         except ShmqError:
             return True
 

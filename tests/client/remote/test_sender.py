@@ -48,6 +48,7 @@ class Group:
     def __init__(self, *moments: Moment, others: bool = False) -> None:
         self.moments, self.others = moments, others
         self.now = 0.0
+        self.answer_seconds = 0.0  # of the name server
         self.stored: list[str] = []
         self.asked = 0
         loop: Any = SimpleNamespace(time=lambda: self.now, create_task=lambda task: asyncio.ensure_future(task))
@@ -75,6 +76,7 @@ class Group:
         return Command(code=Response.SUCCESS, ext={"msgId": "", "queueId": "0", "queueOffset": "7"})
 
     def route(self, command: Command) -> Command:
+        self.now += self.answer_seconds
         hosts = self.moment.registered
         known = [] if hosts is None else [BrokerData("b", {key: f"{host}:10911" for key, host in hosts.items()}, "c")]
         if command.code == Request.GET_BROKER_CLUSTER_INFO:
@@ -142,6 +144,18 @@ def test_a_send_waits_for_the_next_master(monkeypatch: pytest.MonkeyPatch, switc
     assert len(group.stored) == 2
     assert 12.0 <= group.now <= 12.2
     assert group.asked <= 33
+
+
+@pytest.mark.parametrize("answer_seconds", [0.003, 0.01, 0.017, 0.03, 0.05])
+def test_a_broker_that_comes_back_between_two_answers_has_its_topic(
+    monkeypatch: pytest.MonkeyPatch, answer_seconds: float
+) -> None:
+    for number in range(40):
+        at = 11.0 + number * 0.005
+        group = Group(BEFORE, Moment(9.0, {1: "h2"}, ""), Moment(9.5, None, ""), Moment(at, TURNED, "h2"))
+        group.answer_seconds = answer_seconds
+        sent(group, monkeypatch)
+        assert group.stored == ["h1", "h2"]
 
 
 def test_no_send_waits_longer_than_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
