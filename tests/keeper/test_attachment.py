@@ -31,6 +31,7 @@ from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 from shmq.store.checkpoint import read_checkpoint
 from shmq.tools.cli import cli
+from tests.keeper.live.changes import copy as copy_as_it_runs
 from tests.store.file_changes import NO_FILES, directory, grown, halved, pipe, removed
 from tests.tables.rows import every_row
 
@@ -216,7 +217,7 @@ def test_segments_of_a_broker_that_was_killed_are_no_part_of_a_copy_that_took_th
     copy, begin = first.root.parent / "copy", first.store.log_end
     is_older = copied == "before"
     if copied != "after":
-        shutil.copytree(first.root, copy)
+        copy_as_it_runs(first.root, copy)
     first.send_batch("orders", [b"later"] * 30)
     eventually(lambda: first.store.queue(first.queue_index("orders")).persisted == 330)
     end = first.store.log_end
@@ -432,7 +433,7 @@ def test_no_part_of_a_former_log_comes_into_one_that_was_emptied_or_is_to_follow
     first.send("orders", b"kept", queue_id=1)
     end = first.store.log_end
     eventually(lambda: first.attached.files.mark.current.dispatched == end)
-    shutil.copytree(first.root, first.root.parent / "copy")
+    copy_as_it_runs(first.root, first.root.parent / "copy")
     file_bytes = first.options.file_bytes
     while first.store.log_end < 2 * file_bytes:
         first.send("orders", bytes(10_000), queue_id=0)
