@@ -223,7 +223,7 @@ def run(faults: int, brokers: int, seed: int, folder: Path) -> dict[str, Any]:
                 run.one(kind)
             leader = wait_for_rest(stage, load)
         check_logs(stage, leader)
-        check_all(leader, load)
+        check_all(leader, load, faults)
     every = sorted(wait for waits in run.waits.values() for wait in waits)
     return {
         "faults": faults,

@@ -9,6 +9,7 @@ what is seen stays          no member on any host, leader or follower, has recei
 groups keep their order     the messages of one message group are in one queue, and a member gets them in the order in
                             which they were sent
 delayed, never early
+hardly anything twice       a sender's message is there again only where a connection ended with the request under way
 a reply is its request's
 offsets stay                no switch sets a group's offset back behind what every broker in sync had of it
 """
@@ -25,17 +26,23 @@ from shmq.store.config import OWN_GROUPS
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.elected.group import Group
-from tests.ha.elected.load import DELAY_SECONDS, TOPIC, Load
+from tests.ha.elected.load import DELAY_SECONDS, DELAYED, TOPIC, Load
 from tests.ha.elected.receivers import Place, Receiver
 from tests.ha.elected.senders import Acknowledged, is_committed, outcome_of
 from tests.shm.looking import looking
 
+_CONNECTIONS_OF_A_FAULT = 2  # that it ends for one sender: the bridges of both hosts start again
 Offsets = dict[tuple[str, str, int], int]
 
 
-def check_all(leader: Broker, load: Load) -> None:
-    """Raises AssertionError."""
-    found = _messages_of(leader)
+def check_all(leader: Broker, load: Load, faults: int) -> None:
+    """Raises AssertionError.
+
+    Args:
+        faults: how often hosts or links failed, or changed their roles.
+    """
+    found = _messages_of(leader, TOPIC)
+    check_copies([*found.values(), *_messages_of(leader, DELAYED).values()], faults * _CONNECTIONS_OF_A_FAULT)
     _check_receipts(found, load)
     _check_transactions(found, load)
     check_seen(set(found.values()), load.all_receivers)
@@ -49,9 +56,9 @@ def check_all(leader: Broker, load: Load) -> None:
         assert load.late.received[row.body] - row.sent_at >= DELAY_SECONDS - 0.05, row
 
 
-def _messages_of(leader: Broker) -> dict[Place, bytes]:
+def _messages_of(leader: Broker, topic: str) -> dict[Place, bytes]:
     found: dict[Place, bytes] = {}
-    with leader.connect() as mq, mq.pull_consumer(TOPIC) as pull:
+    with leader.connect() as mq, mq.pull_consumer(topic) as pull:
         for queue in pull.queues():
             pull.seek(queue, "begin")
         while messages := pull.poll(max=1000, wait=0.5):
@@ -94,6 +101,16 @@ def check_places(stored: Mapping[Place, bytes], receivers: Iterable[Receiver]) -
             (place, body, stored.get(place)) for place, body in receiver.places.items() if stored.get(place) != body
         ]
         assert not other, f"{receiver.name}: {len(other)} places hold something else now: {other[:5]}"
+
+
+def check_copies(stored: Iterable[bytes], most: int) -> None:
+    """Raises AssertionError where more than so many messages of one sender are there again."""
+    again: dict[bytes, list[bytes]] = {}
+    for body, count in Counter(stored).items():
+        if count > 1:
+            again.setdefault(body.rpartition(b"-")[0], []).append(body)
+    more = {name.decode(): (len(bodies), sorted(bodies)[:5]) for name, bodies in again.items() if len(bodies) > most}
+    assert not more, f"more than {most} messages of one sender are there again: {more}"
 
 
 def check_queue(stored: Sequence[Acknowledged]) -> None:

@@ -123,7 +123,7 @@ def run(switches: int, brokers: int, seed: int, folder: Path) -> dict[str, Any]:
                 run.one()
             leader = wait_for_rest(group, load)
         check_logs(group, leader)
-        check_all(leader, load)
+        check_all(leader, load, switches)
         return {
             "switches": switches,
             "brokers": brokers,

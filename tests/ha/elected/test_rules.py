@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.ha.elected.receivers import Arrival, Receiver
-from tests.ha.elected.rules import check_order, check_places, check_queue, check_seen
+from tests.ha.elected.rules import check_copies, check_order, check_places, check_queue, check_seen
 from tests.ha.elected.senders import Acknowledged
 
 
@@ -52,6 +52,13 @@ def test_a_message_of_a_group_that_came_before_an_earlier_one_is_named() -> None
     one.arrivals.append(Arrival("ordered", 2, 1, 6, 2, 2))
     with pytest.raises(AssertionError, match=r"one: 1 came too early: \[\(4, 2\)\].*offset=2, connection=2"):
         check_order([one])
+
+
+def test_who_is_stored_again_more_often_than_connections_ended_is_named() -> None:
+    stored = [b"tcp-%d" % number for number in (1, 2, 2, 3, 3, 4)] + [b"tcp-transactions-1 commit"] * 2
+    check_copies(stored, 2)
+    with pytest.raises(AssertionError, match=r"more than 1 .* \{'tcp': \(2, \[b'tcp-2', b'tcp-3'\]\)\}"):
+        check_copies(stored, 1)
 
 
 def test_a_message_group_that_went_to_another_queue_is_named() -> None:

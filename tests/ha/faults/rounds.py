@@ -185,7 +185,7 @@ def kill_host(broker: Broker) -> None:
     broker.kill_daemon()
 
 
-def lose_the_last(pair: Pair, load: Load) -> None:
+def lose_the_last(pair: Pair, load: Load, faults: int) -> None:
     """Lose the master's host once more, and look at everything; raises AssertionError."""
     while not pair.lose_the_master():
         pair.master.restart()
@@ -197,7 +197,7 @@ def lose_the_last(pair: Pair, load: Load) -> None:
     eventually(lambda: any(each.first_after(promoted) for each in load.tcp), pair.told)
     load.stop_sending()
     load.wait_for_receivers(pair.master)
-    check_all(pair.master, load)
+    check_all(pair.master, load, faults)
     assert_equal(pair.master, pair.slave)
 
 
@@ -229,7 +229,7 @@ def run(rounds: int, in_sync_min: int, seed: int, folder: Path) -> dict[str, Any
             run = Rounds(pair, load, chance, folder)
             for kind in kinds:
                 run.one(kind)
-            lose_the_last(pair, load)
+            lose_the_last(pair, load, rounds + 1)
     return {
         "rounds": rounds,
         "in_sync_min": in_sync_min,
