@@ -2,7 +2,7 @@
 
     this host           sends, transactions, requests, and the codes of AT_LEADER
     leads               by shared memory and the control socket; nothing here is used
-    follows a leader    over TCP to the leader
+    follows a leader    over TCP to the leader; so does a host that is fenced, as another one leads now
     knows no leader     are refused, with NotMaster
 
 Groups are the leader's, but not those of a host that takes nothing of it, as its log is none of the leader's
@@ -47,7 +47,7 @@ from shmq.protocol.route import (
     encode_route,
     encode_standard,
 )
-from shmq.shm.core import READ_ONLY_FOLLOWER, Store
+from shmq.shm.core import READ_ONLY_FENCED, READ_ONLY_FOLLOWER, Store
 
 if TYPE_CHECKING:
     from shmq.client.remote.groups import TcpGroups
@@ -121,8 +121,9 @@ class Leader:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether this host follows a leader that it knows."""
-        return self.follows and bool(self._store().leader)
+        """Whether this host follows a leader that it knows, or is going to: it is fenced, and that one leads now."""
+        store = self._store()
+        return store.standing in (READ_ONLY_FOLLOWER, READ_ONLY_FENCED) and bool(store.leader)
 
     @property
     def owns_groups(self) -> bool:

@@ -17,7 +17,7 @@ from shmq.protocol.body import TopicConfig, TopicTable, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.route import decode_route
-from shmq.shm.core import READ_ONLY_FOLLOWER, Store
+from shmq.shm.core import READ_ONLY_FENCED, READ_ONLY_FOLLOWER, Store
 
 
 class Segments:
@@ -39,6 +39,17 @@ def test_a_leader_that_is_cleared_between_two_looks_is_refused_as_not_known() ->
     assert leader.is_elsewhere
     with pytest.raises(NotMaster, match="who leads is not known"):
         _ = leader.session
+
+
+@pytest.mark.parametrize(
+    ("standing", "address", "is_elsewhere"),
+    [(READ_ONLY_FENCED, "h:1", True), (READ_ONLY_FENCED, "", False), (0, "h:1", False), (0, "", False)],
+)
+def test_a_host_that_is_fenced_sends_to_the_one_that_leads_now(standing: int, address: str, is_elsewhere: bool) -> None:
+    segments = SimpleNamespace(standing=standing, leader=address)
+    leader = Leader(lambda: cast(Store, segments), broker="b", cluster="c", client_id="me", timeout=1.0)
+    assert leader.is_elsewhere is is_elsewhere
+    assert not leader.owns_groups  # those are its own until it follows
 
 
 def test_a_leader_that_was_left_is_found_again() -> None:
