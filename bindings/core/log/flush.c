@@ -167,6 +167,9 @@ enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, 
         if (shmq_is_flush_over(atomic_load_explicit(&log->read_only, memory_order_acquire))) {
             return SHMQ_READ_ONLY;
         }
+        if (shmq_is_replaced(log)) {
+            return SHMQ_DOUBTED;
+        }
         uint64_t now = store->io->monotonic_ns();
         if (now >= deadline_ns) {
             return shmq_load_acquire(&log->durable_end) >= position ? SHMQ_UNCONFIRMED : SHMQ_TIMED_OUT;

@@ -16,6 +16,11 @@ static inline enum shmq_status shmq_receipt(struct shmq_store *store)
     }
     return SHMQ_OK;
 }
+/* Whether another broker is the master now: it answers for what is stored here, and nothing here is acknowledged. */
+static inline bool shmq_is_replaced(const struct shmq_log *log)
+{
+    return atomic_load_explicit(&log->standing, memory_order_acquire) == SHMQ_READ_ONLY_FENCED && log->leader[0] != 0;
+}
 /* flush.c: sleep while *shmq_safe_sequence is `sequence`, for a position and until a time */
 int shmq_safe_sleep(const struct shmq_store *store, uint64_t position, uint32_t sequence, uint64_t until_ns);
 /* Whether nothing more is flushed in these segments: it would be reported for bytes that no restart finds. */

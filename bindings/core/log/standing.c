@@ -135,6 +135,16 @@ static bool is_address(const char *leader)
     return strlen(leader) <= SHMQ_LEADER_BYTES_MAX;
 }
 
+/* The first byte last: who reads it meanwhile sees no leader, and not a part of one. */
+static void leader_set(struct shmq_log *log, const char *leader)
+{
+    const size_t rest = strlen(leader);
+    if (rest != 0) {
+        memcpy(log->leader + 1, leader + 1, rest);
+    }
+    __atomic_store_n(&log->leader[0], leader[0], __ATOMIC_RELEASE);
+}
+
 enum shmq_status shmq_follow(struct shmq_store *store, const char *leader, uint64_t deadline_ns)
 {
     struct shmq_log *log = store->log;
@@ -179,6 +189,7 @@ enum shmq_status shmq_lead(struct shmq_store *store, uint64_t epoch, uint64_t de
         SHMQ_POINT("standing.epoch");
         atomic_store_explicit(&log->standing, SHMQ_WRITABLE, memory_order_release);
         SHMQ_POINT("standing.leads");
+        leader_set(log, ""); /* or it would count as the successor when this one is fenced */
         const uint32_t word = atomic_load_explicit(&log->read_only, memory_order_acquire);
         if (word == SHMQ_READ_ONLY_FOLLOWER || word == SHMQ_READ_ONLY_FENCED) {
             shmq_set_read_only(store, SHMQ_WRITABLE);
@@ -197,8 +208,8 @@ enum shmq_status shmq_fence_off(struct shmq_store *store, const char *leader, ui
     if (atomic_load_explicit(&log->standing, memory_order_acquire) == SHMQ_READ_ONLY_FOLLOWER) {
         return SHMQ_NOT_MASTER; /* it takes no records, and names its master already */
     }
-    if (atomic_load_explicit(&log->standing, memory_order_acquire) == SHMQ_WRITABLE) {
-        memcpy(log->leader, leader, strlen(leader) + 1); /* not read yet */
+    if (atomic_load_explicit(&log->standing, memory_order_acquire) == SHMQ_WRITABLE || log->leader[0] == 0) {
+        leader_set(log, leader); /* not read yet, or fenced before the successor was known */
     }
     fence(store); /* without the lock: its holder may be stopped */
     const enum shmq_status status = shmq_lock(store, deadline_ns);

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from shmq.bindings import _core
-from tests.bindings.live_store import LiveStore, raises_status
+from tests.bindings.live_store import LiveStore, raises_status, until
 from tests.bindings.replication.test_replicate import DELAYS, MASTER, Pair
 
 FENCED, FOLLOWER = 8, 6
@@ -76,6 +78,48 @@ def test_a_fenced_master_names_who_takes_messages() -> None:
             producer.append("orders", b"x", queue_id=0)
         live.keeper.set_read_only(0)  # the disk has room again
         assert live.store.read_only == FENCED
+
+
+def test_a_send_that_waits_while_another_broker_becomes_the_master_is_in_doubt_at_once() -> None:
+    with LiveStore(files=3, flush_sync=True, confirms=True) as live, ThreadPoolExecutor(1) as threads:
+        live.topic()
+        live.keeper.keeper_beat()
+        sending = threads.submit(live.producer(wait_durable=True, timeout=3600.0).send, "orders", b"x")
+        until(lambda: live.store.log_end > 0 or sending.done())
+        assert _core.ReplicaStore(live.store).fence_off(MASTER, 1.0)
+        error = sending.exception(60.0)
+        assert isinstance(error, _core.CoreError) and error.args[0] == _core.DOUBTED
+        assert error.maybe_stored is True  # type: ignore[attr-defined]
+
+
+def test_a_master_that_was_fenced_before_its_successor_was_known_names_it_then() -> None:
+    with LiveStore(files=3) as live:
+        live.topic()
+        producer, replica = live.producer(), _core.ReplicaStore(live.store)
+        replica.fence_off("", 1.0)
+        with raises_status(_core.NOT_MASTER, "the new one is not known"):
+            producer.append("orders", b"x", queue_id=0)
+        replica.fence_off(MASTER, 1.0)
+        assert live.store.leader == MASTER
+        with raises_status(_core.NOT_MASTER, MASTER):
+            producer.append("orders", b"x", queue_id=0)
+        replica.fence_off("other:1", 1.0)  # it may be read just now
+        assert live.store.leader == MASTER
+
+
+def test_the_master_that_was_followed_before_is_no_successor() -> None:
+    with Pair() as pair:
+        pair.send()
+        pair.catch_up()
+        pair.replica.lead(1)
+        pair.replica.lease(1)  # over
+        with raises_status(_core.NOT_MASTER, "the new one is not known"):
+            for _ in range(100_000):  # the clock is looked at four times a millisecond
+                with contextlib.suppress(_core.CoreError):
+                    pair.slave.producer().append("orders", b"x", queue_id=0)
+                if pair.slave.store.read_only == FENCED:
+                    break
+            pair.slave.producer().append("orders", b"x", queue_id=0)
 
 
 def test_a_follower_is_not_fenced() -> None:
