@@ -38,6 +38,7 @@ class LocalSends:
         self._queues = queues
         self._leader = leader
         self._internal: tuple[Store, Producer] | None = None
+        self._was_elected = False  # the broker's leader; in a switch nothing says so for a moment
 
     def core_producer(
         self,
@@ -86,6 +87,7 @@ class LocalSends:
 
         A send that this host refuses, as it leads no more or not yet, waits for the leader.
         """
+        self._is_elected()  # is noted
         now = functools.partial(self._sender_now, timeout, group, compression)
         refused = RefusedSends(timeout, now, self._is_elected)
         if self.is_here and compression in (None, "none"):
@@ -103,8 +105,10 @@ class LocalSends:
         )
 
     def _is_elected(self) -> bool:
-        links = read_links(self._wire.place.links_path)
-        return links is not None and links.election is not None
+        if not self._was_elected:
+            links = read_links(self._wire.place.links_path)
+            self._was_elected = links is not None and links.election is not None
+        return self._was_elected
 
     def _local_sender(self, timeout: float, compression: str | None, keeps: object) -> Producer | CompressingSender:
         producer = self.core_producer(timeout, keeps=keeps)
