@@ -34,6 +34,7 @@ def run(*words_before: str) -> int:
         words_before: the command, where the line has only what follows it.
     """
     open_standard()
+    keep_interrupts()
     words = [*words_before, *sys.argv[1:]]
     if _asks_fast(words):
         gc.disable()
@@ -42,6 +43,32 @@ def run(*words_before: str) -> int:
             os._exit(status)
         gc.enable()
     return _whole(words)
+
+
+def keep_interrupts() -> None:
+    """Have a Ctrl-C come again that the interpreter has dropped.
+
+    It drops what is raised in a callback of its own, such as that of an import's lock: a command would go on for ever.
+    """
+    tell = sys.unraisablehook
+
+    def hear(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            import _thread
+
+            _thread.start_new_thread(_interrupt, (_thread.get_ident(),))  # raised in here it would be dropped, too
+        else:
+            tell(unraisable)
+
+    sys.unraisablehook = hear
+
+
+def _interrupt(thread: int) -> None:
+    import signal
+    import time
+
+    time.sleep(0.01)
+    signal.pthread_kill(thread, signal.SIGINT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

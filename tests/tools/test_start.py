@@ -72,3 +72,39 @@ def test_the_whole_check_is_seen_to_import_what_the_fast_one_may_not(
     libraries = [entry for entry in sys.path if entry.endswith("site-packages")]
     _, whole = imported(packages, "health", "-u", shmq_shared_broker.url, libraries=libraries)
     assert {"click", "psutil", "dataclasses", "inspect", "shmq.tools.health.group_rules"} <= SLOW.intersection(whole)
+
+
+_DROPPED = """
+import sys, weakref
+from shmq.tools.start import keep_interrupts
+
+class Thing:
+    pass
+
+def drop(_):  # as the interpreter's own callback does that frees the lock of an import
+    raise KeyboardInterrupt
+
+if "kept" in sys.argv:
+    keep_interrupts()
+thing = Thing()
+reference = weakref.ref(thing, drop)
+del thing
+print("begun", flush=True)
+sys.stdin.read()
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_ctrl_c_that_the_interpreter_has_dropped_comes_again(is_kept: bool) -> None:
+    words = ["kept"] if is_kept else []
+    with subprocess.Popen(
+        [sys.executable, "-c", _DROPPED, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        if is_kept:
+            out, err = process.stdout.read(), b""  # it ends by itself, while it waits for what does not come
+        else:
+            out, err = process.communicate(timeout=60)
+    assert (b"ended" in out) is not is_kept, err
+    assert (process.returncode == 0) is not is_kept
