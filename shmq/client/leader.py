@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client.background import started
 from shmq.client.following.copying import Copying
 from shmq.client.place import remote_place
-from shmq.client.wire import MessageSender, Question
+from shmq.client.wire import HandedOver, MessageSender, Question
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.body import TABLE_BYTES_MAX, TopicConfig, TopicTable, decode_body, encode_body
 from shmq.protocol.client_requests import topic_table
@@ -298,7 +298,7 @@ class Leader:
             session.abandon()
 
 
-class FollowingSender:
+class FollowingSender(HandedOver):
     """Sends in shared memory where this host leads, and to the leader where it follows; see `MessageSender`.
 
     Args:
@@ -320,15 +320,5 @@ class FollowingSender:
             made = self._made = session, self._make(session)
         return made[1]
 
-    def send(self, *positional: Any, **named: Any) -> Any:
-        return self._now().send(*positional, **named)
-
-    def send_oneway(self, *positional: Any, **named: Any) -> Any:
-        return self._now().send_oneway(*positional, **named)
-
-    def send_batch(self, *positional: Any, **named: Any) -> Any:
-        return self._now().send_batch(*positional, **named)
-
-    def reserve(self, *positional: Any, **named: Any) -> Any:
-        """Return memory for a body to be written in place; of a leader elsewhere it is sent at the end."""
-        return self._now().reserve(*positional, **named)
+    def _carry_out(self, method: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return getattr(self._now(), method)(*positional, **named)

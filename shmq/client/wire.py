@@ -14,11 +14,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard
 
 from shmq.client import options
 from shmq.client.position import Position
-from shmq.errors import DamagedMessage, RequestTimeout, ShmqError
+from shmq.errors import ConnectError, DamagedMessage, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.codes import NOT_SAVED_YET
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -246,6 +246,31 @@ class MessageSender(Protocol):
 
     def reserve(self, *positional: Any, **named: Any) -> Any:
         """Return memory for a body to be written in place."""
+
+
+class HandedOver:
+    """A `MessageSender` whose calls all take one way, which its class says."""
+
+    def send(self, *positional: Any, **named: Any) -> Any:
+        return self._carry_out("send", positional, named)
+
+    def send_oneway(self, *positional: Any, **named: Any) -> Any:
+        return self._carry_out("send_oneway", positional, named)
+
+    def send_batch(self, *positional: Any, **named: Any) -> Any:
+        return self._carry_out("send_batch", positional, named)
+
+    def reserve(self, *positional: Any, **named: Any) -> Any:
+        return self._carry_out("reserve", positional, named)
+
+    def _carry_out(self, method: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call this method of whatever sends now."""
+        raise NotImplementedError
+
+
+def may_be_taken_elsewhere(error: BaseException) -> TypeGuard[NotMaster | ConnectError]:
+    """Whether a send that failed so has stored nothing, and the broker's next leader may store it."""
+    return isinstance(error, (NotMaster, ConnectError)) and error.retryable and not error.maybe_stored
 
 
 class Sends(Protocol):

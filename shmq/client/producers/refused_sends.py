@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from shmq.client.edge import edge
 from shmq.client.kinds import check_wait
+from shmq.client.wire import HandedOver, MessageSender, may_be_taken_elsewhere
 from shmq.errors import ConnectError, NotMaster, ShmqError
-
-if TYPE_CHECKING:
-    from shmq.client.wire import MessageSender
 
 FIRST_PAUSE_SECONDS: Final = 0.005
 PAUSE_SECONDS_MAX: Final = 0.1
@@ -58,11 +56,11 @@ class RefusedSends:
             NotMaster, ConnectError: no broker has taken it in time.
             The errors of `send`.
         """
-        refusal = _refusal(error)
-        if refusal is None or any(isinstance(each, Iterator) for each in (*positional, *named.values())):
+        if not may_be_taken_elsewhere(error) or not self._is_elected():
             return None
-        if not self._is_elected():
+        if any(isinstance(each, Iterator) for each in (*positional, *named.values())):
             return None
+        refusal = error
         deadline = time.monotonic() + check_wait(named.get("timeout"), self._timeout)
         pause = FIRST_PAUSE_SECONDS
         while (left := deadline - time.monotonic()) > 0:
@@ -72,13 +70,13 @@ class RefusedSends:
             try:
                 return (getattr(self._sender(), method)(*positional, **{**named, "timeout": left}),)
             except (NotMaster, ConnectError) as again:
-                if _refusal(again) is None:
+                if not may_be_taken_elsewhere(again):
                     raise
                 refusal = again
         raise refusal
 
 
-class WaitingSender:
+class WaitingSender(HandedOver):
     """Another sender, whose refusals go to `RefusedSends`; see `MessageSender`.
 
     A core producer hands its refusals over by itself.
@@ -88,18 +86,6 @@ class WaitingSender:
         self._sender = sender
         self._refused = refused
 
-    def send(self, *positional: Any, **named: Any) -> Any:
-        return self._carry_out("send", positional, named)
-
-    def send_oneway(self, *positional: Any, **named: Any) -> Any:
-        return self._carry_out("send_oneway", positional, named)
-
-    def send_batch(self, *positional: Any, **named: Any) -> Any:
-        return self._carry_out("send_batch", positional, named)
-
-    def reserve(self, *positional: Any, **named: Any) -> Any:
-        return self._carry_out("reserve", positional, named)
-
     def _carry_out(self, method: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         try:
             return getattr(self._sender, method)(*positional, **named)
@@ -108,10 +94,3 @@ class WaitingSender:
             if answer is None:
                 raise
         return answer[0]
-
-
-def _refusal(error: BaseException) -> NotMaster | ConnectError | None:
-    """Return an error that says that nothing was stored, and that another leader may store it; None otherwise."""
-    if not isinstance(error, (NotMaster, ConnectError)) or error.maybe_stored:
-        return None
-    return error if error.retryable else None

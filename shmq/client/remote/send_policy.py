@@ -36,6 +36,7 @@ from typing import Final
 
 from shmq import errors
 from shmq.client.keywords import late, queue_in_order
+from shmq.client.wire import may_be_taken_elsewhere
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
@@ -126,7 +127,7 @@ def waits_for_master(error: ShmqError, *, has_route: bool) -> bool:
     """
     if isinstance(error, errors.TopicNotFound):
         return not has_route
-    return isinstance(error, (errors.NotMaster, ConnectError)) and error.retryable and not error.maybe_stored
+    return may_be_taken_elsewhere(error)
 
 
 # ---- which queue is next ---------------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ from shmq.client.remote.send_policy import (
     send_error,
     waits_for_master,
 )
+from shmq.client.wire_tcp.name_service import no_master
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import (
-    BrokerNotRunning,
     ConnectError,
     MessageTooLarge,
     RequestTimeout,
@@ -259,7 +259,7 @@ class TcpSender:
             try:
                 queue, address = await self._choose(message, place, attempts)
                 command = self._command(message, queue, oneway=True)
-                await self._wire.network.notify(address, command, timeout)
+                await self._wire.network.notify(address, command, max(0.001, attempts.deadline - self._now()))
             except ShmqError as error:
                 if not await self._wait_for_master(message.topic, error, attempts):
                     raise
@@ -328,7 +328,7 @@ class TcpSender:
             queue = self._choice.select(route, self._now(), avoid=attempts.avoid)
         address = route.master(queue.brokerName)
         if address is None:
-            raise BrokerNotRunning(f"broker {queue.brokerName} has no master now", hint="is it up, and registered?")
+            raise no_master(queue.brokerName)
         return queue, address
 
     def _has_choice(self, topic: str) -> bool:

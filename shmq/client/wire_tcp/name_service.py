@@ -40,7 +40,7 @@ from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID, ClusterInfo, TopicList
 
 REFRESH: Final = 30.0
 MISSING_FOR: Final = 1.0
-SWITCH_FOR: Final = 2 * REFRESH + 60.0
+SWITCH_FOR: Final = 2 * REFRESH + 60.0  # a switch, and a program that asks for routes that long before and after it
 BORN_POLL: Final = 0.02
 Answering = Callable[[int, Mapping[str, str]], Awaitable[Command]]
 
@@ -242,7 +242,7 @@ class NameService:
             return route_of_default(topic, default)
         without = [] if route is None else [name for name, hosts in route.brokers.items() if MASTER_ID not in hosts]
         if without:
-            raise _no_master(without[0])
+            raise no_master(without[0])
         raise await self.not_found(topic, timeout=timeout, exists=route is not None)
 
     async def not_found(
@@ -299,7 +299,7 @@ class NameService:
         if found is None:
             found = (await self.masters(timeout=timeout)).get(broker_name)
         if found is None:
-            raise _no_master(broker_name)
+            raise no_master(broker_name)
         return found
 
     async def _routed_master(self, broker_name: str, *, timeout: float) -> Address | None:
@@ -352,6 +352,7 @@ class NameService:
         return decode_body(reply.body, ClusterInfo, dialect_bytes_max=1 << 20)
 
 
-def _no_master(broker_name: str) -> BrokerNotRunning:
+def no_master(broker_name: str) -> BrokerNotRunning:
+    """Return the error for a broker without a master, of which none is known to any name server."""
     hint = "is it up, and registered at the name servers?"
     return BrokerNotRunning(f"broker {broker_name} has no master now", hint=hint)

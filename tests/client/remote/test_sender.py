@@ -51,6 +51,7 @@ class Group:
         self.answer_seconds = 0.0  # of the name server
         self.stored: list[str] = []
         self.asked = 0
+        self.oneway_until = 0.0  # when the last oneway request gives up
         loop: Any = SimpleNamespace(time=lambda: self.now, create_task=lambda task: asyncio.ensure_future(task))
         self.network: Any = SimpleNamespace(loop=loop, request=self.request, notify=self.notify, submit=None)
 
@@ -62,6 +63,7 @@ class Group:
         self.now += seconds
 
     async def notify(self, address: Address, command: Command, seconds: float) -> None:
+        self.oneway_until = self.now + seconds
         await self.request(address, command, seconds)
 
     async def request(self, address: Address, command: Command, seconds: float) -> Command:
@@ -144,6 +146,7 @@ def test_a_send_waits_for_the_next_master(monkeypatch: pytest.MonkeyPatch, switc
     assert len(group.stored) == 2
     assert 12.0 <= group.now <= 12.2
     assert group.asked <= 33
+    assert group.oneway_until <= 10.0 + SECONDS
 
 
 @pytest.mark.parametrize("answer_seconds", [0.003, 0.01, 0.017, 0.03, 0.05])
