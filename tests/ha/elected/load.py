@@ -38,7 +38,11 @@ _ANSWER_SECONDS = 20.0
 
 
 class Load:
-    """All of them."""
+    """All of them.
+
+    Attributes:
+        wrong_clocks: from when to when a host's wall clock was wrong: a delay was shorter then, or longer.
+    """
 
     def __init__(self, url: str, group: Group) -> None:
         def tcp() -> Connection:
@@ -47,6 +51,7 @@ class Load:
         def local(broker: Broker) -> Callable[[], Connection]:
             return lambda: broker.connect(timeout=3.0)
 
+        self.wrong_clocks: list[tuple[float, float]] = []
         self._group = group
         self._tcp = tcp
         places = [("", tcp), *((str(number), local(broker)) for number, broker in enumerate(group.brokers))]
