@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -29,14 +30,15 @@ from shmq.client.consumers.consumer import Subscription as SyncSubscription
 from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
 from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.edge import edge
-from shmq.client.keywords import RequestArguments, ReserveArguments
+from shmq.client.keywords import RequestArguments, ReserveArguments, read_at_once
 from shmq.client.kinds import check_wait
 from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
 from shmq.client.producers.producer import Producer as SyncProducer
 from shmq.client.spec import consumer_spec
 from shmq.client.topic import Codec
-from shmq.errors import UsageError
+from shmq.client.wire import may_be_taken_elsewhere
+from shmq.errors import ConnectError, NotMaster, UsageError
 from shmq.functions import check_runnable
 from shmq.message import check_connection_name, check_group
 from shmq.shm.place import Place
@@ -141,10 +143,18 @@ class Connection(SendingFace[SyncConnection], Placed):
     async def _ask(
         self, made: SyncConnection, topic: str, body: Any, timeout: float, arguments: Mapping[str, Any]
     ) -> Message:
+        arguments = read_at_once({**arguments})
         begin = functools.partial(made._live().requests.begin, topic, body, timeout, **arguments)
-        # The first request may have to ask the broker for its topics.
-        future = begin() if topic in self._asked else await offload(begin)
-        reply = await asyncio.wrap_future(future)
+        began = time.monotonic()
+        try:
+            # The first request may have to ask the broker for its topics.
+            future = begin() if topic in self._asked else await offload(begin)
+            reply = await asyncio.wrap_future(future)
+        except (NotMaster, ConnectError) as error:
+            if not may_be_taken_elsewhere(error):
+                raise
+            left = max(0.0, timeout - (time.monotonic() - began))
+            reply = await offload(functools.partial(made._ask, topic, body, left, **arguments))
         self._asked.add(topic)
         return Message(reply)
 

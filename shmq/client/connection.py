@@ -111,7 +111,8 @@ class Connection(Looking):
             check_group(group)
         producer = Producer(
             self._wire,
-            self._transactions,
+            self._begin_half,
+            self._end_half,
             self._observer,
             self._forget_producer,
             self.url,
@@ -330,8 +331,9 @@ class Connection(Looking):
             "message_group": message_group,
             "queue_id": queue_id,
         }
-        ask, seconds = self._live().requests.request, check_wait(timeout, self._timeout)
+        seconds = check_wait(timeout, self._timeout)
         refuse_wrong({"topic": topic, **arguments})
+        ask = self._ask
         if self._observer is None:
             return ask(topic, body, seconds, **arguments)
         with self._observer.asking(topic, body, arguments) as carried:
@@ -445,7 +447,10 @@ class Connection(Looking):
 
 
 def _reply(live: Callable[[], Session], message: Message, body: Any) -> bool:
-    return live().requests.reply(message, body)
+    session = live()
+    return session.sends.until_taken(
+        lambda _: live().requests.reply(message, body), session.wire.timeout, message.topic
+    )
 
 
 def _reconnect(url: str, timeout: float, trace: bool, spans: bool, name: str | None) -> Connection:

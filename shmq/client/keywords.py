@@ -18,7 +18,7 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
@@ -135,6 +135,11 @@ def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
     if isinstance(keys, str) or not isinstance(keys, Iterable | None):
         refuse_wrong({"keys": keys})
     return [*([key] if key is not None else []), *(keys or ())]
+
+
+def read_at_once(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments that may be read more than once, as a send is made again that was refused."""
+    return {name: tuple(value) if isinstance(value, Iterator) else value for name, value in arguments.items()}
 
 
 def queue_in_order(name: str, count: int) -> int:

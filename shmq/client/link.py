@@ -25,13 +25,14 @@ import time
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from shmq.client import options
 from shmq.client.background import elsewhere
 from shmq.client.client_id import new_client_id
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
+from shmq.client.keywords import read_at_once
 from shmq.client.kinds import TIMEOUT_MAX, check_wait, real_in
 from shmq.client.observers.observer import observer_of
 from shmq.client.place import Placed, RemotePlace
@@ -48,8 +49,9 @@ if TYPE_CHECKING:
     from shmq.client.local_session import LocalSession
     from shmq.client.observers.observer import SpansWanted
     from shmq.client.remote_session import RemoteSession
-    from shmq.client.transactions.half import Transactions
-    from shmq.client.transactions.transaction import Checkers
+    from shmq.client.transactions.half import BegunHalf
+    from shmq.client.transactions.transaction import Checkers, TxState
+    from shmq.shm.core import Message, Receipt
 
 
 _live: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
@@ -204,8 +206,27 @@ class Link(Sender, Placed):
     def _queues(self) -> Queues:
         return self._live().queues
 
-    def _transactions(self) -> Transactions:
-        return self._live().transactions
+    def _begin_half(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> BegunHalf:
+        arguments = read_at_once(arguments)
+
+        def begin(left: float) -> BegunHalf:
+            return self._live().transactions.begin(group, topic, body, left, **arguments)
+
+        return self._live().sends.until_taken(begin, timeout, topic)
+
+    def _end_half(self, half: BegunHalf, state: TxState, timeout: float) -> Receipt | None:
+        def end(left: float) -> Receipt | None:
+            return self._live().transactions.end(half, state, left)
+
+        return self._live().sends.until_taken(end, timeout, half.topic)
+
+    def _ask(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
+        arguments = read_at_once(arguments)
+
+        def ask(left: float) -> Message:
+            return self._live().requests.request(topic, body, left, **arguments)
+
+        return self._live().sends.until_taken(ask, timeout, topic)
 
     def _open_session(self) -> None:
         self.client_id = new_client_id(self._name)

@@ -11,7 +11,7 @@ from shmq.client.leader import Leader
 from shmq.client.pop.poppers import Poppers
 from shmq.client.producers.local_sends import LocalSends
 from shmq.client.requests.replier import Home, Replier
-from shmq.client.requests.requester import Requests, SharedReplies
+from shmq.client.requests.requester import Requests, SharedReplies, renewed
 from shmq.client.search import Search
 from shmq.client.wire_shm.groups import ShmGroups
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
@@ -110,7 +110,7 @@ class LocalSession:
         self.sends.renew()
         self.members.renew()
         requests, self._requests = self._requests, self._new_requests()
-        requests.close()
+        requests.close(renewed)
         return True
 
     def close(self) -> None:

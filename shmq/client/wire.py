@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeGuard
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard, TypeVar
 
 from shmq.client import options
 from shmq.client.position import Position
@@ -26,6 +26,7 @@ from shmq.protocol.failure import Answer
 from shmq.shm.core import Assignment, Message, Receipt
 
 LOG: Final = logging.getLogger("shmq")
+ResultT = TypeVar("ResultT")
 
 _DOUBT_SECONDS = 0.02  # between two looks at what the broker may be mending
 _DOUBT_SECONDS_MAX = 15.0  # longer than a reader waits for that; only what is not on disk yet takes longer
@@ -281,6 +282,10 @@ class Sends(Protocol):
     ) -> MessageSender:
         """Return something that sends; `timeout` in seconds, `compression` None as the transport has it, and `keeps`
         lives as long as the sender or one of its methods."""
+
+    def until_taken(self, call: Callable[[float], ResultT], seconds: float, topic: str) -> ResultT:
+        """Return what a call returns that goes to the leader of a topic's broker, and is given the seconds left; one
+        that is refused because the leader changes is made anew."""
 
     def fastest_queue(self, topic: str) -> int | None:
         """Return a queue of the broker that answered fastest lately; None when all are as good."""

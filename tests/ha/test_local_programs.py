@@ -245,6 +245,31 @@ def test_a_program_sends_on_through_a_promotion_and_a_demotion() -> None:
         assert {body: found[body] for body in receipts if found[body] != 1} == {}
 
 
+@pytest.mark.slow
+def test_a_transaction_that_is_open_in_a_switch_ends_at_the_new_master_from_either_host() -> None:
+    with Broker(**fixed(), default_queues=2) as old, slave_of(old) as new:
+        send(old, range(1))
+        assert_equal(old, new)
+        with contextlib.ExitStack() as open_ones:
+            producers = [
+                open_ones.enter_context(open_ones.enter_context(broker.connect(timeout=30.0)).producer(group="shop"))
+                for broker in (old, new)
+            ]
+            begun = [
+                (producer.transaction("switched", body + b" kept"), producer.transaction("switched", body + b" undone"))
+                for producer, body in zip(producers, (b"old", b"new"), strict=True)
+            ]
+            assert_equal(old, new)
+            demote(old, new)
+            promote(new)
+            assert eventually(lambda: is_writable(new))
+            for kept, undone in begun:
+                receipt = kept.commit()
+                assert (receipt.topic, receipt.message_id) == ("switched", kept.id)
+                undone.rollback()
+        assert Counter(stored(new, "switched", 2)) == Counter([b"old kept", b"new kept"])
+
+
 def until_cut_off(broker: Broker) -> None:
     until_told(broker, lambda told: told.master and told.master.state == "lost")
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shmq.client.keywords import OWN, body_of, queue_in_order, take_properties
 from shmq.client.kinds import explained, refuse_wrong
 from shmq.client.leader import FollowingSender, Leader
 from shmq.client.producers.delayed import SpecialSend
-from shmq.client.producers.refused_sends import RefusedSends, WaitingSender
-from shmq.client.wire import MessageSender
+from shmq.client.producers.refused_sends import RefusedSends, WaitingSender, until_taken
+from shmq.client.wire import MessageSender, ResultT, may_be_taken_elsewhere
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import ShmqError, UsageError
 from shmq.message import TRACE_TOPIC, check_open_topic
@@ -115,6 +115,9 @@ class LocalSends:
         if compression in (None, "none"):
             return producer
         return CompressingSender(self._wire, self._queues, producer, compression, timeout)
+
+    def until_taken(self, call: Callable[[float], ResultT], seconds: float, topic: str) -> ResultT:
+        return until_taken(call, seconds, lambda error: may_be_taken_elsewhere(error) and self._is_elected())
 
     def fastest_queue(self, topic: str) -> int | None:
         """Return None: shared memory is equally near everywhere."""

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from shmq.client.keywords import Body
     from shmq.client.observers.observer import Observer
     from shmq.client.producers.nowait import NowaitQueue
-    from shmq.client.transactions.half import Transactions
-    from shmq.client.transactions.transaction import Half, Transaction, TxState
+    from shmq.client.transactions.half import BegunHalf
+    from shmq.client.transactions.transaction import End, Transaction
     from shmq.shm.core import Receipt, Slot
 
 HOT: Final = ("send", "send_oneway", "send_batch", "reserve")
@@ -199,8 +199,10 @@ class Producer(Sender):
     __reduce_ex__ = stays_here("hand over the connection, and make a producer of its own there")
     __slots__ = (
         "__weakref__",
+        "_begin_half",
         "_closed",
         "_compression",
+        "_end_half",
         "_keeps",
         "_nowait",
         "_observer",
@@ -208,7 +210,6 @@ class Producer(Sender):
         "_selector",
         "_starting",
         "_timeout",
-        "_transactions",
         "_url",
         "_wire",
         "group",
@@ -217,7 +218,8 @@ class Producer(Sender):
     def __init__(
         self,
         wire: Callable[[], Wire],
-        transactions: Callable[[], Transactions],
+        begin_half: Callable[..., BegunHalf],
+        end_half: End,
         observer: Observer | None,
         on_close: Callable[[Producer], None],
         url: str,
@@ -236,7 +238,8 @@ class Producer(Sender):
         self._keeps = keeps
         self._selector = queue_selector
         self._wire = wire
-        self._transactions = transactions
+        self._begin_half = begin_half
+        self._end_half = end_half
         self._observer = observer
         self._on_close = on_close
         self._url = url
@@ -306,12 +309,12 @@ class Producer(Sender):
             values = (tag, key, keys, properties, message_group, queue_id, check_after)
             arguments |= zip(words, values, strict=True)
             refuse_wrong(arguments)
-        begin, trace = self._transactions().begin, None
+        trace = None
         if self._observer is None:
-            half = begin(self.group, topic, body, seconds, **arguments)
+            half = self._begin_half(self.group, topic, body, seconds, **arguments)
         else:
-            half, trace = self._observer.begin(begin, self.group, topic, body, seconds, arguments)
-        return Transaction(half, seconds, self._end, None if trace is None else trace.ended)
+            half, trace = self._observer.begin(self._begin_half, self.group, topic, body, seconds, arguments)
+        return Transaction(half, seconds, self._end_half, None if trace is None else trace.ended)
 
     def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Store what `send_nowait` still holds, for at most `timeout` seconds; then refuse sends. Twice is harmless."""
@@ -335,9 +338,6 @@ class Producer(Sender):
 
     def _recall(self, handle: str) -> None:
         recall(self._wire(), handle, self.group or DEFAULT_PRODUCER_GROUP)
-
-    def _end(self, half: Half, state: TxState, timeout: float) -> Receipt | None:
-        return self._transactions().end(half, state, timeout)
 
     def _send_queued(self, topic: str, body: Any, arguments: dict[str, Any]) -> Receipt:
         # Looked up when its turn comes, so that a producer that was bound anew in between is used.

@@ -35,7 +35,7 @@ class Registration:
         self._versions: dict[tuple[str | None, str, Wanted], int] = {}
         self.producer_groups: tuple[str, ...] = ()
         self._asks = False  # replies find a client as a producer, whose group does not matter
-        self._introduced: set[tuple[str, bool]] = set()
+        self._introduced: dict[tuple[str, bool], dict[str, Address | None]] = {}  # to which masters
         self.specs: tuple[ConsumerSpec, ...] = ()
 
     def set(self, producer_groups: Iterable[str], specs: Iterable[ConsumerSpec]) -> None:
@@ -100,11 +100,12 @@ class Registration:
         Brokers ask only members they have heard of how a transaction ended. A reply may come to any broker of the
         cluster, and that one looks for the client that `asks`.
         """
-        if (topic, asks) not in self._introduced:
+        route = await self._wire.names.writable_route(topic, timeout=timeout)
+        masters = {name: route.master(name) for name in route.brokers}
+        if self._introduced.get((topic, asks)) != masters:
             self._asks = self._asks or asks
-            await self._wire.names.writable_route(topic, timeout=timeout)
             await self.beat()
-            self._introduced.add((topic, asks))
+            self._introduced[topic, asks] = masters
 
     async def check(self) -> None:
         """Ask a broker of each topic that is read with an expression whether it filters by such ones.

@@ -18,6 +18,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import functools
 import operator
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple, Self
 from shmq.client.edge import edge
 from shmq.client.keywords import body_of, keys_of, message_properties, take_properties, take_special
 from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
+from shmq.client.producers.refused_sends import until_taken
 from shmq.client.remote.outgoing import Outgoing, batches, halves, send_command, single
 from shmq.client.remote.send_policy import (
     MASTER_PAUSE_SECONDS,
@@ -38,7 +40,8 @@ from shmq.client.remote.send_policy import (
     send_error,
     waits_for_master,
 )
-from shmq.client.wire_tcp.name_service import no_master
+from shmq.client.wire import ResultT
+from shmq.client.wire_tcp.name_service import NameService, no_master
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import (
     ConnectError,
@@ -77,6 +80,10 @@ class TcpSends:
         made = TcpSender(self._wire, self._choice, self._ids, timeout, group or "", compression or self._compression)
         made.keeps = keeps
         return made
+
+    def until_taken(self, call: Callable[[float], ResultT], seconds: float, topic: str) -> ResultT:
+        may_wait = functools.partial(_may_wait, self._wire.names, topic, self._wire.timeout)
+        return until_taken(call, seconds, lambda error: self._wire.call(may_wait(error)))
 
     def fastest_queue(self, topic: str) -> int | None:
         wire = self._wire
@@ -300,14 +307,10 @@ class TcpSender:
 
     async def _wait_for_master(self, topic: str, error: ShmqError, attempts: Attempts) -> bool:
         """Wait a moment for the next master of a topic's broker; False where there will be none before the deadline."""
-        remaining, names = attempts.deadline - self._now(), self._wire.names
-        has_route = names.routes.old(topic) is not None
-        if not attempts.waits or remaining <= 0 or not waits_for_master(error, has_route=has_route):
-            return False
-        if not await names.may_switch(topic, timeout=remaining):
+        remaining = attempts.deadline - self._now()
+        if not attempts.waits or remaining <= 0 or not await _may_wait(self._wire.names, topic, remaining, error):
             return False
         await asyncio.sleep(min(MASTER_PAUSE_SECONDS, remaining))
-        names.routes.forget(topic)
         return self._now() < attempts.deadline
 
     async def _choose(self, message: Outgoing, place: _Place, attempts: Attempts) -> tuple[MessageQueue, Any]:
@@ -362,6 +365,15 @@ class TcpSender:
 
     def _now(self) -> float:
         return self._wire.network.loop.time()
+
+
+async def _may_wait(names: NameService, topic: str, timeout: float, error: ShmqError) -> bool:
+    """Whether the next master of a topic's broker may take what failed so; it is looked for at the next use."""
+    has_route = names.routes.old(topic) is not None
+    if not waits_for_master(error, has_route=has_route) or not await names.may_switch(topic, timeout=timeout):
+        return False
+    names.routes.forget(topic)
+    return True
 
 
 def _tell(error: ShmqError, stored: list[Receipt]) -> None:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmq.client import options
 from shmq.client.background import started
-from shmq.errors import CorruptionError, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, CorruptionError, RequestTimeout, ShmqError, UsageError
 from shmq.properties import check_properties, encode_properties
 from shmq.protocol import request_reply as wire
 from shmq.shm.core import Message, Producer, Reader, Store
@@ -77,7 +77,7 @@ class Requests:
         self._way: Way | None = None
         self._waiting: WaitingRequests | None = None
         self._making = threading.RLock()  # a handler of a signal may close what its thread is using
-        self._closed = False
+        self._over: Over | None = None
         self._ids = itertools.count(1)
         self._prefix = os.urandom(8).hex()
 
@@ -114,13 +114,17 @@ class Requests:
         if self._waiting is not None:
             self._waiting.arrived(reply.properties.get(wire.CORRELATION_ID, ""), reply)
 
-    def close(self) -> None:
-        """End every wait."""
+    def close(self, over: Over | None = None) -> None:
+        """End every wait.
+
+        Args:
+            over: makes the error of what waits, and of what comes; None: the connection was closed.
+        """
         with self._making:
-            self._closed = True
+            self._over = over or closed
             way, requests = self._way, self._waiting
         if requests is not None:
-            requests.close()
+            requests.close(self._over)
         if way is not None:
             way.close()
 
@@ -128,8 +132,8 @@ class Requests:
         way, requests = self._way, self._waiting
         if way is None or requests is None:
             with self._making:
-                if self._closed:
-                    raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
+                if self._over is not None:
+                    raise self._over(False)
                 if self._way is None:
                     way = self._open_way()
                     self._waiting = WaitingRequests(way.poll)
@@ -240,6 +244,27 @@ class _Bell:
         self._lock.acquire(timeout=max(0.0, seconds))
 
 
+Over = Callable[[bool], ShmqError]
+"""Makes the error of a request that is over, or was not sent (False), as nothing reads replies any more."""
+
+
+def closed(was_sent: bool) -> ShmqError:
+    """The connection was closed."""
+    if was_sent:
+        return UsageError("the connection was closed before the reply came", hint="wait for replies, then close")
+    return UsageError("the connection is closed", hint="connect again with shmq.connect()")
+
+
+def renewed(was_sent: bool) -> ShmqError:
+    """The broker has other segments now: it was started again, or its leader has changed."""
+    error = BrokerNotRunning(
+        "the broker began anew before the reply came" if was_sent else "the broker begins anew",
+        hint="ask again, if the request may be handled twice" if was_sent else "ask again",
+    )
+    error.maybe_stored = was_sent
+    return error
+
+
 class Waiting:
     """One request without its reply."""
 
@@ -264,10 +289,12 @@ class Waiting:
 
     def timed_out(self) -> RequestTimeout:
         """Return the error of a request that was not answered in time."""
-        return RequestTimeout(
+        error = RequestTimeout(
             f'no reply to a request on topic "{self.topic}" within {self.timeout:g} s',
             hint="does a replier run, and is it fast enough? shmq group list shows who reads",
         )
+        error.maybe_stored = True
+        return error
 
 
 class WaitingRequests:
@@ -296,7 +323,7 @@ class WaitingRequests:
         self._futures = 0
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._over: Over | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -306,8 +333,8 @@ class WaitingRequests:
     def add(self, waiting: Waiting) -> None:
         """Begin to wait; call it before the request is sent."""
         with self._lock:
-            if self._closed:
-                raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
+            if self._over is not None:
+                raise self._over(False)
             if waiting.future is not None:
                 if self._thread is None:
                     reads = threading.Thread(target=self._read_for_futures, name="shmq-replies", daemon=True)
@@ -328,13 +355,13 @@ class WaitingRequests:
         Raises:
             ShmqError: replies cannot be read any more, or the request could not be sent.
         """
-        while not waiting.is_over and not self._closed:
+        while not waiting.is_over and self._over is None:
             remaining = waiting.deadline - time.monotonic()
             if remaining <= 0:
                 break
             if self._poll is not None and self._reading.acquire(blocking=False):
                 try:
-                    while not waiting.is_over and not self._closed:
+                    while not waiting.is_over and self._over is None:
                         remaining = waiting.deadline - time.monotonic()
                         if remaining <= 0:
                             break
@@ -345,19 +372,19 @@ class WaitingRequests:
                 waiting.woken.wait(min(remaining, options.ITERATION_SLICE))
         if waiting.error is not None:
             raise waiting.error
-        if waiting.reply is None and self._closed:
-            raise UsageError("the connection was closed before the reply came", hint="wait for replies, then close")
+        if waiting.reply is None and self._over is not None:
+            raise self._over(True)
         return waiting.reply
 
-    def close(self) -> None:
+    def close(self, over: Over = closed) -> None:
         """End every wait; twice is harmless."""
         with self._lock:
-            self._closed = True
+            self._over = over
             waiting = list(self._open.values())
         self._wanted.set()
         for each in waiting:
             each.woken.ring()
-            self._fail(each, UsageError("the connection was closed before the reply came"))
+            self._fail(each, over(True))
 
     def arrived(self, correlation_id: str, reply: Any) -> None:
         """Hand a reply to the request that waits for it; without one, or a second time, it is dropped."""
@@ -385,7 +412,7 @@ class WaitingRequests:
         try:
             replies = self._poll(min(seconds, self._slice_seconds))
         except UsageError:
-            if not self._closed:
+            if self._over is None:
                 raise
             return  # closed meanwhile, by a signal handler of this thread or another one: `wait` says so
         for correlation_id, reply in replies:
@@ -403,7 +430,7 @@ class WaitingRequests:
 
     # -- the thread that reads for futures
     def _read_for_futures(self) -> None:
-        while not self._closed:
+        while self._over is None:
             if not self._wanted.wait(IDLE_SECONDS):
                 with self._lock:
                     if not self._wanted.is_set():

@@ -29,7 +29,7 @@ from shmq.client.kinds import real_in
 from shmq.client.table_cache import TableCache
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question, Queues, Wire
-from shmq.errors import BrokerNotRunning, RemoteError, TransactionError, UsageError
+from shmq.errors import BrokerNotRunning, RemoteError, ShmqError, TransactionError, UsageError
 from shmq.message import check_topic, is_system_topic, pop_names
 from shmq.properties import encode_properties, parse_properties
 from shmq.protocol.codes import Request, Response
@@ -56,12 +56,20 @@ class LocalHalf(Half):
     flag: int
     born_ms: int
 
+    @property
+    def receipt(self) -> Receipt:
+        """That of the half."""
+        return receipt_make(self.topic, self.queue_id, self.offset, self.log_position, self.born_ms, self.message_id)
+
 
 @dataclass(slots=True, eq=False)
 class RemoteHalf(Half):
     """An open transaction at some broker."""
 
     receipt: Receipt
+
+
+BegunHalf = LocalHalf | RemoteHalf  # this host may lead now, or not any more
 
 
 class Transactions:
@@ -71,11 +79,11 @@ class Transactions:
         self._wire = wire
         self._asked: Callable[[TransactionCheck], None] | None = None
 
-    def begin(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> Half:
+    def begin(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> BegunHalf:
         """Store a message that stays hidden; `arguments` are those of `send`."""
         raise NotImplementedError
 
-    def end(self, half: Any, state: TxState, timeout: float) -> Receipt | None:
+    def end(self, half: BegunHalf, state: TxState, timeout: float) -> Receipt | None:
         """Make it visible and return where it is, or never let it be seen.
 
         Raises:
@@ -195,28 +203,37 @@ class LocalTransactions(Transactions):
             self._texts[key] = text
         return text
 
-    def end(self, half: LocalHalf, state: TxState, timeout: float) -> Receipt | None:
+    def end(self, half: BegunHalf, state: TxState, timeout: float) -> Receipt | None:
+        is_doubtful = False
+        if isinstance(half, LocalHalf):
+            try:
+                stored = self._append_end(half, state, timeout)
+            except BrokerNotRunning as error:  # these segments were given up: the next broker knows what is open
+                stored, is_doubtful = None, error.maybe_stored
+            if stored is not None:
+                at = stored[0][:3]
+                return receipt_make(half.topic, half.queue_id, *at, half.message_id) if state == wire.COMMIT else None
+        try:
+            ext = self._end_at_broker(half, state, timeout).ext
+        except ShmqError as error:
+            error.maybe_stored |= is_doubtful
+            raise
+        if state != wire.COMMIT:
+            return None
+        place = place_of(ext)
+        if place is None:  # a stock broker leads, which does not say it: the half is all that is known
+            return half.receipt
+        if self._waits_durable(half.topic) and self._store.standing == 0:
+            self._store.wait_durable(place.log_end, timeout)
+        return receipt_make(half.topic, *place[:4], half.message_id)
+
+    def _append_end(self, half: LocalHalf, state: TxState, timeout: float) -> list[tuple[int, int, int, int]] | None:
+        """End it in this host's log, and return where that is; None where the broker has taken it over."""
         op = (wire.OP_TOPIC, wire.QUEUE_ID, wire.op_body(half.offset), wire.OP_PROPERTIES, 0, 0, 0, b"", 0, 0, None)
         flags, at = wire.COMMIT, half.log_position
         real = half.topic, half.queue_id, half.body, half.text, half.flag, flags, half.born_ms, b"", 0, at, None
         records = (real, op) if state == wire.COMMIT else (op,)
-        try:
-            stored = self._producer.append_together(records, half.log_position, timeout)
-        except BrokerNotRunning:  # these segments were given up: the next broker knows what is open
-            stored = None
-        ext = self._end_at_broker(half, state, timeout).ext if stored is None else {}
-        if state != wire.COMMIT:
-            return None
-        if stored is not None:
-            return receipt_make(half.topic, half.queue_id, *stored[0][:3], half.message_id)
-        place = place_of(ext)
-        if place is None:  # a stock broker leads, which does not say it: the half is all that is known
-            return receipt_make(
-                half.topic, half.queue_id, half.offset, half.log_position, half.born_ms, half.message_id
-            )
-        if self._waits_durable(half.topic) and self._store.standing == 0:
-            self._store.wait_durable(place.log_end, timeout)
-        return receipt_make(half.topic, *place[:4], half.message_id)
+        return self._producer.append_together(records, half.log_position, timeout)
 
     def _prepare(self, fields: Mapping[str, str] | None = None) -> None:
         """Let the broker make the topics of transactions."""
@@ -272,7 +289,7 @@ class RemoteTransactions(Transactions):
         broker = self._queues.message_queue(topic, receipt.queue_id).brokerName
         return RemoteHalf(group, topic, broker, receipt.message_id, receipt.offset, receipt.log_position, receipt)
 
-    def end(self, half: RemoteHalf, state: TxState, timeout: float) -> Receipt | None:
+    def end(self, half: BegunHalf, state: TxState, timeout: float) -> Receipt | None:
         """Make it visible, or never let it be seen; with a stock broker a commit's receipt names the half's place."""
         place = place_of(self._end_at_broker(half, state, timeout).ext)
         if state != wire.COMMIT:

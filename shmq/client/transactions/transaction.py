@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from shmq.client.background import started
 from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
@@ -63,8 +63,8 @@ class Half:
     log_position: int
 
 
-End = Callable[["Half", "TxState", float], "Receipt | None"]
-"""`Transactions.end` of the session there is at that time."""
+End = Callable[[Any, "TxState", float], "Receipt | None"]
+"""`Transactions.end`, of a half that `begin` has returned, by the session there is at that time."""
 
 
 class TransactionCheck(NamedTuple):

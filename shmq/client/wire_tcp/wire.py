@@ -24,7 +24,7 @@ from shmq.client.wire import Question, QueueSlot, guarded, ignore
 from shmq.client.wire_tcp.name_service import Answering, NameService
 from shmq.client.wire_tcp.network import Channel, Network, closed_meanwhile
 from shmq.client.wire_tcp.route import QueueNumbers, Route
-from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
+from shmq.errors import BrokerNotRunning, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -106,7 +106,15 @@ class TcpWire:
 
     def request(self, question: Question, timeout: float | None = None) -> Command:
         seconds = self.timeout if timeout is None else timeout
-        return reply_of(self.call(self.ask(question, seconds), seconds))
+        return self.call(self._answered(question, seconds), seconds)
+
+    async def _answered(self, question: Question, timeout: float) -> Command:
+        reply = await self.ask(question, timeout)
+        try:
+            return reply_of(reply)
+        except NotMaster:
+            self.names.forget_master(question.broker)
+            raise
 
     def begin(
         self,

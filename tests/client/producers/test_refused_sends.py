@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shmq.client.producers import refused_sends
-from shmq.client.producers.refused_sends import PAUSE_SECONDS_MAX, RefusedSends, WaitingSender
+from shmq.client.producers.refused_sends import PAUSE_SECONDS_MAX, RefusedSends, WaitingSender, until_taken
+from shmq.client.wire import may_be_taken_elsewhere
 from shmq.errors import BrokerBusy, BrokerNotRunning, NotMaster, PermissionDenied, SendTimeout, ShmqError
 
 
@@ -129,3 +130,22 @@ def test_a_sender_with_python_around_it_waits_too(clock: Clock) -> None:
     assert sender.reserve("t", 4) == 4
     with pytest.raises(NotMaster, match="leads no more"):
         WaitingSender(refusing, refused_by(host, is_elected=False)).send("t", b"5")
+
+
+def test_a_call_of_several_steps_is_made_anew_from_its_first_step_with_the_seconds_left(clock: Clock) -> None:
+    host = Host(clock, not_master, 2.0)
+    assert until_taken(lambda left: host.send("half", timeout=left), 3.0, may_be_taken_elsewhere) == 1
+    assert host.timeouts[0] == 3.0
+    assert host.timeouts[-1] == pytest.approx(3.0 - clock.now)
+    assert 2.0 <= clock.now <= 2.0 + PAUSE_SECONDS_MAX
+
+
+def test_a_call_is_refused_when_its_time_is_over_or_there_is_no_leader_to_wait_for(clock: Clock) -> None:
+    host = Host(clock, not_master, 100.0)
+    with pytest.raises(NotMaster):
+        until_taken(lambda left: host.send("half", timeout=left), 3.0, lambda _: False)
+    assert (clock.now, len(host.timeouts)) == (0.0, 1)
+    with pytest.raises(NotMaster):
+        until_taken(lambda left: host.send("half", timeout=left), 3.0, may_be_taken_elsewhere)
+    assert clock.now == pytest.approx(3.0)
+    assert not host.stored

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +20,7 @@ from shmq.store.lineage.epochs import load_epochs
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.elected.group import Group, group_of
+from tests.ha.elected.senders import reply_to
 from tests.ha.etcd.server import needs_etcd
 from tests.ha.pair import assert_equal
 from tests.ha.test_switch import cluster, layout_of
@@ -28,12 +29,16 @@ from tests.nameserver.live_nameserver import name_server
 pytest.importorskip("urllib3")
 pytestmark = [needs_etcd(), pytest.mark.slow]
 TIMEOUT_SECONDS = 60.0  # of a send: a host's death is noticed when its lease is over, on a machine that is busy
-TOPIC = "orders"
+ANSWER_SECONDS = 20.0  # of a request, whose reply may be lost
+TOPIC, ASKED = "orders", "questions"
+_OPEN_TRANSACTIONS = 20  # of one program
 _CONNECTIONS_ENDED = 4  # of one program, at most: bridges start again at both switches, and with a host
 
 
 class Program:
     """Sends one message after the other over one connection; what may be stored twice is counted apart."""
+
+    topic = TOPIC
 
     def __init__(self, name: str, url: str) -> None:
         self.name, self.url = name, url
@@ -72,8 +77,12 @@ class Program:
         return b"%s %d" % (self.name.encode(), number)
 
     @contextlib.contextmanager
-    def noting(self, body: bytes) -> Iterator[None]:
-        """A send in this block is allowed to fail with its message in doubt, and otherwise not."""
+    def noting(self, body: bytes, *, is_stored: bool = True) -> Iterator[None]:
+        """A send in this block is allowed to fail with its message in doubt, and otherwise not.
+
+        Args:
+            is_stored: whether the message is there when it succeeds.
+        """
         try:
             yield
         except shmq.ShmqError as error:
@@ -81,7 +90,8 @@ class Program:
                 raise
             self.in_doubt.append(body)
         else:
-            self.stored.append(body)
+            if is_stored:
+                self.stored.append(body)
 
     def send_one(self, number: int, send: Callable[[bytes], object]) -> None:
         body = self.body(number)
@@ -121,6 +131,58 @@ class LoopProgram(Program):
         asyncio.run(main())
 
 
+class TransactionProgram(Program):
+    """Begins transactions, and ends each when some more have begun: some begin and end under different leaders."""
+
+    def send_all(self) -> None:
+        begun: deque[tuple[bytes, shmq.Transaction]] = deque()
+        with shmq.connect(self.url, timeout=TIMEOUT_SECONDS) as mq, mq.producer(group=self.name) as producer:
+            for number in self.numbers():
+                body = self.body(number)
+                with self.noting(body, is_stored=False):
+                    begun.append((body, producer.transaction(TOPIC, body)))
+                if len(begun) > _OPEN_TRANSACTIONS:
+                    self._end(*begun.popleft(), is_committed=number % 3 > 0)
+            for body, transaction in begun:
+                self._end(body, transaction, is_committed=True)
+
+    def _end(self, body: bytes, transaction: shmq.Transaction, *, is_committed: bool) -> None:
+        with self.noting(body, is_stored=is_committed):
+            transaction.commit() if is_committed else transaction.rollback()
+
+
+class AskingProgram(Program):
+    """Sends requests, each of which is answered; a reply can be lost with the connection by which it was to come."""
+
+    topic = ASKED
+
+    def send_all(self) -> None:
+        with shmq.connect(self.url, timeout=ANSWER_SECONDS) as mq:
+            for number in self.numbers():
+                self.send_one(number, lambda body: self._ask(mq, body))
+
+    def _ask(self, mq: shmq.Connection, body: bytes) -> None:
+        assert bytes(mq.request(ASKED, body).body) == reply_to(body)
+
+
+class AskingLoopProgram(Program):
+    """The same in an event loop."""
+
+    topic = ASKED
+
+    def send_all(self) -> None:
+        async def main() -> None:
+            async with shmq.aio.connect(self.url, timeout=ANSWER_SECONDS) as mq:
+                number = 0
+                while not await asyncio.to_thread(self.is_over.wait, 0.01):
+                    body = self.body(number)
+                    number += 1
+                    with self.noting(body):
+                        assert bytes((await mq.request(ASKED, body)).body) == reply_to(body)
+
+        asyncio.run(main())
+
+
 def _reserved(mq: shmq.Connection, body: bytes) -> None:
     slot = mq.reserve(TOPIC, len(body))
     try:
@@ -132,11 +194,17 @@ def _reserved(mq: shmq.Connection, body: bytes) -> None:
 
 
 def programs_of(group: Group, names: str) -> list[Program]:
-    found: list[Program] = [Program("tcp", f"rocketmq://{names}"), BatchProgram("tcp-batch", f"rocketmq://{names}")]
-    for number, broker in enumerate(group.brokers):
-        kinds = {"local": Program, "local-batch": BatchProgram, "local-loop": LoopProgram}
-        found += [make(f"{name}{number}", broker.url) for name, make in kinds.items()]
-    return found
+    kinds: dict[str, type[Program]] = {
+        "": Program,
+        "-batch": BatchProgram,
+        "-loop": LoopProgram,
+        "-transactions": TransactionProgram,
+        "-asking": AskingProgram,
+        "-asking-loop": AskingLoopProgram,
+    }
+    places = {"tcp": f"rocketmq://{names}"}
+    places |= {f"local{number}": broker.url for number, broker in enumerate(group.brokers)}
+    return [make(f"{place}{kind}", url) for place, url in places.items() for kind, make in kinds.items()]
 
 
 def hand_over(old: Broker, new: Broker) -> None:
@@ -157,7 +225,8 @@ def test_a_send_waits_for_the_next_leader(tmp_path: Path, switch: Callable[[Brok
         old = group.wait_for_set(2)
         new = group.other(old)
         with old.connect() as mq:
-            mq.admin.create_topic(TOPIC, queues=4)
+            for topic in (TOPIC, ASKED):
+                mq.admin.create_topic(topic, queues=4)
         eventually(lambda: names.brokers_of(TOPIC).get("elected", {}).keys() == {"0", "1"})
         programs = programs_of(group, names.address)
 
@@ -168,6 +237,9 @@ def test_a_send_waits_for_the_next_leader(tmp_path: Path, switch: Callable[[Brok
                 lambda: f"{[(each.name, len(each.stored), each.failed) for each in programs]}\n{group.told()}",
             )
 
+        answering = shmq.connect(f"rocketmq://{names.address}")
+        answering.replier(ASKED, group="answering")(lambda message: reply_to(bytes(message.body)))
+        answering.start()
         for program in programs:
             program.__enter__()
         try:
@@ -185,7 +257,10 @@ def test_a_send_waits_for_the_next_leader(tmp_path: Path, switch: Callable[[Brok
             go_on(20)
         finally:
             for program in programs:
+                program.is_over.set()
+            for program in programs:
                 program.__exit__()
+            answering.close()
         assert not [(program.name, *map(repr, program.failed)) for program in programs if program.failed]
         group.wait_for_set(2)
         assert_equal(old, new)
@@ -194,6 +269,7 @@ def test_a_send_waits_for_the_next_leader(tmp_path: Path, switch: Callable[[Brok
 
 def check_stored(leader: Broker, programs: list[Program]) -> None:
     """Everything that was acknowledged is there, and hardly anything twice."""
+    programs = [program for program in programs if program.topic == TOPIC]
     wanted = {body for program in programs for body in program.stored}
     found: Counter[bytes] = Counter()
     with leader.connect() as mq, mq.pull_consumer(TOPIC) as pull:
