@@ -9,7 +9,7 @@ leader's host    a member of a group, which moves to the leader
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import shmq
@@ -29,6 +29,7 @@ from tests.ha.elected.senders import (
     is_committed,
     reply_to,
 )
+from tests.ha.elected.stock import stock_receiver, stock_sender
 
 TOPIC, DELAYED, ASKED = "orders", "reminders", "questions"
 DELAY_SECONDS = 1.0
@@ -41,10 +42,11 @@ class Load:
     """All of them.
 
     Attributes:
+        stock: senders with the Java clients of the lines `java`.
         wrong_clocks: from when to when a host's wall clock was wrong: a delay was shorter then, or longer.
     """
 
-    def __init__(self, url: str, group: Group) -> None:
+    def __init__(self, url: str, group: Group, *, java: Sequence[str] = ()) -> None:
         def tcp() -> Connection:
             return shmq.connect(url, timeout=3.0)
 
@@ -80,6 +82,9 @@ class Load:
             TransactionalSender(f"local{number}-transactions", local(broker), TOPIC)
             for number, broker in enumerate(group.brokers)
         ]
+        name_server = url.removeprefix("rocketmq://")
+        self.stock = [stock_sender(version, name_server, TOPIC) for version in java]
+        self.stock_readers = [stock_receiver(version, name_server, TOPIC) for version in java]
         self._here: Broker | None = None
         self.readers = Receiver("readers", tcp, member_of("readers", TOPIC))
         self.poppers = Receiver("poppers", tcp, popper_of("poppers", TOPIC))
@@ -98,12 +103,13 @@ class Load:
 
     @property
     def senders(self) -> list[Sender]:
-        return [*self.tcp, *self.ordered[1:], *self.local, *self.transactions, *self.delayed, *self.asking]
+        ours = [*self.tcp, *self.ordered[1:], *self.local, *self.transactions, *self.delayed, *self.asking]
+        return [*ours, *self.stock]
 
     @property
     def receivers(self) -> list[Receiver]:
         """Those of the topic that all senders but one use."""
-        return [self.readers, self.poppers, self.local_readers]
+        return [self.readers, self.poppers, self.local_readers, *self.stock_readers]
 
     @property
     def all_receivers(self) -> list[Receiver]:

@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import shmq
-from shmq import Connection
 
 _WAIT_SECONDS = 0.2
 _CONNECT_AGAIN_SECONDS = 0.1
 INVISIBLE_SECONDS = 10.0
 
 
-class Messages(Protocol):
-    """A consumer of either kind."""
+class Received(Protocol):
+    """A message, as a consumer of any kind has it."""
 
-    def receive(self, max: int, wait: float) -> list[shmq.Message]:
+    @property
+    def body(self) -> Any:
+        """Bytes."""
+
+    @property
+    def queue_id(self) -> int:
+        """Of the queue."""
+
+    @property
+    def offset(self) -> int:
+        """In the queue."""
+
+    @property
+    def attempt(self) -> int:
+        """How often it was given out, from 1 on."""
+
+    def ack(self) -> object:
+        """Have it settled."""
+
+
+class Messages(Protocol):
+    """A consumer of any kind."""
+
+    def receive(self, max: int, wait: float) -> Sequence[Received]:
         """Return some messages, none after a while."""
 
 
@@ -37,7 +59,7 @@ class Arrival(NamedTuple):
     connection: int
 
 
-Subscribe = Callable[[Connection], AbstractContextManager[Messages]]
+Subscribe = Callable[[Any], AbstractContextManager[Messages]]
 
 
 class Receiver:
@@ -51,7 +73,7 @@ class Receiver:
     def __init__(
         self,
         name: str,
-        connect: Callable[[], Connection | None],
+        connect: Callable[[], AbstractContextManager[Any] | None],
         subscribe: Subscribe,
         is_here: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -74,7 +96,7 @@ class Receiver:
         self._thread.join(60)
         assert not self._thread.is_alive(), self.name
 
-    def _note(self, message: shmq.Message) -> None:
+    def _note(self, message: Received) -> None:
         body = bytes(message.body)
         self.times += 1
         self.received.setdefault(body, time.monotonic())

@@ -70,7 +70,7 @@ def _messages_of(leader: Broker, topic: str) -> dict[Place, bytes]:
 
 def _check_receipts(found: dict[Place, bytes], load: Load) -> None:
     receipts: dict[Place, bytes] = {}
-    for row in load.stored([*load.tcp, *load.ordered[1:], *load.local, *load.transactions]):
+    for row in load.stored([*load.tcp, *load.ordered[1:], *load.local, *load.transactions, *load.stock]):
         place = row.queue_id, row.offset
         assert receipts.setdefault(place, row.body) == row.body, (place, row, receipts[place])
         assert found.get(place) == row.body, (row, found.get(place))

@@ -10,7 +10,8 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 import shmq
 from shmq import Connection
@@ -23,7 +24,20 @@ PAUSE_SECONDS = 0.01  # between two sends, and before one is tried elsewhere: a 
 ANSWER_SECONDS = 3.0
 _CONNECT_AGAIN_SECONDS = 0.02
 
-Send = Callable[[bytes], shmq.Receipt | None]
+
+class Stored(Protocol):
+    """Where a message was stored."""
+
+    @property
+    def queue_id(self) -> int:
+        """Of the queue."""
+
+    @property
+    def offset(self) -> int:
+        """In the queue."""
+
+
+Send = Callable[[bytes], Stored | None]
 
 
 class Acknowledged(NamedTuple):
@@ -46,8 +60,8 @@ class Sender:
     def __init__(
         self,
         name: str,
-        connect: Callable[[], Connection],
-        send: Callable[[Connection], Send],
+        connect: Callable[[], AbstractContextManager[Any]],
+        send: Callable[[Any], Send],
         *,
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:

@@ -5,7 +5,8 @@ process dies, or another broker is promoted by hand. Everything that was acknowl
 are equal byte for byte between the brokers, and the other rules are those of rules.py.
 
 Prints one JSON object: counts, and for how long senders had no receipt, by the kind of switch: each over TCP, and each
-local program of a host that lives. `python -m benchmarks.replication --switch` shows the times as a table.
+local program of a host that lives. `python -m benchmarks.replication --switch` shows the times as a table, those of
+RocketMQ's Java clients too if they are named.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tests.ha.test_switch import cluster, layout_of
 from tests.nameserver.live_nameserver import name_server
 
 KINDS = ("die", "stop", "end", "ship", "promote")
-TCP, LOCAL = "tcp", "local"
+TCP, LOCAL, JAVA = "tcp", "local", "java"
 LOST, ORDERLY = "host lost", "in order"  # what has a promise
 OF = {LOST: ("die", "stop", "ship"), ORDERLY: ("end", "promote")}
 
@@ -62,7 +63,7 @@ class Switches:
         leader_now = self.group.wait_for_epoch(epoch + 1)
         switched = time.monotonic()
         self._progress.check(leader_now)
-        for name, senders in ((TCP, self.load.tcp), (LOCAL, self._living(leader, kind))):
+        for name, senders in ((TCP, self.load.tcp), (LOCAL, self._living(leader, kind)), (JAVA, self.load.stock)):
             for sender in senders:
                 eventually(lambda sender=sender: sender.first_after(switched), self.group.told)
                 self.waits.setdefault((kind, name), []).append(sender.longest_gap(began))
@@ -111,12 +112,16 @@ class Switches:
         return lambda: None
 
 
-def run(switches: int, brokers: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Switch so often, and look at the rules; returns what is printed. Raises AssertionError."""
+def run(switches: int, brokers: int, seed: int, folder: Path, *, java: Sequence[str] = ()) -> dict[str, Any]:
+    """Switch so often, and look at the rules; returns what is printed. Raises AssertionError.
+
+    Args:
+        java: lines of RocketMQ's Java client, "4" and "5", that send and receive as well.
+    """
     with name_server() as names, group_of(folder, brokers, sync=True, nameservers=names.address) as (group, _):
         leader = group.wait_for_set(brokers)
         make_topics(leader)
-        load = Load(f"rocketmq://{names.address}", group)
+        load = Load(f"rocketmq://{names.address}", group, java=java)
         with load:
             run = Switches(group, load, random.Random(seed))
             for _ in range(switches):
@@ -139,7 +144,7 @@ def _quantiles(
 ) -> dict[str, dict[str, float]]:
     found = {}
     for title, kinds in kinds_of.items():
-        for name in (TCP, LOCAL):
+        for name in (TCP, LOCAL, JAVA):
             if every := [wait for kind in kinds for wait in waits.get((kind, name), ())]:
                 found[f"{title}, {name}"] = quantiles(every)
     return found

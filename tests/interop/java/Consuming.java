@@ -84,6 +84,9 @@ final class Consuming {
             new DefaultMQPushConsumer(command.getString("group"), Main.hook(command), new AllocateMessageQueueAveragely(),
                 command.getBooleanValue("trace"), null);
         consumer.setNamesrvAddr(command.getString("nameServer"));
+        if (command.containsKey("pollNameServerMs")) {
+            consumer.setPollNameServerInterval(command.getIntValue("pollNameServerMs"));
+        }
         consumer.setInstanceName(name);
         consumer.setUseTLS(command.getBooleanValue("tls"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

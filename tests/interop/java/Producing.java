@@ -53,6 +53,9 @@ final class Producing {
         DefaultMQProducer producer = new DefaultMQProducer(
             command.getString("group"), Main.hook(command), command.getBooleanValue("trace"), null);
         producer.setNamesrvAddr(command.getString("nameServer"));
+        if (command.containsKey("pollNameServerMs")) {
+            producer.setPollNameServerInterval(command.getIntValue("pollNameServerMs"));
+        }
         producer.setInstanceName(command.getString("name"));
         producer.setUseTLS(command.getBooleanValue("tls"));
         producer.setVipChannelEnabled(command.getBooleanValue("vip"));
