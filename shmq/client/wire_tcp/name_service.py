@@ -242,6 +242,7 @@ class NameService:
             return route_of_default(topic, default)
         without = [] if route is None else [name for name, hosts in route.brokers.items() if MASTER_ID not in hosts]
         if without:
+            self.routes.forget(topic)  # a switch is under way: the next use asks anew
             raise no_master(without[0])
         raise await self.not_found(topic, timeout=timeout, exists=route is not None)
 

@@ -16,6 +16,8 @@ from tests.ha.elected.senders import Send, Sender
 from tests.interop.peers.java import ClientError, JavaClient
 
 POLL_MS = 2_000
+TIMEOUT_MS = 3_000  # of a send, as it is if nothing else is said
+_ACKNOWLEDGED = ("SEND_OK", "SLAVE_NOT_AVAILABLE")  # the latter while the leader is all that is in sync
 _PAUSE_SECONDS = 0.05
 _SEND_SECONDS = 50.0  # less than a sender has to end
 
@@ -62,14 +64,15 @@ def stock_sender(version: str, name_server: str, topic: str) -> Sender:
     """What sends with the client of a line, "4" or "5"."""
 
     def sends(client: JavaClient) -> Send:
-        client.do("producer", name="load", group="java", nameServer=name_server, pollNameServerMs=POLL_MS)
+        how = {"nameServer": name_server, "pollNameServerMs": POLL_MS, "timeoutMs": TIMEOUT_MS}
+        client.do("producer", name="load", group="java", **how)
 
         def send(body: bytes) -> Place | None:
             try:
                 [told] = client.do("send", name="load", topic=topic, bodies=[body.decode()], timeout=_SEND_SECONDS)
             except ClientError:
                 return None
-            return Place(told["queue"], told["offset"]) if told["status"] == "SEND_OK" else None
+            return Place(told["queue"], told["offset"]) if told["status"] in _ACKNOWLEDGED else None
 
         return send
 
@@ -85,7 +88,15 @@ def stock_receiver(version: str, name_server: str, topic: str) -> Receiver:
 def _pushed(group: str, name_server: str, topic: str) -> Subscribe:
     @contextlib.contextmanager
     def subscribe(client: Any) -> Iterator[PushedMessages]:
-        client.do("push", name="load", group=group, topic=topic, nameServer=name_server, pollNameServerMs=POLL_MS)
+        client.do(
+            "push",
+            name="load",
+            group=group,
+            topic=topic,
+            nameServer=name_server,
+            pollNameServerMs=POLL_MS,
+            orderly=True,
+        )
         yield PushedMessages(client)
 
     return subscribe

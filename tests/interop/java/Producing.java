@@ -59,7 +59,7 @@ final class Producing {
         producer.setInstanceName(command.getString("name"));
         producer.setUseTLS(command.getBooleanValue("tls"));
         producer.setVipChannelEnabled(command.getBooleanValue("vip"));
-        producer.setSendMsgTimeout((int) TIMEOUT_MS);
+        producer.setSendMsgTimeout(command.containsKey("timeoutMs") ? command.getIntValue("timeoutMs") : (int) TIMEOUT_MS);
         if (command.containsKey("compressAbove")) {
             producer.setCompressMsgBodyOverHowmuch(command.getIntValue("compressAbove"));
         }
