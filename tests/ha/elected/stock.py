@@ -53,7 +53,7 @@ class PushedMessages:
         events = self._client.events[self._seen : self._seen + max]
         self._seen += len(events)
         if not events:
-            time.sleep(wait)  # not a wait for anything: how often it is looked
+            time.sleep(wait)  # not a wait: how often it is looked
         return [
             Pushed(event["body"].encode(), event["queue"], event["offset"], event["reconsumeTimes"] + 1)
             for event in events
