@@ -35,9 +35,9 @@ from shmq.client.kinds import check_wait
 from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
 from shmq.client.producers.producer import Producer as SyncProducer
+from shmq.client.refusals import may_be_taken_elsewhere
 from shmq.client.spec import consumer_spec
 from shmq.client.topic import Codec
-from shmq.client.wire import may_be_taken_elsewhere
 from shmq.errors import ConnectError, NotMaster, UsageError
 from shmq.functions import check_runnable
 from shmq.message import check_connection_name, check_group

@@ -14,11 +14,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeGuard, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from shmq.client import options
 from shmq.client.position import Position
-from shmq.errors import ConnectError, DamagedMessage, NotMaster, RequestTimeout, ShmqError
+from shmq.errors import DamagedMessage, RequestTimeout, ShmqError
 from shmq.protocol.codes import NOT_SAVED_YET
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -267,11 +267,6 @@ class HandedOver:
     def _carry_out(self, method: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call this method of whatever sends now."""
         raise NotImplementedError
-
-
-def may_be_taken_elsewhere(error: BaseException) -> TypeGuard[NotMaster | ConnectError]:
-    """Whether a send that failed so has stored nothing, and the broker's next leader may store it."""
-    return isinstance(error, (NotMaster, ConnectError)) and error.retryable and not error.maybe_stored
 
 
 class Sends(Protocol):

@@ -18,8 +18,9 @@ from shmq.client.keywords import OWN, body_of, queue_in_order, take_properties
 from shmq.client.kinds import explained, refuse_wrong
 from shmq.client.leader import FollowingSender, Leader
 from shmq.client.producers.delayed import SpecialSend
-from shmq.client.producers.refused_sends import RefusedSends, WaitingSender, until_taken
-from shmq.client.wire import MessageSender, ResultT, may_be_taken_elsewhere
+from shmq.client.producers.refused_sends import RefusedSends, WaitingSender
+from shmq.client.refusals import may_be_taken_elsewhere, until_taken
+from shmq.client.wire import MessageSender, ResultT
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import ShmqError, UsageError
 from shmq.message import TRACE_TOPIC, check_open_topic

@@ -10,58 +10,19 @@ Invariants:
         call whose arguments could be read only once;
     (2) a broker that is not elected has no other leader to wait for: its refusals are raised at once;
     (3) sends that are stored pay nothing for it.
-
-Requests and transactions, which are made of several steps, are calls that `until_taken` makes anew.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from shmq.client.edge import edge
 from shmq.client.kinds import check_wait
-from shmq.client.wire import HandedOver, MessageSender, ResultT, may_be_taken_elsewhere
+from shmq.client.refusals import made_anew, may_be_taken_elsewhere
+from shmq.client.wire import HandedOver, MessageSender
 from shmq.errors import ShmqError
-
-FIRST_PAUSE_SECONDS: Final = 0.005
-PAUSE_SECONDS_MAX: Final = 0.1
-
-
-def until_taken(call: Callable[[float], ResultT], seconds: float, may_wait: Callable[[ShmqError], bool]) -> ResultT:
-    """Return what a call returns; one that is refused for now is made anew with the seconds that are left.
-
-    Args:
-        may_wait: whether what was refused so has stored nothing, and may be taken by the next leader.
-
-    Raises:
-        NotMaster, ConnectError: no leader has taken it in time.
-        The errors of the call.
-    """
-    deadline = time.monotonic() + seconds
-    try:
-        return call(seconds)
-    except ShmqError as error:
-        if not may_wait(error):
-            raise
-        return _again(call, error, deadline, may_wait)
-
-
-def _again(
-    call: Callable[[float], ResultT], refusal: ShmqError, deadline: float, may_wait: Callable[[ShmqError], bool]
-) -> ResultT:
-    pause = FIRST_PAUSE_SECONDS
-    while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, PAUSE_SECONDS_MAX)
-        try:
-            return call(max(0.0, deadline - time.monotonic()))
-        except ShmqError as again:
-            if not may_wait(again):
-                raise
-            refusal = again
-    raise refusal
 
 
 class RefusedSends:
@@ -99,7 +60,7 @@ class RefusedSends:
             return None
         deadline = time.monotonic() + check_wait(named.get("timeout"), self._timeout)
         send = lambda left: getattr(self._sender(), method)(*positional, **{**named, "timeout": left})  # noqa: E731
-        return (_again(send, error, deadline, may_be_taken_elsewhere),)
+        return (made_anew(send, error, deadline, may_be_taken_elsewhere),)
 
 
 class WaitingSender(HandedOver):

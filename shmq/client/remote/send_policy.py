@@ -36,7 +36,7 @@ from typing import Final
 
 from shmq import errors
 from shmq.client.keywords import late, queue_in_order
-from shmq.client.wire import may_be_taken_elsewhere
+from shmq.client.refusals import may_be_taken_elsewhere
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self
 from shmq.client.edge import edge
 from shmq.client.keywords import body_of, keys_of, message_properties, take_properties, take_special
 from shmq.client.kinds import check_body, check_wait, refuse_wrong, whole_in
-from shmq.client.producers.refused_sends import until_taken
+from shmq.client.refusals import until_taken
 from shmq.client.remote.outgoing import Outgoing, batches, halves, send_command, single
 from shmq.client.remote.send_policy import (
     MASTER_PAUSE_SECONDS,

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from shmq.client import refusals
 from shmq.client.producers import refused_sends
-from shmq.client.producers.refused_sends import PAUSE_SECONDS_MAX, RefusedSends, WaitingSender, until_taken
-from shmq.client.wire import may_be_taken_elsewhere
+from shmq.client.producers.refused_sends import RefusedSends, WaitingSender
+from shmq.client.refusals import PAUSE_SECONDS_MAX, may_be_taken_elsewhere, until_taken
 from shmq.errors import BrokerBusy, BrokerNotRunning, NotMaster, PermissionDenied, SendTimeout, ShmqError
 
 
@@ -49,7 +50,8 @@ class Host:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(refused_sends, "time", made)
+    for module in (refusals, refused_sends):
+        monkeypatch.setattr(module, "time", made)
     return made
 
 
