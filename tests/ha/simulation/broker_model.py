@@ -70,6 +70,7 @@ class Broker:
         self.disk_number = 0
         self.clock_offset = 0
         self.clock_stood = False
+        self.is_full = False  # its disk takes nothing
         self.rate = group.world.chance.choice((1.0, 1.0, 1.005, 0.995))
         self.log = LogModel()
         self.group.checker.disks[self.uuid] = self.log
@@ -129,6 +130,7 @@ class Broker:
         """The host comes again with an empty disk."""
         self.group.checker.cuts(self.log.records)
         self.disk_number += 1
+        self.is_full = False
         self.log = LogModel()
         self.group.checker.disks[self.uuid] = self.log
 
@@ -290,6 +292,9 @@ class Broker:
     def _cut(self, link: Connection, cut: int, epochs: list[tuple[int, int]]) -> None:
         if link is not self.link or self.member.follows != link.epoch:
             return
+        if self.is_full:
+            self._give_up(link)
+            return
         link.is_open = True
         self.group.checker.cuts(self.log.cut(cut, epochs), cut, link.epoch)
         self.confirmed, self.shown = min(self.confirmed, cut), min(self.shown, cut)
@@ -340,6 +345,9 @@ class Broker:
         self._heard(link)
         if link is not self.link or self.member.acknowledges != link.epoch:
             return
+        if self.is_full and records:
+            self._give_up(link)
+            return
         assert begin == self.log.end, (begin, self.log.end)
         for position, record in enumerate(records, begin):
             self.group.checker.writes(position, record)
@@ -353,7 +361,15 @@ class Broker:
             self.is_flushing = True
             self.group.world.after(self.group.flush_ms(), self.core, self._flushed)
 
+    def _give_up(self, link: Connection) -> None:
+        """What has come cannot be stored: the follower asks for it again, later."""
+        link.is_broken = True
+        self.link = None
+
     def _flushed(self) -> None:
+        if self.is_full:
+            self.group.world.after(TICK_MS, self.core, self._flushed)
+            return
         self.is_flushing = False
         self.log.durable = self.log.end
         if self.link is not None and self.link.is_welcomed and not self.host.is_stopped:
@@ -367,8 +383,9 @@ class Broker:
         world.after(WORK_MS, self.core, self._work)
         if not self.leading:
             return
-        self.log.durable = self.log.end
-        if self.may_append() and not self.lacks_replicas and self.group.is_loaded:
+        if not self.is_full:
+            self.log.durable = self.log.end
+        if self.may_append() and not self.is_full and not self.lacks_replicas and self.group.is_loaded:
             for _ in range(world.chance.randrange(3)):
                 self._append()
         if not self.host.is_stopped:

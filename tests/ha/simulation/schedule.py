@@ -97,6 +97,11 @@ class _Faults:
         setattr(self.group, what, self.chance.choice((50, 300, 900)))
         self.group.world.after(self.span(), None, setattr, self.group, what, 0)
 
+    def fill(self) -> None:
+        broker = self.some()
+        broker.is_full = True
+        self.group.world.after(self.span(), None, setattr, broker, "is_full", False)
+
     def command(self) -> None:
         broker = self.some()
         if broker.is_running and not broker.host.is_stopped:
@@ -122,6 +127,7 @@ _KINDS: list[tuple[int, Callable[[_Faults], None]]] = [
     (8, _Faults.outage),
     (10, _Faults.lose_answers),
     (6, _Faults.slow),
+    (8, _Faults.fill),
     (14, _Faults.command),
 ]
 
@@ -166,6 +172,7 @@ def _heal(group: Group) -> None:
     if group.store.is_down:
         group.store.come_up(renews=False)
     for broker in group.brokers.values():
+        broker.is_full = False
         for host in (broker.core, broker.host):
             if host.is_stopped:
                 group.world.resume(host)
