@@ -74,7 +74,7 @@ def open_once(options: Options) -> None:
         if options.tcp:
             _open_security(options)
             listen(options.listen, "listen")
-            if not options.nameserver_addresses:
+            if options.is_name_server:
                 listen(options.nameserver_listen, "nameserver_listen")
         if options.ha_secret_file:
             from shmq.daemon.ha.trust import open_trust

@@ -63,7 +63,7 @@ def limits_of(options: Options) -> BridgeLimits:
     Raises:
         UsageError: the options ask for more connections than this process may have descriptors.
     """
-    sockets = options.bridges + (0 if options.nameserver_addresses else 1)
+    sockets = options.bridges + (1 if options.is_name_server else 0)
     local, wanted = options.client_max, options.tcp_connections_max
     needed = wanted * sockets + local + DESCRIPTORS_SPARE if wanted else _DESCRIPTORS_MAX
     descriptors = raise_descriptor_limit(needed)

@@ -110,12 +110,16 @@ class RegistrarLinks:
         self._carry_out(self._registrar.stop())
         self._is_closed = True
 
-    async def wait_until_registered(self, seconds: float) -> None:
-        """Wait until every name server that can be reached knows of the broker; no longer than that."""
-        edition = self.announce()
+    async def wait_until_registered(self, seconds: float, others_seconds: float) -> None:
+        """Wait until every name server that can be reached knows of the broker: no longer than the first time, and no
+        longer than the second once one of them knows it."""
+        edition, is_known = self.announce(), False
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as limit:
                 while not self.is_registered(edition):
+                    if self.registered and not is_known:
+                        is_known = True
+                        limit.reschedule(min(limit.when() or 0.0, asyncio.get_running_loop().time() + others_seconds))
                     self._news.clear()
                     await self._news.wait()
 

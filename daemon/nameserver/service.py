@@ -1,4 +1,10 @@
-"""The name service of one broker: an embedded name server, or registration with others."""
+"""The name service of one broker: a name server in its process, registration with name servers, or both.
+
+--nameserver is not given              a name server that has the broker's own tables
+--nameserver names others              registration with them
+... and --nameserver-listen as well    a name server like theirs, with which this broker registers as with the others:
+                                       hosts that are all given the same list need no other host for their names
+"""
 
 import contextlib
 import os
@@ -23,7 +29,8 @@ from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair,
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import HA_ADDRESS, as_registered, read_addresses
 
-_REGISTRATION_SECONDS = 1.0  # a start is not delayed for longer by a name server that does not answer
+# A start is not delayed for longer by a name server that does not answer, and the second one once another has answered.
+_REGISTRATION_SECONDS, _OTHERS_SECONDS = 1.0, 0.1
 KV_FILE = Path("config", "namesrv", "kvConfig.json")  # below the store directory
 
 _EVERY_ADDRESS = ("0.0.0.0", "::")
@@ -52,14 +59,13 @@ class NameService:
     @property
     def addresses(self) -> dict[str, str]:
         """What tcp.json says about it."""
-        if self._links is not None:
-            return as_registered(self._links.registered)
-        return {"nameserver": str(self._face.address)} if self._face is not None else {}
+        own = {"nameserver": str(self._face.address)} if self._face is not None else {}
+        return own | (as_registered(self._links.registered) if self._links is not None else {})
 
     async def wait_until_registered(self) -> None:
         """Wait until name servers elsewhere know the broker, those that answer."""
         if self._links is not None:
-            await self._links.wait_until_registered(_REGISTRATION_SECONDS)
+            await self._links.wait_until_registered(_REGISTRATION_SECONDS, _OTHERS_SECONDS)
 
     @property
     def registration(self) -> RegistrarLinks | None:
@@ -115,8 +121,11 @@ def start_name_service(
         default_queues=options.default_queues if options.auto_create else 0,
     )
     if options.nameserver_addresses:
+        face = None
+        if options.is_name_server:
+            face = _start_face(options, None, log, limits, security, address_before)
         links = _start_links(options, source, log, broker=broker, is_fenced=is_fenced())
-        return NameService(None, links, partial(_ha_port, options), is_fenced=is_fenced)
+        return NameService(face, links, partial(_ha_port, options), is_fenced=is_fenced)
     advertised = str(_advertised(options, broker.port)) if options.advertise else ""
     embedded = Embedded(source, advertised, broker.port, options.broker_id, _ha_port(options))
     face = _start_face(options, embedded, log, limits, security, address_before)
@@ -125,7 +134,7 @@ def start_name_service(
 
 def _start_face(
     options: Options,
-    embedded: Embedded,
+    embedded: Embedded | None,
     log: Log,
     limits: BridgeLimits | None,
     security: Security | None,

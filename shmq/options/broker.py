@@ -103,7 +103,12 @@ class Options:
     # The VIP port is two below. Port 0: any, and no VIP port.
     listen: str = option("127.0.0.1:10911", "Where RocketMQ clients connect.", value="HOST:PORT")
     nameserver_listen: str = option("127.0.0.1:9876", "Where they look topics up.", value="HOST:PORT")
-    nameservers: str = option("", "Register there instead of being one.", name="nameserver", value="HOST:PORT;…")
+    nameservers: str = option(
+        "",
+        "Register there, and be none unless --nameserver-listen is one of them.",
+        name="nameserver",
+        value="HOST:PORT;…",
+    )
     nameserver_ca: str = option("", "TLS there: whom to trust, PEM.", value="FILE")
     advertise: str = option("", "The address clients connect to.", value="HOST[:PORT]", shown="what they reached")
     cluster: str = option("DefaultCluster", "Name of the cluster.")
@@ -319,8 +324,14 @@ class Options:
 
     @property
     def nameserver_addresses(self) -> list[str]:
-        """The name servers to register with, [] for the embedded one."""
+        """The name servers to register with, its own too if that is one of several; [] for the embedded one alone."""
         return [part for part in self.nameservers.replace(",", ";").split(";") if part]
+
+    @property
+    def is_name_server(self) -> bool:
+        """Whether the broker's process is a name server: none elsewhere is named, or it is one of those."""
+        servers = [parse_target(address, name="nameservers") for address in self.nameserver_addresses]
+        return not servers or parse_address(self.nameserver_listen, name="nameserver_listen") in servers
 
     @property
     def place(self) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from contextlib import closing
 
 import pytest
 
+import shmq
 from shmq.addresses import parse_address
 from shmq.protocol.codes import Request, Response
 from shmq.shm.addresses import HA_ADDRESS, read_addresses
@@ -18,7 +20,8 @@ from tests.bridge.live_bridge import RawPeer
 from tests.deadline import eventually
 from tests.ha.pair import assert_equal, send
 from tests.ha.test_switch import fixed, follow, ha_of, promote
-from tests.nameserver.live_nameserver import LiveNameServer, name_server
+from tests.nameserver.live_nameserver import LiveNameServer, brokers_of, name_server
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +92,40 @@ def test_a_promoted_slave_is_the_master_for_name_servers_and_its_epoch_is_regist
             follow(old, new)
             both = {"0": new.broker_address, "1": old.broker_address}
             eventually(lambda: names.brokers_of("orders") == {old.name: both}, lambda: str(names.brokers_of("orders")))
+
+
+def test_hosts_that_are_each_others_name_servers_lose_no_name_with_one_of_them() -> None:
+    servers = [f"127.0.0.1:{free_ports()}" for _ in range(2)]
+    both = {"nameservers": ";".join(servers)}
+    with Broker(nameserver_listen=servers[0], **both, **fixed()) as old:
+        where = {"role": "slave", "master": old.broker_address, "master_ha": ha_of(old)}
+        with (
+            Broker(name=old.name, nameserver_listen=servers[1], **where, **both, **fixed()) as new,
+            shmq.connect(f"rocketmq://{both['nameservers']}", timeout=30.0) as mq,
+        ):
+            assert [old.name_server, new.name_server] == servers
+            mq.send("orders", b"42 apples")
+            assert_equal(old, new)
+            every = {old.name: {"0": old.broker_address, "1": new.broker_address}}
+            eventually(lambda: routes(servers) == [every, every], lambda: str(routes(servers)))
+            old.kill_daemon()
+            promote(new)
+            eventually(lambda: brokers_of(servers[1], "orders") == {old.name: {"0": new.broker_address}})
+            mq.send("orders", b"43 apples")
+            follow(old, new)
+            every = {old.name: {"0": new.broker_address, "1": old.broker_address}}
+            eventually(lambda: routes(servers) == [every, every], lambda: str(routes(servers)))
+            os.kill(new.processes["bridge"].pid, signal.SIGKILL)
+            eventually(lambda: routes(servers) == [every, every], lambda: str(routes(servers)))
+            mq.send("orders", b"44 apples")
+            assert_equal(new, old)
+
+
+def routes(servers: list[str]) -> list[dict[str, dict[str, str]]]:
+    """What each of them says of the orders; [] while one of them ends."""
+    with contextlib.suppress(OSError, AssertionError):
+        return [brokers_of(server, "orders") for server in servers]
+    return []
 
 
 def test_slaves_with_an_id_each_are_all_in_the_route(names: LiveNameServer) -> None:

@@ -34,11 +34,7 @@ class LiveNameServer:
 
     def brokers_of(self, topic: str) -> dict[str, dict[str, str]]:
         """The addresses of each broker that has the topic."""
-        with self.peer() as peer:
-            reply = peer.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-        if reply.code == Response.TOPIC_NOT_EXIST:
-            return {}
-        return {data["brokerName"]: data["brokerAddrs"] for data in json.loads(reply.body)["brokerDatas"]}
+        return brokers_of(self.address, topic)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """End it; return its status and what it logged."""
@@ -46,6 +42,15 @@ class LiveNameServer:
         _, log = self.process.communicate(timeout=DEADLINE)
         look_at(log)
         return self.process.returncode, log
+
+
+def brokers_of(name_server: str, topic: str) -> dict[str, dict[str, str]]:
+    """The addresses of each broker that has the topic, as the name server at an address says."""
+    with closing(RawPeer(parse_address(name_server))) as peer:
+        reply = peer.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    if reply.code == Response.TOPIC_NOT_EXIST:
+        return {}
+    return {data["brokerName"]: data["brokerAddrs"] for data in json.loads(reply.body)["brokerDatas"]}
 
 
 @contextmanager

@@ -103,6 +103,22 @@ def test_name_servers_are_separated_as_rocketmq_separates_them() -> None:
     assert Options().nameserver_addresses == []
 
 
+@every_row(
+    ("settings", "is_one"),
+    [
+        ({}, True),
+        ({"nameservers": "a:1"}, False),
+        ({"nameserver_listen": "a:1", "nameservers": "b:1;a:1"}, True),
+        ({"nameserver_listen": "a:2", "nameservers": "b:1;a:1"}, False),
+        ({"nameserver_listen": "a:0", "nameservers": "b:1;a:1"}, False),
+    ],
+)
+def test_a_broker_is_a_name_server_where_none_is_named_or_its_own_address_is(
+    settings: dict[str, str], is_one: bool
+) -> None:
+    assert Options(**settings).is_name_server is is_one  # type: ignore[arg-type]
+
+
 def test_a_masters_address_may_be_as_long_as_the_segments_have_room_for() -> None:
     header = (Path(__file__).resolve().parents[2] / "bindings/shmq.h").read_text()
     [room] = map(int, re.findall(r"^#define SHMQ_LEADER_BYTES_MAX (\d+)u", header, re.M))

@@ -137,7 +137,7 @@ def open_security(options: Options, log: Log) -> Security:
     """
     security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
     if options.tcp:
-        listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
+        listens = [options.listen, *([options.nameserver_listen] if options.is_name_server else [])]
         hosts = [parse_address(address)[0] for address in listens]
         security.check_exposure(hosts, log, insecure=options.insecure)
     security.tell(log)
