@@ -44,9 +44,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="say that it is ready, or why not, as JSON")
     parser.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
     parser.add_argument("--alive-fd", type=int, default=-1, help="of a child: ends when its supervisor does")
+    parser.add_argument("--go-fd", type=int, default=-1, help="of a spare: begins when this descriptor says so")
     parser.add_argument("--number", type=int, default=0, help="of a bridge")
     parser.add_argument("--lock-fds", type=int, nargs="*", default=[], help="of a keeper: the store's lock")
     return parser
+
+
+def _waits_for_go(role: str, number: int, descriptor: int) -> bool:
+    """Import what a bridge needs, and wait for the word to begin; False when the supervisor needs it no more."""
+    if number:
+        import shmq.daemon.bridge.worker_server
+    elif role == "bridge":
+        import shmq.daemon.primary_bridge  # noqa: F401
+    with open(descriptor, "rb", buffering=0) as pipe:
+        return bool(pipe.read(1))
 
 
 def _run_child(role: str, number: int, lock: Sequence[int], options: Options, tether: Tether) -> int:
@@ -106,6 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ShmqError as error:
         print(f"error: {error}" + (f"\n  do    {error.hint}" if error.hint else ""), file=sys.stderr)
         return exit_code_of(error)
+    if arguments.go_fd >= 0 and not _waits_for_go(arguments.role, arguments.number, arguments.go_fd):
+        return ExitCode.DONE
     if arguments.role != "serve":
         return _run_child(
             arguments.role,

@@ -2,11 +2,13 @@
 
 The supervisor decides when any of this is due.
 
-Rules: (1) a child gets these descriptors and no other: the alive pipe, its ready pipe, and those of the store lock, so
-that the lock is free only when the last process that works on the store is gone;
+Rules: (1) a child gets these descriptors and no other: the alive pipe, its ready pipe, a spare's pipe with the word
+to begin, and those of the store lock, so that the lock is free only when the last process that works on the store is
+gone;
 (2) it leads a process group of its own, so that a Ctrl-C in the terminal reaches the supervisor alone;
-(3) whatever it prints goes to stderr: stdout belongs to the announcement;
-(4) SIGTERM waits until the child takes it (`tether.py`): a keeper that has just begun saves what is in memory, too.
+(3) a spare ends with the supervisor, whose end closes that pipe;
+(4) whatever it prints goes to stderr: stdout belongs to the announcement;
+(5) SIGTERM waits until the child takes it (`tether.py`): a keeper that has just begun saves what is in memory, too.
 """
 
 import contextlib
@@ -38,8 +40,18 @@ class Child:
     """
 
     def __init__(
-        self, role: str, options: Options, *, alive_descriptor: int, lock_descriptors: tuple[int, ...]
+        self,
+        role: str,
+        options: Options,
+        *,
+        alive_descriptor: int,
+        lock_descriptors: tuple[int, ...],
+        waits: bool = False,
     ) -> None:
+        """
+        Args:
+            waits: it begins its work with `go`, and ends without that.
+        """
         self.role = role
         self.message: dict[str, Any] = {}
         read_end, write_end = os.pipe()
@@ -47,22 +59,28 @@ class Child:
         command = [sys.executable, "-P", "-m", "shmq.daemon", kind, "--options", options.to_json()]
         command += ["--number", number] if number else []
         command += ["--lock-fds", *map(str, lock_descriptors)] if kind == "keeper" else []
+        go_end, self._go = os.pipe() if waits else (-1, -1)
+        command += ["--go-fd", str(go_end)] if waits else []
+        own = (alive_descriptor, write_end, *((go_end,) if waits else ()))
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
             self._process = subprocess.Popen(
                 [*command, "--alive-fd", str(alive_descriptor), "--ready-fd", str(write_end)],
-                pass_fds=(alive_descriptor, write_end, *lock_descriptors),
+                pass_fds=(*own, *lock_descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 process_group=0,
             )
         except OSError as error:
             os.close(read_end)
+            self._close_go()
             what = f"the interpreter {sys.executable} cannot be executed for the {role}: {error.strerror}"
             raise UsageError(what, hint=f"ls -l {sys.executable}; is its file system mounted noexec?") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(write_end)
+            if waits:
+                os.close(go_end)
         os.set_blocking(read_end, False)
         self.ready_descriptor = read_end
         self.exit_descriptor = os.pidfd_open(self._process.pid)
@@ -81,6 +99,17 @@ class Child:
     def age_seconds(self) -> float:
         """Seconds since its start."""
         return time.monotonic() - self._began
+
+    def go(self) -> None:
+        """Let one that waits begin."""
+        os.write(self._go, b"!")
+        self._close_go()
+        self._began = time.monotonic()
+
+    def _close_go(self) -> None:
+        if self._go >= 0:
+            os.close(self._go)
+            self._go = -1
 
     def hear(self) -> bool:
         """Read from the ready pipe; True when nothing more will come and `message` is final."""
@@ -115,5 +144,6 @@ class Child:
 
     def close(self) -> None:
         """Close our descriptors of it."""
+        self._close_go()
         os.close(self.ready_descriptor)
         os.close(self.exit_descriptor)

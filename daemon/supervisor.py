@@ -20,6 +20,7 @@ Rules: (1) a child that never served and says why ends the start with that reaso
 """
 
 import contextlib
+import functools
 import os
 import selectors
 import signal
@@ -39,6 +40,7 @@ from shmq.daemon.guard import Guard
 from shmq.daemon.rehearsal import rehearse
 from shmq.daemon.runtime_files import LOOK_SECONDS, RuntimeFiles
 from shmq.daemon.service_manager import ServiceManager
+from shmq.daemon.spares import Spares
 from shmq.daemon.switched import stand_back
 from shmq.errors import ShmqError
 from shmq.exit_code import ExitCode
@@ -102,6 +104,9 @@ class Supervisor:
         # Processes beside the broker: no send and no read waits for them.
         self._besides = ["exporter"] if options.metrics else []
         self._besides += ["replication"] if options.replicates else []
+        self._spares = Spares(
+            ("bridge", *self._workers) if options.etcd else (), functools.partial(self._start, waits=True)
+        )
         self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._besides), 0)
         self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start
@@ -146,7 +151,7 @@ class Supervisor:
         for role in [role for role, due in self._due.items() if due <= now]:
             del self._due[role]
             self._spawn(role)
-        wake_ups = list(self._due.values())
+        wake_ups = [*self._due.values(), *self._spares.turn(now)]
         if self._served and self._instance is not None:
             wake_ups.append(self._runtime_files.look(now, self._instance))
             if self._manager.feed_seconds:
@@ -183,13 +188,17 @@ class Supervisor:
             for child in self._children.values():
                 child.kill()
 
+    def _start(self, role: str, *, waits: bool = False) -> Child:
+        assert self._guard is not None
+        locks = self._guard.descriptors
+        return Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptors=locks, waits=waits)
+
     # -- children ----------------------------------------------------------------------------------------------------
     def _spawn(self, role: str) -> None:
-        assert self._guard is not None
         if not self._write_instance():  # a keeper that does not find the segments makes others
             self._due[role] = time.monotonic() + LOOK_SECONDS
             return
-        child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptors=self._guard.descriptors)
+        child = self._spares.take(role) or self._start(role)
         child.generation = self._instance.generation if self._instance is not None else 0
         self._children[role] = child
         self._selector.register(child.ready_descriptor, selectors.EVENT_READ, lambda: self._on_message(child))
@@ -237,6 +246,7 @@ class Supervisor:
         assert self._instance is not None
         self._runtime_files.learn(role)
         self._ready_roles.add(role)
+        self._spares.want(role, time.monotonic())
         if role == "bridge":  # the others follow it, because it knows the ports
             for worker in self._workers:
                 if worker not in self._children:
@@ -327,6 +337,7 @@ class Supervisor:
         """Stop the children in order and remove what they leave; False when something was not saved."""
         self._log("broker.stopping")
         self._manager.stopping()
+        self._spares.close()
         servers = (*self._besides, *self._workers, "bridge")
         # An elected leader hands over first: its successor asks the bridge for what it lacks.
         first = ("replication",) if self._options.etcd else ()

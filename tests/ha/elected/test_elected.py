@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 import shmq
@@ -301,3 +302,21 @@ def test_what_is_shown_names_who_leads_why_and_who_is_in_sync(tmp_path: Path) ->
         [finding] = eventually(lambda: findings_of(leader, "election"), group.told)
         assert finding.verdict is Verdict.CRITICAL and "etcd" in finding.do
         assert "no broker of this name" in refuses(leader)
+
+
+def spare_of(broker: Broker) -> int:
+    """The process that waits to become the broker's next bridge; 0 while there is none."""
+    children = psutil.Process(broker.processes["supervisor"].pid).children()
+    waiting = [child.pid for child in children if "--go-fd" in child.cmdline()]
+    return next((pid for pid in waiting if pid != broker.processes["bridge"].pid), 0)
+
+
+def test_the_bridge_of_a_new_leader_is_the_one_that_has_waited(tmp_path: Path) -> None:
+    with group_of(tmp_path, 2, sync=True) as (group, _):
+        old = group.wait_for_set(2)
+        new = group.other(old)
+        spare = eventually(lambda: spare_of(new), group.told)
+        cluster(new, "promote")
+        eventually(lambda: new.processes["bridge"].pid == spare, group.told)
+        assert acknowledged(new, range(3)) == [0, 1, 2]
+        assert eventually(lambda: spare_of(new), group.told) != spare
