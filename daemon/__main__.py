@@ -12,6 +12,7 @@ Only what a process needs is imported in it, because every process of an idle br
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -101,6 +102,14 @@ def _run_child(role: str, number: int, lock: Sequence[int], options: Options, te
     return run_bridge(options.place, options, tether=tether, log=log)
 
 
+def _leave(status: int) -> NoReturn:
+    """End at once: the next bridge waits for this one, and everything is closed but the interpreter."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(status)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one process of a broker and return its exit status."""
     open_standard()
@@ -120,13 +129,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.go_fd >= 0 and not _waits_for_go(arguments.role, arguments.number, arguments.go_fd):
         return ExitCode.DONE
     if arguments.role != "serve":
-        return _run_child(
+        status = _run_child(
             arguments.role,
             arguments.number,
             arguments.lock_fds,
             options,
             Tether(alive_descriptor=arguments.alive_fd, ready_descriptor=arguments.ready_fd),
         )
+        if arguments.role == "bridge":
+            _leave(status)
+        return status
     from shmq.daemon.announcement import Announcer
     from shmq.daemon.service_manager import ServiceManager
     from shmq.daemon.supervisor import Supervisor
