@@ -21,9 +21,10 @@ from shmq.client.place import COMPRESSIONS, find
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.producers.producer import Producer
 from shmq.client.producers.queue_selector import QueueSelector, check_selector
+from shmq.client.refusals import AWAY
 from shmq.client.requests.replier import replying
 from shmq.client.spec import Model, consumer_spec, wanted_of
-from shmq.errors import ConnectError, UsageError
+from shmq.errors import UsageError
 from shmq.message import check_consumer_group, check_group, check_topic
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Connection(Looking):
             producer._attach(session.sends, session.queues)
             self._producers[id(producer)] = producer
         if group is not None:
-            with contextlib.suppress(ConnectError):  # sending needs no control plane
+            with contextlib.suppress(*AWAY):  # sending needs no control plane
                 self._membership.register()
         return producer
 
@@ -383,7 +384,7 @@ class Connection(Looking):
                 if self._checkers is None:
                     self._checkers = self._new_checkers()
                 self._checkers.add(group, function)
-            with contextlib.suppress(ConnectError):  # said again when the broker is back
+            with contextlib.suppress(*AWAY):  # said again when the broker is back
                 self._membership.register()
             return function
 

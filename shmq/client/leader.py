@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client.background import started
 from shmq.client.following.copying import Copying
 from shmq.client.place import remote_place
+from shmq.client.refusals import AWAY
 from shmq.client.wire import HandedOver, MessageSender, Question
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.body import TABLE_BYTES_MAX, TopicConfig, TopicTable, decode_body, encode_body
@@ -221,7 +222,7 @@ class Leader:
     def introduce(self, producer_groups: Sequence[str]) -> None:
         """Tell the leader which producer groups it may ask about transactions; repeated every 20 s."""
         if producer_groups and self.is_elsewhere:
-            with contextlib.suppress(ConnectError, RequestTimeout, NotMaster):
+            with contextlib.suppress(*AWAY):
                 self.session.members.register(producer_groups, ())
 
     # -- what name servers answer elsewhere

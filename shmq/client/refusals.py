@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeGuard, TypeVar
 
-from shmq.errors import ConnectError, NotMaster, ShmqError
+from shmq.errors import ConnectError, NotMaster, RequestTimeout, ShmqError
 
+AWAY: Final = (ConnectError, RequestTimeout, NotMaster)
+"""What says that the broker, or the leader of it, is away for now."""
 FIRST_PAUSE_SECONDS: Final = 0.005
 PAUSE_SECONDS_MAX: Final = 0.1
 ResultT = TypeVar("ResultT")

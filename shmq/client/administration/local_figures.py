@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.administration.interface import ResetStep, TopicQueues, TopicSettings
-from shmq.errors import ConnectError, ConsumeError, NotMaster, RequestTimeout
+from shmq.client.refusals import AWAY
+from shmq.errors import ConsumeError
 from shmq.figures.mapped import MappedFigures, Popped
 from shmq.figures.verdict import Finding, Health, Verdict, health_of
 from shmq.protocol.roster import popped_messages
@@ -110,7 +111,7 @@ class LocalFigures(HostFigures):
         super().delete_topic(name)
 
     def members(self, group: str) -> list[str]:
-        with contextlib.suppress(ConnectError, RequestTimeout, NotMaster):
+        with contextlib.suppress(*AWAY):
             if (there := leader_figures(self._wire().control.leader)) is not None:
                 return there.members(group)
         return super().members(group)

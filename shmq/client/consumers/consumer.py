@@ -28,11 +28,12 @@ from shmq.client.observers.observer import Observer, iterated, polled
 from shmq.client.queue_share import QueueShare
 from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
+from shmq.client.refusals import AWAY
 from shmq.client.session import Session
 from shmq.client.spec import ConsumerSpec, check_poll
 from shmq.client.timetable import Timetable, loosely
 from shmq.client.wire import LOG, Hider, MessageSource, QueueReader, QueueSlot, ignore
-from shmq.errors import ConnectError, RequestTimeout, UsageError
+from shmq.errors import UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE, Message, messages_keep
 from shmq.shm.pickling import stays_here
 from shmq.waits import give_turn, slice_seconds
@@ -285,7 +286,7 @@ class Consumer:
                 return
             self._leave()
             self._start_over()
-            with suppress(ConnectError, RequestTimeout):  # a reader waits for its queues, which are asked for again
+            with suppress(*AWAY):  # a reader waits for its queues, which are asked for again
                 self._open(self._context.live())
             self._renewed.notify_all()
 
@@ -330,8 +331,8 @@ class Consumer:
                 return
             try:
                 pending = share.step(self._context.timetable.clock.now())
-            except ConnectError:
-                return  # the broker took our place back: the reconnection starts this again
+            except AWAY:
+                return  # the broker took our place back, or its leader changes: the reconnection starts this again
             self._watch.look(has_queue=bool(share.held))
             if not pending:
                 return

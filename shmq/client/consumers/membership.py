@@ -15,9 +15,10 @@ from typing import TypeVar
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer
 from shmq.client.consumers.pull import PullConsumer
+from shmq.client.refusals import AWAY
 from shmq.client.session import Session
 from shmq.client.timetable import Timetable
-from shmq.errors import ConnectError, RequestTimeout, ShmqError, TopicNotFound, UsageError
+from shmq.errors import ShmqError, TopicNotFound, UsageError
 from shmq.shm.core import Message
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
@@ -162,12 +163,12 @@ class Membership:
         """After a reconnection: begin anew where the session is new, else make sure that our queues are still ours."""
         consumers = self.consumers
         if is_new:
-            with contextlib.suppress(ConnectError, RequestTimeout):  # what has to be opened anew is, all the same
+            with contextlib.suppress(*AWAY):  # what has to be opened anew is, all the same
                 self.register()
             for consumer in consumers:
                 consumer._renew()
             return
-        with contextlib.suppress(ConnectError):  # the connection is lost again: its return starts this again
+        with contextlib.suppress(*AWAY):  # the connection is lost again: its return starts this again
             for consumer in consumers:
                 consumer._retake()
         self.rebalance(None, register=True)
@@ -182,7 +183,7 @@ class Membership:
             for consumer in concerned:
                 with contextlib.suppress(TopicNotFound):  # it was deleted; the broker reports it when it is made again
                     consumer._rebalance()
-        except (ConnectError, RequestTimeout):
+        except AWAY:
             return  # the broker is away: what we read stays ours, and its return starts this again
 
     def _schedule(self) -> None:
