@@ -9,8 +9,10 @@ are busy. A spare costs the memory of an idle process.
 from collections.abc import Callable, Iterable
 
 from shmq.daemon.child import Child
+from shmq.errors import ShmqError
 
 WANTED_SECONDS = 1.0  # a bridge that has just begun has the processors for itself
+_AGAIN_SECONDS = 5.0
 _END_SECONDS = 1.0
 
 
@@ -36,7 +38,10 @@ class Spares:
         """Start what is due; return when something is due again."""
         for role in [role for role, due in self._due.items() if due <= now]:
             del self._due[role]
-            self._waiting[role] = self._start(role)
+            try:
+                self._waiting[role] = self._start(role)
+            except ShmqError:  # no more processes: the broker goes on without
+                self._due[role] = now + _AGAIN_SECONDS
         return list(self._due.values())
 
     def take(self, role: str) -> Child | None:

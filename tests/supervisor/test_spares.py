@@ -12,6 +12,7 @@ import pytest
 
 from shmq.daemon.child import Child
 from shmq.daemon.spares import WANTED_SECONDS, Spares
+from shmq.errors import UsageError
 from shmq.options.broker import Options
 from shmq.shm.place import prepare_runtime
 
@@ -92,6 +93,16 @@ def test_a_spare_ends_by_itself_when_its_supervisor_is_gone(started: Started) ->
     child._go = -1
     assert child.wait(PATIENCE) == 0
     assert child.hear() and child.message == {}
+
+
+def test_a_spare_that_cannot_be_started_is_tried_again_and_harms_nothing() -> None:
+    def start(role: str) -> Child:
+        raise UsageError("no more processes")
+
+    spares = Spares(["bridge"], start)
+    spares.want("bridge", 0.0)
+    [again] = spares.turn(WANTED_SECONDS)
+    assert again > WANTED_SECONDS and spares.take("bridge") is None
 
 
 def test_no_spare_is_left_when_the_broker_stops(started: Started) -> None:
