@@ -156,7 +156,7 @@ class Broker(Dispatch):
         self._pops, *self._settlement = pop_parts(storage, registry, groups, settings, when_durable=durable)
         check_back = CheckBack(registry, settings, rights_of=self._rights_of)
         transactions = self._transactions = Transactions(
-            storage, settings, levels, ask=check_back.ask, when_durable=durable
+            storage, settings, levels, ask=check_back.ask, members_of=check_back.members_of, when_durable=durable
         )
         self._rows = Rows(storage, settings, levels)
         self._retry_moves = RetryMoves(storage, registry, groups, changed=self._notices, is_popped=self._pops.is_popped)

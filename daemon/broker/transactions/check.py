@@ -45,16 +45,20 @@ class CheckBack:
         self._rights_of = rights_of
         self.answering: dict[int, set[str]] = {}  # connection of a local member -> groups it answers for
 
-    def ask(self, half: StoredRecord, checks: int) -> Sequence[Effect]:
-        """Ask a member how the transaction of a half ended, where there is one."""
+    def members_of(self, half: StoredRecord) -> list[Member]:
+        """Return the members that may be asked about a half."""
         group = property_of(half.properties, transaction.PRODUCER_GROUP) or ""
         topic = property_of(half.properties, transaction.REAL_TOPIC) or ""
-        members = [
+        return [
             member
             for _, member in sorted(self._registry.producers().get(group, {}).items())
             if not member.origin.is_local or group in self.answering.get(member.origin.connection_id, ())
             if self._rights_of(member.origin.connection_id).may(topic, Permission.PUB)
         ]
+
+    def ask(self, half: StoredRecord, checks: int) -> Sequence[Effect]:
+        """Ask a member how the transaction of a half ended, where there is one."""
+        members = self.members_of(half)
         # The half's own offset moves with each check: added to the count it would find every second member only.
         turn = number_in(half, transaction.FIRST_HALF, half.queue_offset) + checks
         return [self._notice(members[turn % len(members)], half)] if members else []

@@ -12,6 +12,7 @@ transactions in shared memory would have needed an owner, a size and a repair of
     half older than transactionTimeOut (or its own immunity)    asked: a copy takes its place, its producers get a 39
     asked transactionCheckInterval ago                          asked again, at most transactionCheckMax times
     asked that often                                            rolled back; a copy goes to TRANS_CHECK_MAX_TIME_TOPIC
+    the broker has just begun, and no producer has come back    looked at again each second, for 10 s
     37 that says commit                                         real message + op record, one append
     37 that says rollback                                       op record
 
@@ -62,6 +63,8 @@ from shmq.protocol.message_id import position_in
 from shmq.protocol.system_topics import transaction
 
 _UNREAD = -1  # checks of a half that could not be read
+GATHERING_MS = 10_000  # after a start nothing is asked in vain for so long
+_AGAIN_MS = 1_000
 _ACTS_PER_RUN = 500  # the event loop serves others in between
 _NOT_FOUND = "Find prepared transaction message failed"
 _NOT_RESUMED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
@@ -92,6 +95,7 @@ class Transactions(Part):
     """Settles halves.
 
     Args:
+        members_of: whom that could tell now.
         ask: tells a member of a producer group to say how its transaction ended: (half, nth check) -> effects.
         when_durable: answers a call when the log is on disk up to a position, where a topic asks for that.
     """
@@ -103,12 +107,15 @@ class Transactions(Part):
         levels: DelayLevels,
         *,
         ask: Callable[[StoredRecord, int], Sequence[Effect]],
+        members_of: Callable[[StoredRecord], Sequence[object]],
         when_durable: WhenDurable,
     ) -> None:
         self._tables, self._log, self._arrived = storage
         self._settings = settings
         self._levels = levels
         self._ask = ask
+        self._members_of = members_of
+        self._began_ms: int | None = None  # the first tick
         self._when_durable = when_durable
         self.halves = Halves(self._tables, self._log)
         self._resumptions = Resumptions(self._tables, self._log)
@@ -134,6 +141,8 @@ class Transactions(Part):
         return self._alarm.ring(now_ms, self.tick)
 
     def _run(self, now_ms: int) -> list[Effect]:
+        if self._began_ms is None:
+            self._began_ms = now_ms
         if not self.halves.locate():
             return []
         if not self.ready(now_ms):
@@ -218,7 +227,10 @@ class Transactions(Part):
                 raise RemoteError(Response.SYSTEM_BUSY, "there are more op records than could be read")
             while due:
                 half = due[-1]
-                if half.offset in self.halves.open:
+                if self._is_too_early_for(half, now_ms):
+                    half.due_ms = self._tables.steady_ms(now_ms) + _AGAIN_MS
+                    heapq.heappush(self._due, (half.due_ms, half.offset))
+                elif half.offset in self.halves.open:
                     effects += self.act(half, now_ms)
                 due.pop()
         except ShmqError as error:
@@ -229,6 +241,13 @@ class Transactions(Part):
         if self._is_due(now_ms):
             effects.append(self._alarm.set(now_ms, 1))
         return effects
+
+    def _is_too_early_for(self, half: OpenHalf, now_ms: int) -> bool:
+        """Whether a check would be lost: the members that could be asked come back to a broker that has just begun."""
+        if now_ms - (self._began_ms or 0) >= GATHERING_MS or half.checks >= self._settings.transaction_checks_max:
+            return False
+        record = self.halves.record(half.offset)
+        return record is not None and not self._members_of(record)
 
     def take_over(self, log_position: int) -> bool:
         """Let no producer settle a half up to a log position by itself any more; False: that could not be completed."""

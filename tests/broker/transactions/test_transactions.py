@@ -12,6 +12,7 @@ from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds, StoreFacts
+from shmq.daemon.broker.transactions.transactions import GATHERING_MS
 from shmq.daemon.logic.effects import Effect, Notify, Reply, Report, Wake
 from shmq.daemon.logic.requests import Peer
 from shmq.errors import BrokerBusy
@@ -511,6 +512,29 @@ def test_a_new_broker_goes_on_where_the_last_one_stopped(world: World) -> None:
     assert prepared.end(transaction.COMMIT).code == Response.SYSTEM_ERROR
 
 
+def test_a_broker_that_has_just_begun_counts_no_check_before_a_producer_has_come_back(world: World) -> None:
+    world.member(1)
+    world.prepare()
+    assert len(world.checks(40_000)) == 2
+    world.now_ms += 30_000  # nothing leads meanwhile
+    world.tables.clock += 30_000
+    world.start()
+    before = len(world.records(transaction.HALF_TOPIC))
+    assert world.checks(GATHERING_MS - 3_000) == []
+    assert len(world.records(transaction.HALF_TOPIC)) == before
+    world.member(1)
+    assert len(world.checks(2_000)) == 1
+    copy = world.records(transaction.HALF_TOPIC)[-1]
+    assert parse_properties(copy.properties.decode())[transaction.CHECK_TIMES] == "3"
+
+
+def test_a_broker_whose_producers_do_not_come_back_goes_on_with_its_checks(world: World) -> None:
+    world.prepare()
+    world.start()
+    assert world.checks(6_000 + GATHERING_MS) == []
+    assert len(world.records(transaction.HALF_TOPIC)) == 2
+
+
 def test_a_new_broker_knows_what_was_settled(world: World) -> None:
     prepared, rolled_back = world.prepare(), world.prepare()
     prepared.end(transaction.COMMIT)
@@ -634,6 +658,7 @@ def test_a_local_member_is_asked_once_it_says_that_it_answers(world: World) -> N
     connection.client_id = "local"
     beat = HeartbeatData(clientID="local", producerDataSet=[ProducerData(groupName="shop")])
     assert world.ask(Request.HEART_BEAT, {}, body=encode_body(beat), client=9).code == Response.SUCCESS
+    world.pass_time(GATHERING_MS)
     world.prepare()
     assert world.checks(8_000) == []
     assert world.ask(Request.ANSWER_CHECKS, {"producerGroup": "shop"}, client=9).code == Response.SUCCESS
