@@ -24,6 +24,7 @@ from shmq.client.producers.queue_selector import QueueSelector, check_selector
 from shmq.client.refusals import AWAY
 from shmq.client.requests.replier import replying
 from shmq.client.spec import Model, consumer_spec, wanted_of
+from shmq.client.timetable import loosely
 from shmq.errors import UsageError
 from shmq.message import check_consumer_group, check_group, check_topic
 
@@ -393,7 +394,7 @@ class Connection(Looking):
     def _new_checkers(self) -> Checkers:
         from shmq.client.transactions.transaction import Checkers
 
-        return Checkers(None if self._observer is None else self._observer.checked)
+        return Checkers(None if self._observer is None else self._observer.checked, loosely(self._tell_leader))
 
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:

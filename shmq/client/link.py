@@ -220,6 +220,12 @@ class Link(Sender, Placed):
 
         return self._live().sends.until_taken(end, timeout, half.topic)
 
+    def _tell_leader(self, fields: dict[str, str]) -> None:
+        def tell(left: float) -> None:
+            self._live().transactions.tell(fields, left)
+
+        self._live().sends.until_taken(tell, self._timeout, fields.get("topic", ""))
+
     def _ask(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
         arguments = read_at_once(arguments)
 

@@ -117,6 +117,14 @@ class Transactions:
                 refused.maybe_stored = error.maybe_stored
                 raise refused from error
 
+    def tell(self, fields: dict[str, str], timeout: float) -> None:
+        """Say how a transaction ended that a broker has asked about, to the leader of that broker.
+
+        Raises:
+            TransactionError: it has been ended already.
+        """
+        self._tell(fields["bname"], fields, timeout)
+
     def answer(self, groups: list[str], asked: Callable[[TransactionCheck], None]) -> None:
         """Let brokers ask this client; over TCP they know its groups by its heartbeats."""
         self._asked = asked
@@ -334,13 +342,12 @@ def check_of(command: Command, tell: Callable[[dict[str, str]], object]) -> Tran
     except CoreError:
         return None
     group = parse_properties(text).get(wire.PRODUCER_GROUP, "")
-    topic = {"topic": command.ext["topic"]} if command.ext.get("topic") else {}
+    named = {name: command.ext[name] for name in ("topic", "bname") if command.ext.get(name)}
 
-    def say(state: TxState) -> None:
-        fields = end_fields(group, int(offset), int(position), state, message.message_id, is_check=True)
-        tell({**fields, **topic})
+    def fields(state: TxState) -> dict[str, str]:
+        return {**end_fields(group, int(offset), int(position), state, message.message_id, is_check=True), **named}
 
-    return TransactionCheck(group, message, say)
+    return TransactionCheck(group, message, fields, tell)
 
 
 def check_topic_of(topic: str) -> None:

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from shmq.client.background import started
+from shmq.client.refusals import may_be_taken_elsewhere
 from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
 from shmq.functions import check_function, finished
 from shmq.protocol.system_topics import transaction as wire
@@ -72,7 +73,8 @@ class TransactionCheck(NamedTuple):
 
     group: str
     message: Message
-    tell: Callable[[TxState], None]
+    fields: Callable[[TxState], dict[str, str]]  # of the answer
+    tell: Callable[[dict[str, str]], object]  # sends them to the broker that asks
 
 
 class Transaction:
@@ -159,12 +161,18 @@ class Transaction:
 class Checkers:
     """The functions of one connection that say how transactions ended, and the thread that calls them."""
 
-    def __init__(self, note_answer: Callable[[str, Message, TxState], None] | None) -> None:
+    def __init__(
+        self,
+        note_answer: Callable[[str, Message, TxState], None] | None,
+        tell_leader: Callable[[dict[str, str]], object],
+    ) -> None:
         """
         Args:
             note_answer: called with each answer about a group's message; None without tracing.
+            tell_leader: sends the fields of an answer to whichever host leads the broker now.
         """
         self._note_answer = note_answer
+        self._tell_leader = tell_leader
         self._functions: dict[str, Checker] = {}
         self._start_over()
 
@@ -217,6 +225,16 @@ class Checkers:
         """In a forked child: the thread and its questions are the parent's."""
         self._start_over()
 
+    def _tell(self, check: TransactionCheck, state: TxState) -> None:
+        fields = check.fields(state)
+        try:
+            check.tell(fields)
+        except ShmqError as error:
+            # The next leader would ask in half a minute, and each time counts.
+            if not may_be_taken_elsewhere(error) or "bname" not in fields:
+                raise
+            self._tell_leader(fields)
+
     def _run(self) -> None:
         waiting = self._waiting
         while (check := waiting.get()) is not None:
@@ -231,7 +249,7 @@ class Checkers:
                 continue
             try:
                 if state is not UNKNOWN:
-                    check.tell(state)
+                    self._tell(check, state)
                 if self._note_answer is not None:
                     self._note_answer(check.group, check.message, state)
             except ShmqError as error:
