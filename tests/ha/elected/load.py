@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import shmq
 from shmq import Connection
+from shmq.protocol.system_topics.transaction import GIVEN_UP_TOPIC
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.elected.group import Group
@@ -196,7 +197,16 @@ class Load:
             row, having = rows.get(body), [each.name for each in self.receivers if body in each.received]
             lags = [tuple(lag) for lag in offsets if row is not None and lag.queue_id == row.queue_id]
             found.append(f"{row or body!r} received by {having}, groups {lags}")
-        return found
+        return [*found, *self._given_up(bodies)]
+
+    def _given_up(self, bodies: list[bytes]) -> list[str]:
+        """Which of them were rolled back because no answer about them came."""
+        found: set[bytes] = set()
+        leader = self._group.leader()
+        with contextlib.suppress(shmq.ShmqError), leader.connect() as mq, mq.pull_consumer(GIVEN_UP_TOPIC) as pull:
+            while messages := pull.poll(max=1000, wait=0.5):
+                found.update(bytes(message.body) for message in messages)
+        return [f"rolled back after all checks: {len(found)}, of these {sorted(found.intersection(bodies))}"]
 
     # A member on the leader's host
 
