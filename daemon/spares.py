@@ -6,6 +6,7 @@ Most of what a bridge needs to start is the interpreter and its modules, on ever
 are busy. A spare costs the memory of an idle process.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from shmq.daemon.child import Child
@@ -50,11 +51,13 @@ class Spares:
         child = self._waiting.pop(role, None)
         if child is None:
             return None
-        if child.wait(0.0) is not None:
-            child.close()
-            return None
-        child.go()
-        return child
+        with contextlib.suppress(BrokenPipeError):  # it dies just now
+            if child.wait(0.0) is None:
+                child.go()
+                return child
+        child.kill()
+        child.close()
+        return None
 
     def close(self) -> None:
         """End all of them."""

@@ -86,6 +86,15 @@ def test_a_spare_that_has_died_is_not_taken(started: Started) -> None:
     assert len(started.children) == 2
 
 
+def test_a_spare_that_dies_as_it_is_taken_is_not_taken(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    started.have()
+    [child] = started.children
+    child.kill()
+    child.wait(PATIENCE)
+    monkeypatch.setattr(child, "wait", lambda timeout: None)  # a moment before
+    assert started.spares.take("bridge") is None
+
+
 def test_a_spare_ends_by_itself_when_its_supervisor_is_gone(started: Started) -> None:
     started.have()
     [child] = started.children
