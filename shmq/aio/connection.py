@@ -30,7 +30,7 @@ from shmq.client.consumers.consumer import Subscription as SyncSubscription
 from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
 from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.edge import edge
-from shmq.client.keywords import RequestArguments, ReserveArguments, read_at_once
+from shmq.client.keywords import RequestArguments, ReserveArguments, is_read_once
 from shmq.client.kinds import check_wait
 from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
@@ -143,7 +143,6 @@ class Connection(SendingFace[SyncConnection], Placed):
     async def _ask(
         self, made: SyncConnection, topic: str, body: Any, timeout: float, arguments: Mapping[str, Any]
     ) -> Message:
-        arguments = read_at_once({**arguments})
         begin = functools.partial(made._live().requests.begin, topic, body, timeout, **arguments)
         began = time.monotonic()
         try:
@@ -151,7 +150,7 @@ class Connection(SendingFace[SyncConnection], Placed):
             future = begin() if topic in self._asked else await offload(begin)
             reply = await asyncio.wrap_future(future)
         except (NotMaster, ConnectError) as error:
-            if not may_be_taken_elsewhere(error):
+            if not may_be_taken_elsewhere(error) or is_read_once(arguments.values()):
                 raise
             left = max(0.0, timeout - (time.monotonic() - began))
             reply = await offload(functools.partial(made._ask, topic, body, left, **arguments))

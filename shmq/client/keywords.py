@@ -137,9 +137,9 @@ def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
     return [*([key] if key is not None else []), *(keys or ())]
 
 
-def read_at_once(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments that may be read more than once, as a send is made again that was refused."""
-    return {name: tuple(value) if isinstance(value, Iterator) else value for name, value in arguments.items()}
+def is_read_once(arguments: Iterable[Any]) -> bool:
+    """Whether a call with these arguments cannot be made again, as one of them can be read only once."""
+    return any(isinstance(argument, Iterator) for argument in arguments)
 
 
 def queue_in_order(name: str, count: int) -> int:

@@ -32,7 +32,7 @@ from shmq.client.background import elsewhere
 from shmq.client.client_id import new_client_id
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
-from shmq.client.keywords import read_at_once
+from shmq.client.keywords import is_read_once
 from shmq.client.kinds import TIMEOUT_MAX, check_wait, real_in
 from shmq.client.observers.observer import observer_of
 from shmq.client.place import Placed, RemotePlace
@@ -207,11 +207,11 @@ class Link(Sender, Placed):
         return self._live().queues
 
     def _begin_half(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> BegunHalf:
-        arguments = read_at_once(arguments)
-
         def begin(left: float) -> BegunHalf:
             return self._live().transactions.begin(group, topic, body, left, **arguments)
 
+        if is_read_once(arguments.values()):
+            return begin(timeout)
         return self._live().sends.until_taken(begin, timeout, topic)
 
     def _end_half(self, half: BegunHalf, state: TxState, timeout: float) -> Receipt | None:
@@ -227,11 +227,11 @@ class Link(Sender, Placed):
         self._live().sends.until_taken(tell, self._timeout, fields.get("topic", ""))
 
     def _ask(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
-        arguments = read_at_once(arguments)
-
         def ask(left: float) -> Message:
             return self._live().requests.request(topic, body, left, **arguments)
 
+        if is_read_once(arguments.values()):
+            return ask(timeout)
         return self._live().sends.until_taken(ask, timeout, topic)
 
     def _open_session(self) -> None:

@@ -31,7 +31,7 @@ OF_OTHERS = {
     *("--no-deps", "--only-binary", "--outdir", "--sdist", "--wheel-dir"),  # what that starts: build, pip, auditwheel
 }
 # With these our own processes start the daemon; people start it by `shmq serve`.
-OF_THE_DAEMON = {"--alive-fd", "--ready-fd", "--lock-fds", "--number", "--options"}
+OF_THE_DAEMON = {"--alive-fd", "--go-fd", "--ready-fd", "--lock-fds", "--number", "--options"}
 SPEAKS_TO_THE_DAEMON = {
     *("daemon/__main__.py", "daemon/child.py", "shmq/testing.py", "tools/doctor/case.py"),
     *("tools/service/serve_command.py", "tools/service/nameserver_command.py"),

@@ -15,10 +15,11 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shmq.client.edge import edge
+from shmq.client.keywords import is_read_once
 from shmq.client.kinds import check_wait
 from shmq.client.refusals import made_anew, may_be_taken_elsewhere
 from shmq.client.wire import HandedOver, MessageSender
@@ -56,7 +57,7 @@ class RefusedSends:
         """
         if not may_be_taken_elsewhere(error) or not self._is_elected():
             return None
-        if any(isinstance(each, Iterator) for each in (*positional, *named.values())):
+        if is_read_once((*positional, *named.values())):
             return None
         deadline = time.monotonic() + check_wait(named.get("timeout"), self._timeout)
         send = lambda left: getattr(self._sender(), method)(*positional, **{**named, "timeout": left})  # noqa: E731

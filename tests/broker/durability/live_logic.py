@@ -20,6 +20,7 @@ from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.transactions.transactions import GATHERING_MS
 from shmq.daemon.logic.access.admission import Admission
 from shmq.daemon.logic.effects import Effect, Notify, Reply, Report
 from shmq.properties import encode_properties
@@ -76,6 +77,7 @@ class LiveLogic:
             index=StoreIndex(self.store, self.instance, access_rights()),
             admission=self.admission,
         )
+        self.broker._transactions._began_ms = self.now_ms - GATHERING_MS  # producers had their time to come back
         self.broker.connected(1, None, self.now_ms, remote=REMOTE, local=LOCAL)
 
     @property

@@ -48,7 +48,7 @@ def test_what_other_threads_take_while_it_is_renewed_is_not_kept(session: LocalS
         by_another_thread(lambda: session.transactions, unless_held=session._making)
         if session.wire.is_current and session.wire.store is before:
             seen.append("segments of before that are called current")
-        if session.requests._closed:
+        if session.requests._over is not None:
             seen.append("requests that say that the connection is closed")
 
     assert interrupted_everywhere(session.renew, take) > 50

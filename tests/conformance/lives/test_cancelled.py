@@ -251,16 +251,15 @@ def test_a_transaction_whose_beginning_is_cancelled_is_rolled_back(url: str, nam
     topic = named(f"transaction-{behind}")
     ended: list[int] = []
 
+    end = Link._end_half
+
+    def noted(self: Link, half: Any, state: Any, timeout: float) -> Any:
+        ended.append(int(state))
+        return end(self, half, state, timeout)
+
     async def main() -> None:
         async with connected(url) as mq, mq.producer(group=topic) as producer:
-            end = Producer._end
-
-            def noted(self: Producer, half: Any, state: Any, timeout: float) -> Any:
-                ended.append(int(state))
-                return end(self, half, state, timeout)
-
-            with pytest.MonkeyPatch.context() as patch, Held(Producer, "transaction", behind=behind) as held:
-                patch.setattr(Producer, "_end", noted)
+            with Held(Producer, "transaction", behind=behind) as held:
                 await held.cancel(producer.transaction(topic, b"never").__aenter__())
                 held.release.set()
                 await eventually_async(lambda: ended == [shmq.ROLLBACK])
@@ -268,7 +267,9 @@ def test_a_transaction_whose_beginning_is_cancelled_is_rolled_back(url: str, nam
                 pass
             assert [message.body for message in await mq.browse(topic)] == [b"x"]
 
-    asyncio.run(main())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "_end_half", noted)
+        asyncio.run(main())
 
 
 @every_row("name", ["commit", "rollback"])
