@@ -52,11 +52,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _waits_for_go(role: str, number: int, descriptor: int) -> bool:
-    """Import what a bridge needs, and wait for the word to begin; False when the supervisor needs it no more."""
+    """Import what a role needs, and wait for the word to begin; False when the supervisor needs it no more."""
     if number:
         import shmq.daemon.bridge.worker_server
     elif role == "bridge":
-        import shmq.daemon.primary_bridge  # noqa: F401
+        import shmq.daemon.primary_bridge
+    elif role == "replication":
+        import shmq.daemon.ha.elected.process  # noqa: F401
     with open(descriptor, "rb", buffering=0) as pipe:
         return bool(pipe.read(1))
 
@@ -103,7 +105,7 @@ def _run_child(role: str, number: int, lock: Sequence[int], options: Options, te
 
 
 def _leave(status: int) -> NoReturn:
-    """End at once: the next bridge waits for this one, and everything is closed but the interpreter."""
+    """End at once: the next process waits for this one, and everything is closed but the interpreter."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
@@ -136,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options,
             Tether(alive_descriptor=arguments.alive_fd, ready_descriptor=arguments.ready_fd),
         )
-        if arguments.role == "bridge":
+        if arguments.role in ("bridge", "replication"):
             _leave(status)
         return status
     from shmq.daemon.announcement import Announcer

@@ -1,9 +1,9 @@
-"""Processes that wait to become a bridge of an elected broker: a switch starts the bridges anew, and clients wait.
+"""Processes that wait to become a part of an elected broker: a switch starts it anew, and clients wait.
 
-    wanted ──after a while──▶ waits, with its modules imported ──take──▶ is the bridge
+    wanted ──after a while──▶ waits, with its modules imported ──take──▶ is the bridge, or the replication
 
-Most of what a bridge needs to start is the interpreter and its modules, on every host at the moment when all of them
-are busy. A spare costs the memory of an idle process.
+Most of what such a process needs to start is the interpreter and its modules, on every host at the moment when all of
+them are busy. A spare costs the memory of an idle process.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from shmq.daemon.child import Child
 from shmq.errors import ShmqError
 
-WANTED_SECONDS = 1.0  # a bridge that has just begun has the processors for itself
+WANTED_SECONDS = 1.0  # a process that has just begun has the processors for itself
 _AGAIN_SECONDS = 5.0
 _END_SECONDS = 1.0
 

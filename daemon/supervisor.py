@@ -4,8 +4,8 @@ Log files and segments belong to the keeper; the supervisor only removes segment
 
     start                  guard (locks) · rehearsal · keeper · instance.json · bridge · the other bridges ·
                            announcement
-    a child ends in order  again at once: a switch, new segments
-    a child dies           again at once, then after 0.1, 0.2 … 5 s; ten good seconds forgive
+    a child ends in order  again at once: a switch; where the segments are given up, with the keeper's new ones
+    a child dies           again at once, then after pauses (restarts.py)
     instance.json is gone  it is written again within a second
     keeper: new segments   instance.json, bridge started again: clients attach to the new ones
     SIGTERM, SIGINT,       an elected broker hands over · bridge · keeper (retires the segments, saves) · segments,
@@ -38,6 +38,7 @@ from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
 from shmq.daemon.rehearsal import rehearse
+from shmq.daemon.restarts import IN_ORDER, Restarts
 from shmq.daemon.runtime_files import LOOK_SECONDS, RuntimeFiles
 from shmq.daemon.service_manager import ServiceManager
 from shmq.daemon.spares import Spares
@@ -56,19 +57,7 @@ from shmq.shm.signal_event import ending_signals
 
 _STOP_SECONDS = {"bridge": 5.0, "keeper": 90.0}
 _SUCCESSOR_SECONDS = 25.0  # after a keeper that hung: systemd and compose wait 120 s in all
-_BACKOFF_SECONDS = 0.1
-_BACKOFF_SECONDS_MAX = 5.0
-_FORGIVEN_SECONDS = 10.0
 _LOCK_SECONDS = 2.0
-# A child that has served ends so when its role was switched or the segments were given up: that is no death.
-_IN_ORDER = (ExitCode.DONE, ExitCode.TEMPORARY)
-_SWITCHED_SECONDS = 0.5
-
-
-def restart_pause(deaths: int) -> float:
-    """Return the seconds until a child is started again that died so often in a row; never more than five."""
-    # No number of deaths may overflow: who dies every five seconds has died a thousand times after an hour and a half.
-    return min(_BACKOFF_SECONDS_MAX, _BACKOFF_SECONDS * 2.0 ** min(deaths - 2, 16)) if deaths > 1 else 0.0
 
 
 def _failure_of(error: ShmqError) -> dict[str, Any]:
@@ -105,9 +94,10 @@ class Supervisor:
         self._besides = ["exporter"] if options.metrics else []
         self._besides += ["replication"] if options.replicates else []
         self._spares = Spares(
-            ("bridge", *self._workers) if options.etcd else (), functools.partial(self._start, waits=True)
+            ("bridge", *self._workers, "replication") if options.etcd else (),
+            functools.partial(self._start, waits=True),
         )
-        self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._besides), 0)
+        self._restarts = Restarts((*self._servers, *self._besides))
         self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start
         self._instance: Instance | None = None
@@ -230,17 +220,15 @@ class Supervisor:
         self._keeper_report = report
         attach_presence(self._instance)
         self._record()
-        bridge = self._children.get("bridge")
-        for role in self._besides:
-            if role not in self._children:
-                self._due.setdefault(role, 0.0)
-        if bridge is None:
-            self._due.setdefault("bridge", 0.0)
-        elif before is None or before.generation != self._instance.generation:
+        is_new = before is None or before.generation != self._instance.generation
+        for role in (*self._besides, "bridge"):
+            if role not in self._children and (is_new or role not in self._due):
+                self._due[role] = 0.0
+        if is_new and "bridge" in self._children:
             self._log("bridge.restarted", reason="the keeper made new segments")
-            for role in ("bridge", *self._workers, *set(self._besides) - {"exporter"}):
-                if role in self._children:
-                    self._children[role].ask_to_stop()
+        for role in ("bridge", *self._workers, *set(self._besides) - {"exporter"}):
+            if is_new and role in self._children:
+                self._children[role].ask_to_stop()
 
     def _on_server_ready(self, role: str) -> None:
         assert self._instance is not None
@@ -280,10 +268,11 @@ class Supervisor:
                 "exit_code": status,
             }
             return
-        pause = 0.0
-        if not (status in _IN_ORDER and child.is_heard and child.age_seconds > _SWITCHED_SECONDS):
-            self._deaths[child.role] = 0 if child.age_seconds > _FORGIVEN_SECONDS else self._deaths[child.role] + 1
-            pause = restart_pause(self._deaths[child.role])
+        age = child.age_seconds
+        pause = self._restarts.pause(child.role, status, has_served="ready" in child.message, age_seconds=age)
+        if status in IN_ORDER and child.role != "keeper" and self._is_given_up():
+            self._log("child.ended", role=child.role, pid=child.pid, status=status, reason="the segments are given up")
+            return  # what is new begins with it
         self._log("child.ended", role=child.role, pid=child.pid, status=status, restart_seconds=pause)
         self._due[child.role] = time.monotonic() + pause
 
@@ -321,7 +310,7 @@ class Supervisor:
         """Note which processes there are."""
         if self._instance is None:
             return
-        marks = {role: self._children[role].mark if role in self._children else None for role in self._deaths}
+        marks = {role: self._children[role].mark if role in self._children else None for role in self._restarts.roles}
         self._instance = self._instance.with_processes(supervisor=own_mark(), **marks)
         self._write_instance()
 

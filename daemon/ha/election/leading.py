@@ -74,7 +74,6 @@ class Term:
     ) -> None:
         assert view.leader is not None and view.state is not None
         self.over = ""  # why it is
-        self.is_handed_over = False
         self.epoch = view.state.epoch
         self.members = MemberSet(me.uuid, view.state, policy)
         self.kept_ms = granted_ms  # when the last keep-alive that succeeded was sent
@@ -97,6 +96,16 @@ class Term:
         self._hand_over: _HandOver | None = None
         self._leaving: set[str] = set()
         self._allowed: Allow | None = None
+
+    @property
+    def lease(self) -> int:
+        """The number of its lease, 0 without one."""
+        return self._lease
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether it gives the place to another one now."""
+        return self._hand_over is not None
 
     def log(self, log_end: int, now_ms: int) -> None:
         """Take the log end as it is after everything that was asked before was done."""
@@ -184,7 +193,7 @@ class Term:
         self._let_leave()
         if leader is None:
             if self._hand_over is not None and state.successor == self._hand_over.successor:
-                self.over, self.is_handed_over = f"handed over to {state.successor}", True
+                self.over = f"handed over to {state.successor}"
             elif self._lease:
                 self._lost(now_ms)
         elif leader.lease == self._lease:

@@ -51,6 +51,7 @@ from shmq.daemon.ha.election.policy import (
     PROMISE_MS,
     READ_AGAIN_MS,
     READ_MS,
+    RESIGN_MS,
     SUCCESSOR_MS,
     Identity,
     Policy,
@@ -117,6 +118,7 @@ class Member:
         self._read_at_ms = now_ms
         self._strays: set[int] = set()
         self._is_stopping = False
+        self._resign_at_ms = 0
         self._reason = "it has not heard of the coordination store"
 
     def take(self) -> list[Effect]:
@@ -150,6 +152,8 @@ class Member:
             self._read()
         if self.term is not None:
             self.term.tick(now_ms)
+            if self._is_stopping:
+                self._go_on_stopping(self.term, now_ms)
         if self._campaign is not None:
             self._campaign.tick(now_ms)
         self._look(now_ms)
@@ -240,11 +244,11 @@ class Member:
         )
 
     def stop(self, now_ms: int) -> None:
-        """End in order: a leader hands over, a follower leaves the set; `Finished` says when."""
+        """End in order: a leader hands over or resigns, a follower leaves the set; `Finished` says when."""
         self._is_stopping = True
+        self._resign_at_ms = now_ms + RESIGN_MS
         if self.term is not None:
-            if self.term.hand_over("", now_ms):
-                self._finish()
+            self._go_on_stopping(self.term, now_ms)
         elif self._following is not None and self._view is not None and self._is_electable(self._view):
             self._outbox.put(Tell(self._following.uuid, Leaving(self.epoch)))
         else:
@@ -366,6 +370,23 @@ class Member:
         self._rest(term.over)
         if self._is_stopping:
             self._finish()
+
+    def _go_on_stopping(self, term: Term, now_ms: int) -> None:
+        """Hand over, again where that was not done in time; resign where it cannot be."""
+        if term.over:
+            return
+        if now_ms >= self._resign_at_ms or (not term.is_handing_over and term.hand_over("", now_ms)):
+            self.term = None
+            self._rest("it was stopped in order")  # nothing is appended any more when the others may begin
+            if not term.lease:
+                self._finish()
+                return
+            self._strays.add(term.lease)
+            self._outbox.ask(Revoke(term.lease), self._has_resigned)
+
+    def _has_resigned(self, answer: Answer | None, now_ms: int) -> None:
+        del answer, now_ms  # without an answer the lease ends by itself, a little later
+        self._finish()
 
     def _follow(self, leader: LeaderKey, epoch: int) -> None:
         if self.role is Role.FOLLOWING and self.epoch == epoch and self._is_led_by(leader.uuid):

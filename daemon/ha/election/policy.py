@@ -27,6 +27,7 @@ LAGGING_MS = 300  # who knows that it lacks bytes lets the others campaign first
 CAMPAIGN_AGAIN_MS = 500
 CHANGE_AGAIN_MS = 200
 HAND_OVER_MS = 1_000
+RESIGN_MS = 2_000  # a leader that stops and could not hand over does not let the others wait for its lease
 READ_MS = 2_000
 READ_AGAIN_MS = 500
 NO_LIMIT_MS = (1 << 63) - 1

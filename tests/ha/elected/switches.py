@@ -55,6 +55,7 @@ class Switches:
     def one(self) -> None:
         leader = self.group.wait_for_set(len(self.group.brokers))
         self._progress.note(leader)
+        self._wait_for_senders()
         kind = self.chance.choice(KINDS)
         self.counts[kind] += 1
         began = time.monotonic()
@@ -68,6 +69,12 @@ class Switches:
                 eventually(lambda sender=sender: sender.first_after(switched), self.group.told)
                 self.waits.setdefault((kind, name), []).append(sender.longest_gap(began))
         repair()
+
+    def _wait_for_senders(self) -> None:
+        """Let those go on whose own broker was away: that is no part of the next switch."""
+        now = time.monotonic()
+        for sender in (*self.load.tcp, *self.load.local, *self.load.stock):
+            eventually(lambda sender=sender: sender.first_after(now), self.group.told)
 
     def _living(self, leader: Broker, kind: str) -> list[Sender]:
         """Local senders whose broker goes on: those of the other hosts, and the leader's own where it does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,6 +94,17 @@ def test_a_promotion_by_hand_is_a_handover_and_loses_nothing(tmp_path: Path) -> 
         assert_equal(new, old)
         assert read(new, 20, "readers") == stored
         assert not tails(layout_of(new)) and not tails(layout_of(old))
+
+
+def test_no_process_of_a_broker_that_is_promoted_again_and_again_is_thought_to_die(tmp_path: Path) -> None:
+    with group_of(tmp_path, 2, sync=True) as (group, _):
+        for _ in range(8):
+            cluster(group.other(group.wait_for_set(2)), "promote")
+        group.wait_for_set(2)
+        told = "".join(broker.log for broker in group.brokers)
+        pauses = [float(pause) for pause in re.findall(r"child.ended .*restart_seconds=([\d.]+)", told)]
+        assert pauses and max(pauses) <= 0.1, told
+        assert ".failed" not in told, "a process was started upon segments that are given up"
 
 
 def test_who_is_stopped_in_order_hands_over_first(tmp_path: Path) -> None:
@@ -307,7 +319,7 @@ def test_what_is_shown_names_who_leads_why_and_who_is_in_sync(tmp_path: Path) ->
 def spare_of(broker: Broker) -> int:
     """The process that waits to become the broker's next bridge; 0 while there is none."""
     children = psutil.Process(broker.processes["supervisor"].pid).children()
-    waiting = [child.pid for child in children if "--go-fd" in child.cmdline()]
+    waiting = [child.pid for child in children if {"--go-fd", "bridge"} <= set(child.cmdline())]
     return next((pid for pid in waiting if pid != broker.processes["bridge"].pid), 0)
 
 
