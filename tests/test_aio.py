@@ -182,7 +182,7 @@ def test_a_new_generation_of_segments_is_sent_to_at_once(shmq_shared_broker: Sha
             assert mq._sending is not None
             former = mq._sending._fast_for(topic)
             wire = mq._sending._link._local().wire
-            before, wire.store = wire.store, wire._map(wire.control.attachment)  # as after a reconnection
+            before, wire.store = wire.store, wire._map()[0]  # as after a reconnection
             before.close()
             await mq.send(topic, b"after")
             assert mq._sending._fast_for(topic) is not former

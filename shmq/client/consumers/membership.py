@@ -83,10 +83,15 @@ class Membership:
                 if consumer.group and isinstance(other, Consumer) and other.group == consumer.group:
                     _check_beside(consumer, other)
             self._consumers.append(consumer)
-        try:
+
+        def begin(_: float) -> None:
+            session = self._live()
             session.queues.resolve(consumer.topic)
             self.register()
             consumer._live_source()
+
+        try:
+            session.sends.until_taken(begin, session.wire.timeout, consumer.topic)
         except BaseException:
             self.left(consumer)
             raise

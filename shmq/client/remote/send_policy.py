@@ -14,7 +14,8 @@ Routes, codes and `now` go in, queues and verdicts come out; nothing here waits 
                                                                        error of a later try says `maybe_stored`
     anything else                                                      the error
 
-    not stored, as the broker's master is gone, or it leads no more, and another of its hosts may become the master
+    not stored, as the broker's master is gone, or it leads no more, and another of its hosts may become the master;
+    or as its segments are given up
                                  waits for it, within the timeout of the send
 
     answered after   550 ms   1 s    2 s     3 s     15 s, or failed (counts as 30 s)
@@ -84,7 +85,7 @@ def send_error(reply: Command) -> ShmqError | None:
         return stored
     made = error_of(reply)
     kind = _KINDS.get(reply.code)
-    if kind is None or (isinstance(made, kind[0]) or (made and made.hint and not isinstance(made, RemoteError))):
+    if kind is None or not isinstance(made, RemoteError):
         return made
     error = kind[0](remark, hint=kind[1])
     error.code = reply.code
@@ -128,6 +129,14 @@ def waits_for_master(error: ShmqError, *, has_route: bool) -> bool:
     if isinstance(error, errors.TopicNotFound):
         return not has_route
     return may_be_taken_elsewhere(error)
+
+
+def begins_anew(error: ShmqError) -> bool:
+    """Whether a broker that lives has said that its segments are given up: it takes messages soon, or its next master.
+
+    A connection that was opened in the middle of a switch may not know yet that the broker has other hosts.
+    """
+    return isinstance(error, errors.BrokerNotRunning) and error.code == Response.SERVICE_NOT_AVAILABLE
 
 
 # ---- which queue is next ---------------------------------------------------------------------------------------------

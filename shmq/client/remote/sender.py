@@ -36,6 +36,7 @@ from shmq.client.remote.send_policy import (
     Attempts,
     FaultTable,
     QueueChoice,
+    begins_anew,
     queue_of_group,
     send_error,
     waits_for_master,
@@ -370,7 +371,9 @@ class TcpSender:
 async def _may_wait(names: NameService, topic: str, timeout: float, error: ShmqError) -> bool:
     """Whether the next master of a topic's broker may take what failed so; it is looked for at the next use."""
     has_route = names.routes.old(topic) is not None
-    if not waits_for_master(error, has_route=has_route) or not await names.may_switch(topic, timeout=timeout):
+    if not waits_for_master(error, has_route=has_route):
+        return False
+    if not begins_anew(error) and not await names.may_switch(topic, timeout=timeout):
         return False
     names.routes.forget(topic)
     return True

@@ -193,6 +193,14 @@ class ControlChannel:
         """Whether the broker is connected right now."""
         return self._link is not None and not self._closing.is_set() and self._pid == os.getpid()
 
+    def is_attached_anew(self, before: Attachment, seconds: float) -> bool:
+        """Wait until the broker has answered another attachment than one; False where it does not in time."""
+        if self._is_reader:
+            return False  # the thread that would do it
+        with self._changed:
+            self._changed.wait_for(lambda: self.attachment is not before or self._closing.is_set(), seconds)
+        return self.attachment is not before
+
     # -- requests
 
     def request(

@@ -57,6 +57,9 @@ from shmq.shm.segment import are_here, open_store
 _AWAY = (ConnectError, NotMaster, RequestTimeout)
 
 
+_REPLACED_SECONDS = 3.0  # a broker that serves segments which are given up notices within a second
+
+
 class ShmWire:
     """One attachment to a broker of this host; `timeout` in seconds."""
 
@@ -82,18 +85,29 @@ class ShmWire:
         self._flushes: TableCache[int] = TableCache()
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         try:
-            attachment = self.control.attachment
-            self.instance: Instance = attachment.instance
-            self.store: Store = self._map(attachment)
+            self.store: Store
+            self.instance: Instance
+            self.store, self.instance = self._map()
         except BaseException:
             self.control.close()
             raise
 
-    def _map(self, attachment: Attachment) -> Store:
-        store = map_segments(attachment, alive=self.control.alive)
-        self._counted = True
-        store.use_client(attachment.client_slot, attachment.slot_generation)
-        return store
+    def _map(self) -> tuple[Store, Instance]:
+        control = self.control
+        while True:
+            attachment = control.attachment
+            try:
+                store = map_segments(attachment, alive=control.alive)
+            except (SegmentError, ForeignNamespace):
+                # They may have been replaced since the broker has named them.
+                if are_here(attachment.instance) or not control.is_attached_anew(
+                    attachment, min(self.timeout, _REPLACED_SECONDS)
+                ):
+                    raise
+                continue
+            self._counted = True
+            store.use_client(attachment.client_slot, attachment.slot_generation)
+            return store, attachment.instance
 
     @property
     def alive(self) -> bool:
@@ -175,10 +189,10 @@ class ShmWire:
             return False
         self._discount()
         left, self._left = self._left, self.store
-        self.store = self._map(attachment)
+        self.store, instance = self._map()
         if left is not None:
             left.close()
-        self.instance = attachment.instance  # last: where these segments are called current, `store` are these
+        self.instance = instance  # last: where these segments are called current, `store` are these
         self._flushes = TableCache()  # which keeps the segments of before
         return True
 

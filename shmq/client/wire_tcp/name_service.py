@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
@@ -248,17 +249,18 @@ class NameService:
 
     async def not_found(
         self, topic: str, *, timeout: float, exists: bool = False, may_be_made: bool = True
-    ) -> TopicNotFound:
+    ) -> TopicNotFound | BrokerNotRunning:
         """Return the error for a topic that cannot be used, with the nearest names that exist."""
         from shmq.message import missing_topic
 
         servers = ",".join(map(str, self._servers))
         if exists:
             return TopicNotFound(f'topic "{topic}" has no queue that may be written now', hint="are its brokers up?")
-        try:
+        names: list[str] = []
+        with contextlib.suppress(ShmqError):
             names = await self.topics(timeout=timeout)
-        except ShmqError:
-            names = []
+            if not names and not (await self.clusters(timeout=timeout)).brokerAddrTable:
+                return no_broker()
         then = f"create it with: shmq topic create {topic}" if may_be_made else "see: shmq topic list -a"
         return missing_topic(topic, f"at {servers}", names, then)
 
@@ -325,7 +327,7 @@ class NameService:
                 except UsageError as error:
                     raise ProtocolError(f"broker {name} has an impossible address: {error}") from error
         if not found:
-            raise BrokerNotRunning("no broker is registered at the name server", hint="is the broker up?")
+            raise no_broker()
         self._masters, self._masters_told = found, self._network.loop.time()
         return found
 
@@ -351,6 +353,11 @@ class NameService:
         """Return all brokers."""
         reply = reply_of(await self.ask(Request.GET_BROKER_CLUSTER_INFO, timeout=timeout))
         return decode_body(reply.body, ClusterInfo, dialect_bytes_max=1 << 20)
+
+
+def no_broker() -> BrokerNotRunning:
+    """Return the error for name servers that know no broker: it has not started yet, or changes its role just now."""
+    return BrokerNotRunning("no broker is registered at the name server", hint="is the broker up?")
 
 
 def no_master(broker_name: str) -> BrokerNotRunning:

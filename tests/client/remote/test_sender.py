@@ -40,6 +40,7 @@ class Moment(NamedTuple):
     registered: dict[int, str] | None
     leads: str
     dead: str = ""
+    renews: str = ""
 
 
 class Group:
@@ -72,6 +73,10 @@ class Group:
         self.asked += 1
         if address.host == self.moment.dead:
             raise BrokerNotRunning(f"nothing listens at {address}")
+        if address.host == self.moment.renews:
+            error = BrokerNotRunning("this generation of segments was given up")
+            error.code = Response.SERVICE_NOT_AVAILABLE
+            return failure_reply(command, error)
         if address.host != self.moment.leads:
             return failure_reply(command, NotMaster("it leads no more"))
         self.stored.append(address.host)
@@ -180,6 +185,14 @@ def test_a_broker_of_one_host_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(ShmqError):
         sent(group, monkeypatch)
     assert group.now == 10.0
+
+
+def test_a_broker_that_makes_new_segments_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = {0: "h1"}
+    group = Group(Moment(0.0, alone, "h1"), Moment(9.0, alone, "", renews="h1"), Moment(11.0, alone, "h1"))
+    sent(group, monkeypatch)
+    assert group.stored == ["h1", "h1"]
+    assert 11.0 <= group.now <= 11.2
 
 
 def test_a_topic_that_was_deleted_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,26 @@ class TransactionProgram(Program):
             transaction.commit() if is_committed else transaction.rollback()
 
 
+@contextlib.contextmanager
+def passing_no_broker() -> Iterator[None]:
+    try:
+        yield
+    except shmq.BrokerNotRunning as error:
+        if "no broker is registered" not in str(error):
+            raise
+
+
+class JoiningProgram(Program):
+    """Opens a connection, joins a group, sends and leaves, again and again."""
+
+    def send_all(self) -> None:
+        for number in self.numbers():
+            # Who opens a connection while the name server knows no broker is not made to wait for one.
+            with passing_no_broker(), shmq.connect(self.url, timeout=TIMEOUT_SECONDS) as mq:
+                mq.subscribe(TOPIC, group=self.name).close()
+                self.send_one(number, lambda body, mq=mq: mq.send(TOPIC, body))
+
+
 class AskingProgram(Program):
     """Sends requests, each of which is answered; a reply can be lost with the connection by which it was to come."""
 
@@ -193,7 +213,7 @@ def _reserved(mq: shmq.Connection, body: bytes) -> None:
         raise
 
 
-def programs_of(group: Group, names: str) -> list[Program]:
+def programs_of(group: Group, names: str, *, with_joining: bool) -> list[Program]:
     kinds: dict[str, type[Program]] = {
         "": Program,
         "-batch": BatchProgram,
@@ -202,6 +222,8 @@ def programs_of(group: Group, names: str) -> list[Program]:
         "-asking": AskingProgram,
         "-asking-loop": AskingLoopProgram,
     }
+    if with_joining:  # a program that begins on a dead host is refused
+        kinds["-joining"] = JoiningProgram
     places = {"tcp": f"rocketmq://{names}"}
     places |= {f"local{number}": broker.url for number, broker in enumerate(group.brokers)}
     return [make(f"{place}{kind}", url) for place, url in places.items() for kind, make in kinds.items()]
@@ -228,7 +250,7 @@ def test_a_send_waits_for_the_next_leader(tmp_path: Path, switch: Callable[[Brok
             for topic in (TOPIC, ASKED):
                 mq.admin.create_topic(topic, queues=4)
         eventually(lambda: names.brokers_of(TOPIC).get("elected", {}).keys() == {"0", "1"})
-        programs = programs_of(group, names.address)
+        programs = programs_of(group, names.address, with_joining=switch is hand_over)
 
         def go_on(count: int) -> None:
             wanted = {program: len(program.stored) + count for program in programs}
