@@ -43,6 +43,12 @@ A new group begins at the first message of a queue from which nothing has been d
 skipped between the making of a topic and the start of its consumers. Where retention has cut the queue, the client's
 wish counts.
 
+## Open transactions after a start
+
+A broker that has just begun, or has just become the master, asks no producer about a transaction in its first 10
+seconds unless one of the group is there: at RocketMQ such a question is lost, and counts as one of the fifteen after
+which the transaction is rolled back.
+
 ## Groups whose members read different topics
 
 RocketMQ wants all members of a group to read the same topics: it divides every topic among all members, and a retry

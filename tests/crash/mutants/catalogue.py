@@ -526,6 +526,18 @@ NEVER: dict[str, Mutant] = {
         "if (\n            (!is_own",
         f"{_OWNER}::test_a_slot_that_is_moving_is_no_ones_to_take_lock_or_free",
     ),
+    "a replica's record is not described to its index": _one(
+        "replicate.c",
+        ".described = has_properties(view),",
+        ".described = has_properties(view) && false,",
+        "tests/bindings/replication/test_replicate.py::test_a_follower_becomes_its_master_whatever_the_pieces",
+    ),
+    "name servers do not learn the epoch": _one(
+        "daemon/nameserver/registration.py",
+        "stateVersion=self.state)",
+        "stateVersion=0)",
+        "tests/ha/test_names.py::test_a_promoted_slave_is_the_master_for_name_servers_and_its_epoch_is_registered",
+    ),
 }
 
 MUTANTS: dict[str, Mutant] = MENDED | NEVER
