@@ -6,7 +6,9 @@ says, whichever member is asked; one whose half was acknowledged has to end so, 
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import operator
 import threading
 import time
 from collections.abc import Callable
@@ -50,11 +52,17 @@ class Acknowledged(NamedTuple):
     sent_at: float
 
 
+_SENT_AT, _AT = operator.attrgetter("sent_at"), operator.attrgetter("at")
+
+
 class Sender:
     """One thread that sends, and tries again with the next body.
 
     Args:
         send: what sends bodies over a connection; without a receipt nothing was acknowledged.
+
+    Attributes:
+        stored: what was acknowledged, in that order, which is the order in which it was sent.
     """
 
     def __init__(
@@ -82,12 +90,13 @@ class Sender:
 
     def first_after(self, at: float) -> float | None:
         """When the first message that was sent after a moment was acknowledged."""
-        return next((each.at for each in self.stored if each.sent_at >= at), None)
+        first = bisect.bisect_left(self.stored, at, key=_SENT_AT)
+        return self.stored[first].at if first < len(self.stored) else None
 
     def longest_gap(self, since: float) -> float:
         """The longest time without a receipt since a moment, in seconds."""
-        times = [each.at for each in self.stored]
-        times = [max((at for at in times if at <= since), default=since), *(at for at in times if at > since)]
+        first = bisect.bisect_right(self.stored, since, key=_AT)
+        times = [self.stored[first - 1].at if first else since, *map(_AT, self.stored[first:])]
         return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
     def body(self, number: int) -> bytes:

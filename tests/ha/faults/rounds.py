@@ -4,11 +4,11 @@ Master, slave, and those who connect over TCP have a network of their own each; 
 on (elected/load.py). A fault is chosen by chance, lasts a while, and ends; then the slave is counted in again.
 
     link, deaf, dumb     between master and slave nothing comes through, or nothing of one of the two ways
-    lossy, late          30 % of all packets are lost; every packet takes 50 ms longer
+    lossy, late, thin    30 % of all packets are lost; every packet takes 50 ms longer; 200 KB a second come through
     master, slave        one of them reaches no other host
     kill, end, stop      all processes of one are killed at once, ended in order, or stand still
     process              one process of one of them is killed
-    slow                 each sync of one host's disk takes 0.3 to 1.5 s
+    slow, full           each sync of one host's disk takes 0.3 to 1.5 s; that of the slave takes nothing
     empty, old           the slave comes again with nothing, or with the store that it had some rounds ago
     lost                 the master's host is gone for good while all go on, the slave is promoted, and an empty host
                          follows it
@@ -20,6 +20,7 @@ no offset is set back, and no member on either host had a message that the last 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -28,13 +29,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shmq.shm.links import IN_SYNC
 from shmq.shm.liveness import signal_proven
 from shmq.testing import Broker
-from tests.crash.disk.disk import FaultyDisk
+from tests.crash.disk.disk import FaultyDisk, Kind
 from tests.deadline import eventually
 from tests.ha.elected.cables import BROKER_PORT, HA_PORT, LATE_SECONDS, LOSS, CabledBroker, slow_disk
 from tests.ha.elected.group import Group, links_of
@@ -49,7 +51,9 @@ from tests.nameserver.live_nameserver import name_server
 
 CUTS = ("link", "deaf", "dumb", "master", "slave")
 PROCESSES = ("replication", "keeper", "bridge")
-KINDS = (*CUTS, "lossy", "late", "kill", "end", "stop", "process", "slow", "empty", "old", "lost")
+KINDS = (*CUTS, "lossy", "late", "thin", "kill", "end", "stop", "process", "slow", "full", "empty", "old", "lost")
+THIN_BYTES_PER_SECOND = 200_000
+FILE_BYTES = 1 << 20  # a log file is full after a second or two: a full disk shows then
 SECONDS_MAX = 3.0
 FRESH_MS = 2_000
 
@@ -60,8 +64,9 @@ class Pair(Group):
     def __init__(self, networks: list[Network], cables: Cables, names: str, in_sync_min: int) -> None:
         first, second, self.outside = networks
         there = {"master": f"{first.address}:{BROKER_PORT}", "master_ha": f"{first.address}:{HA_PORT}"}
-        self.master = CabledBroker(first, name="pair", role="sync-master", in_sync_min=in_sync_min, nameservers=names)
-        self.slave = CabledBroker(second, name="pair", role="slave", nameservers=names, **there)
+        both = {"name": "pair", "nameservers": names, "file_bytes": FILE_BYTES}
+        self.master = CabledBroker(first, role="sync-master", in_sync_min=in_sync_min, **both)
+        self.slave = CabledBroker(second, role="slave", **there, **both)
         self.brokers = [self.master, self.slave]
         self.cables = cables
 
@@ -140,6 +145,7 @@ class Rounds:
         for way in self.pair.cables.ways.values():
             way.loss = LOSS if kind == "lossy" else 0.0
             way.delay_seconds = LATE_SECONDS if kind == "late" else 0.0
+            way.bytes_per_second = THIN_BYTES_PER_SECOND if kind == "thin" else 0
         if kind == "kill":
             kill_host(broker)
             return broker.restart
@@ -155,6 +161,8 @@ class Rounds:
             signal_proven(broker.processes[self.chance.choice(PROCESSES)], signal.SIGKILL)
         if kind == "slow":
             return slow_disk(broker)
+        if kind == "full":
+            return full_disk(self.pair.slave)
         if kind == "lost":
             return self.pair.replace_the_master if self.pair.lose_the_master() else self.pair.master.restart
         if kind in ("empty", "old"):
@@ -183,6 +191,14 @@ def kill_host(broker: Broker) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(mark.pid, signal.SIGKILL)
     broker.kill_daemon()
+
+
+def full_disk(broker: CabledBroker) -> Callable[[], Any]:
+    """Let a broker's disk take nothing; returns what ends that."""
+    disk = broker.disk
+    assert disk is not None
+    disk.fail({Kind.WRITE, Kind.ALLOCATE}, at=1, error=errno.ENOSPC, after=True)
+    return partial(disk.fail, set(), at=0, error=0)
 
 
 def lose_the_last(pair: Pair, load: Load, faults: int) -> None:
