@@ -1,4 +1,4 @@
-"""One try to become the leader: a lease, then one transaction.
+"""One try to become the leader: a lease, then one transaction. By force, the transaction takes the leader's place.
 
     state        granted        done     not done    no outcome known     the lease is revoked    read
     GRANTING     COMMITTING     -        -           over, lost           -                       -
@@ -9,6 +9,8 @@
 Invariants:
  1. A candidate acknowledges nothing; it campaigns again only when its try is over.
  2. A try is over when its transaction is done or can never be: a transaction that names a revoked lease cannot.
+ 3. The lease of a leader that is forced out is revoked once its place is taken: every member may take a place that is
+    free, and that leader may still append.
 """
 
 from __future__ import annotations
@@ -57,11 +59,8 @@ class Campaign:
         self._state = StateKey(max(epoch, view.state.epoch if view.state else 0) + 1, frozenset({me.uuid}), "", why)
         self._is_forced = is_forced
         self._again: tuple[int, Callable[[], None]] | None = None
-        if is_forced and view.leader is not None:
-            # Its next keep-alive tells it; until then it is what may be lost.
-            outbox.ask(Revoke(view.leader.lease), self._old_is_revoked)
-        else:
-            outbox.ask(Grant(LEASE_MS), self._granted)
+        self._old_lease = view.leader.lease if is_forced and view.leader is not None else 0
+        outbox.ask(Grant(LEASE_MS), self._granted)
 
     @property
     def epoch(self) -> int:
@@ -73,11 +72,6 @@ class Campaign:
         if self._again is not None and now_ms >= self._again[0]:
             (_, ask), self._again = self._again, None
             ask()
-
-    def _old_is_revoked(self, answer: Answer | None, now_ms: int) -> None:
-        del answer  # what it says does not matter: the transaction needs no lease but its own
-        self.granted_ms = now_ms
-        self._outbox.ask(Grant(LEASE_MS), self._granted)
 
     def _granted(self, answer: Answer | None, now_ms: int) -> None:
         if not isinstance(answer, Lease):
@@ -97,6 +91,8 @@ class Campaign:
             self.view, self.is_won = answer.view, answer.is_done
         if not self.is_won:
             self._outbox.ask(Revoke(self.lease), _ignore)
+        elif self._old_lease:
+            self._outbox.ask(Revoke(self._old_lease), _ignore)  # its next keep-alive tells the old leader
 
     def _revoke(self) -> None:
         self._ask_until_answered(Revoke(self.lease), self._revoked)
