@@ -56,6 +56,7 @@ KEPT_TOPICS = frozenset(
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "rmq_sys_wheel_timer",
         "rmq_sys_SHMQ_STAGED",
+        "rmq_sys_SHMQ_TABLES",
     }
 )
 _KEPT_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"

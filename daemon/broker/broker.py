@@ -44,7 +44,7 @@ from shmq.daemon.broker.statistics.figures import BrokerFigures, Figures, NoFigu
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.statistics.statistics import Statistics
 from shmq.daemon.broker.statistics.traffic import Traffic
-from shmq.daemon.broker.table_changes import saved_changes, slave_refusals
+from shmq.daemon.broker.table_changes import TableChanges, slave_refusals
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.delay import DelayService
 from shmq.daemon.broker.timers.timers import TimerService
@@ -108,6 +108,7 @@ class Broker(Dispatch):
             ),
             *self._log_parts(tables, log, settings, traffic),
             parking,
+            changes := TableChanges(tables, log, self._groups, settings, self._sends.when_durable),
             *([QueryRequests(tables, log, index)] if index is not None else []),
         ]
         self._arrival_parts = [part for part in self._parts if part.hears_arrivals]
@@ -122,7 +123,7 @@ class Broker(Dispatch):
         ]
         for part in [*silent, *self._parts]:
             self._handlers |= part.handlers()
-        self._handlers |= saved_changes(self._handlers, tables)
+        self._handlers |= changes.checked(self._handlers)
         if self._is_slave:
             self._serve_as_slave()
         end_transaction_counted(self._handlers, self._figures)

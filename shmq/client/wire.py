@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from shmq.client import options
 from shmq.client.position import Position
 from shmq.errors import DamagedMessage, RequestTimeout, ShmqError
-from shmq.protocol.codes import NOT_SAVED_YET
+from shmq.protocol.codes import NOT_SAVED_YET, ONLY_HERE
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import Answer
@@ -182,10 +182,11 @@ def warn_of_unsaved(*replies: Command) -> None:
     """Log what brokers say of changes that are done.
 
     A broker answers a change when it is in shared memory, and its keeper saves it some 0.1 s later. Where the keeper
-    makes no rounds the change is lost with the host, and the remark says so: a line of the log, and no error.
+    makes no rounds the change is lost with the host, and the remark says so: a line of the log, and no error. So it
+    does where slaves have to confirm, and the log takes nothing that tells them.
     """
     for reply in replies:
-        if reply.remark and reply.remark.startswith(NOT_SAVED_YET):
+        if reply.remark and reply.remark.startswith((NOT_SAVED_YET, ONLY_HERE)):
             LOG.warning("%s", reply.remark)
 
 

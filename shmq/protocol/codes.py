@@ -43,6 +43,8 @@ class Language(IntEnum):
 
 NOT_SAVED_YET = "done, and not saved yet"
 """How a remark begins that a broker adds to a change of topics or groups while its keeper makes no rounds."""
+ONLY_HERE = "done, and on this host only"
+"""How a remark begins that a broker adds to such a change where its log cannot tell its slaves of it."""
 
 
 class Request(IntEnum):

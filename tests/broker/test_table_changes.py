@@ -1,12 +1,20 @@
-"""Changes of topics and groups are refused where they could not be kept."""
+"""Changes of topics and groups are refused where they could not be kept, and answered once slaves have them."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.errors import StoreError
+from shmq.daemon.logic.effects import Effect, Reply
+from shmq.errors import BrokerBusy, NotMaster, ReadOnlyStore, ShmqError, StoreError
 from shmq.protocol.body import SubscriptionGroupConfig, encode_body
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import ONLY_HERE, Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.failure import error_of
+from shmq.protocol.system_topics.table_marks import TABLES_TOPIC, TablesMark, decode_tables_mark
 from tests.broker.admin_client import Admin
 from tests.broker.memory_log import MemoryLog
 
@@ -49,3 +57,124 @@ def test_what_is_done_while_the_keeper_makes_no_rounds_is_said_not_to_be_saved_y
         ]
         remark = "done, and not saved yet: the store keeper has made no round for 12 s; see shmq health"
         assert [answer.remark for answer in answers] == [remark if is_said else None] * len(answers)
+
+
+class Confirming:
+    """The broker of a master whose slaves confirm, and a client that asks it; a test says what is confirmed."""
+
+    def __init__(self, tables: Any, settings: BrokerSettings) -> None:
+        self.tables, self.log = tables, MemoryLog(tables)
+        self.log.held_durable_end = 0
+        settings = replace(settings, confirms=True, wait_durable=True)
+        self.broker = Broker(tables, settings, now_ms=0, log=self.log)
+        self.admin = Admin(self.broker)
+
+    def asks(self, code: Request, body: bytes = b"", /, **ext: str) -> list[Command]:
+        """Ask for a change; return the answers that come before the mark is stored."""
+        return self.replies(self.admin.effects(code, body, **ext))
+
+    def wakes(self, now_ms: int = 0) -> list[Command]:
+        """Return the answers when the broker is woken, which stores a mark."""
+        return self.replies(self.broker.woken(now_ms))
+
+    def confirms(self) -> list[Command]:
+        """Return the answers that come when all of the log is confirmed."""
+        self.log.held_durable_end = self.log.end
+        return self.replies(self.broker.flushed(self.log.end, 0))
+
+    def replies(self, effects: Sequence[Effect]) -> list[Command]:
+        return [effect.command for effect in effects if isinstance(effect, Reply)]
+
+    @property
+    def marks(self) -> list[TablesMark]:
+        topic = self.tables.topic(TABLES_TOPIC)
+        records = self.log.records.get(topic.queues[0], []) if topic is not None else []
+        found = [decode_tables_mark(record.body) for _, record, _ in records]
+        assert None not in found
+        return [mark for mark in found if mark is not None]
+
+
+@pytest.fixture
+def confirming(tables: Any, settings: BrokerSettings) -> Confirming:
+    return Confirming(tables, settings)
+
+
+def test_a_change_is_answered_when_its_mark_is_confirmed(confirming: Confirming) -> None:
+    group = SubscriptionGroupConfig(groupName="billing", retryMaxTimes=3)
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="orders", writeQueueNums="3") == []
+    assert confirming.asks(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, encode_body(group)) == []
+    assert confirming.wakes() == []
+    topics, groups = confirming.marks
+    assert [(each.topicName, each.writeQueueNums) for each in topics.topics] == [("orders", 3)]
+    assert [(each.groupName, each.retryMaxTimes) for each in groups.groups] == [("billing", 3)]
+    assert [answer.code for answer in confirming.confirms()] == [Response.SUCCESS] * 2
+    assert confirming.wakes() == [] and len(confirming.marks) == 2, "nothing else is stored"
+
+
+def test_what_is_deleted_is_in_the_mark(confirming: Confirming) -> None:
+    for code, ext in ((Request.UPDATE_AND_CREATE_TOPIC, {}), (Request.DELETE_TOPIC_IN_BROKER, {})):
+        assert confirming.asks(code, topic="orders", **ext) == []
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="invoices") == []
+    confirming.wakes()
+    (mark,) = confirming.marks
+    assert (mark.deleted_topics, [each.topicName for each in mark.topics]) == (["orders"], ["invoices"])
+    assert len(confirming.confirms()) == 3
+
+
+def test_who_finds_a_topic_there_waits_for_what_made_it(confirming: Confirming) -> None:
+    asked = {"topic": "orders", "onlyIfMissing": "true"}
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, **asked) == []
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, **asked) == [], "it is in no mark yet"
+    confirming.wakes()
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, **asked) == [], "its mark is not confirmed yet"
+    assert [answer.ext["created"] for answer in confirming.confirms()] == ["true", "false", "false"]
+    assert [answer.ext["created"] for answer in confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, **asked)] == ["false"]
+    assert len(confirming.marks) == 1
+
+
+def test_a_mark_that_finds_the_log_busy_is_stored_a_moment_later(confirming: Confirming) -> None:
+    confirming.log.error = BrokerBusy("the append lock is taken")
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="orders") == []
+    assert confirming.wakes() == [] == confirming.marks
+    confirming.log.error = None
+    assert confirming.wakes(1_000) == []
+    assert [answer.code for answer in confirming.confirms()] == [Response.SUCCESS]
+
+
+@pytest.mark.parametrize("error", [ReadOnlyStore("too few slaves are in sync"), BrokerBusy("the append lock is taken")])
+def test_a_change_that_the_log_takes_no_mark_of_is_said_to_be_on_this_host_only(
+    confirming: Confirming, error: ShmqError
+) -> None:
+    confirming.log.error = error
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="orders") == []
+    (answer,) = [*confirming.wakes(), *confirming.wakes(60_000)]
+    assert (answer.code, answer.remark) == (Response.SUCCESS, f"{ONLY_HERE}: {error}")
+    confirming.log.error = None
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="invoices") == []
+    confirming.wakes()
+    assert [each.topicName for each in confirming.marks[0].topics] == ["orders", "invoices"]
+
+
+def test_a_master_that_was_relieved_answers_with_the_refusal_of_its_log(confirming: Confirming) -> None:
+    confirming.log.error = NotMaster("another one leads")
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="orders") == []
+    (answer,) = confirming.wakes()
+    assert isinstance(error_of(answer), NotMaster)
+
+
+def test_a_change_that_is_not_confirmed_in_time_says_so(confirming: Confirming) -> None:
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="orders") == []
+    confirming.wakes()
+    (answer,) = confirming.replies(confirming.broker.tick(60_000))
+    assert (answer.code, answer.remark) == (
+        Response.FLUSH_DISK_TIMEOUT,
+        "this host has it, and it was not safe in 5 s",
+    )
+
+
+def test_what_a_client_that_is_gone_has_changed_is_marked_all_the_same(confirming: Confirming) -> None:
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="orders") == []
+    confirming.broker.disconnected(1, 0)
+    assert confirming.wakes() == []
+    assert [each.topicName for each in confirming.marks[0].topics] == ["orders"]
+    assert confirming.confirms() == []

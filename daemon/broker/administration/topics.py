@@ -151,13 +151,13 @@ class TopicRequests(Part):
         if topic is None:
             name = call.ext["topic"][:TOPIC_BYTES_MAX]
             raise RemoteError(Response.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        return Answer(body=encode_body(_config(topic)))
+        return Answer(body=encode_body(topic_config(topic)))
 
     @serves(Request.GET_ALL_TOPIC_CONFIG)
     def _list(self, call: Call) -> Answer:
         # Before the table: what is made after it lies behind, and is another version.
         log_end, version = self._tables.facts().log_end, self._tables.version
-        table = {topic.name: _config(topic) for topic in self._tables.topics()}
+        table = {topic.name: topic_config(topic) for topic in self._tables.topics()}
         answer = TopicTable(table, DataVersion(counter=version))
         if not flag_of(call.ext, BORN_POSITIONS):
             return Answer(body=encode_body(answer))
@@ -194,7 +194,8 @@ def _queues(count: int) -> int:
     return count
 
 
-def _config(topic: Topic) -> TopicConfig:
+def topic_config(topic: Topic) -> TopicConfig:
+    """Return a topic as answers name it."""
     kind = TopicKind(topic.kind) if topic.kind in TopicKind.__members__.values() else TopicKind.NORMAL
     return TopicConfig(
         topicName=topic.name,

@@ -17,6 +17,8 @@ from shmq.daemon.logic.effects import Effect
 from shmq.daemon.logic.requests import Answer, Call, later
 from shmq.protocol.codes import Response
 
+_LATE = "this host has it, and it was not safe"
+
 
 class _Held(NamedTuple):
     end: int
@@ -60,7 +62,8 @@ class FlushWaits:
         effects: list[Effect] = []
         while self._held and self._held[0].until_ms <= now_ms:
             held = self._held.popleft()
-            effects += later(held.call, replace(held.answer, code=self._outcome(held.end)))
+            remark = held.answer.remark if held.is_send else f"{_LATE} in {self._timeout_ms / 1000:g} s"
+            effects += later(held.call, replace(held.answer, code=self._outcome(held.end), remark=remark))
         return effects
 
     def forget(self, connection_id: int) -> Sequence[Effect]:

@@ -9,6 +9,9 @@
            |                             +---- a log that parts from the master's: cut by the keeper, likewise
            +---- every 10 s, offsets every second, and when a record is of a topic or queue that is not here
 
+A record may be a mark of what the master has changed in its tables: that is taken over before the record is reported,
+so the master's word "done" counts on this host, too.
+
 Whatever fails, the connection is closed and made again a second later, and goes on at the log end. A reason is logged
 once.
 
@@ -38,8 +41,10 @@ from shmq.daemon.ha.meeting import START_AGAIN, Side, State
 from shmq.daemon.ha.proving import prove_to_master, refuse_itself
 from shmq.daemon.ha.slave.flush_news import FlushNews
 from shmq.daemon.ha.slave.follower import FollowerLink
+from shmq.daemon.ha.slave.mark_reader import MarkReader
+from shmq.daemon.ha.slave.master_broker import ANSWER_SECONDS, TablesNotTold, Told
 from shmq.daemon.ha.slave.master_state import MasterState, cure_of, obstacle
-from shmq.daemon.ha.slave.master_tables import ANSWER_SECONDS, MasterTables, TablesNotTold, Told
+from shmq.daemon.ha.slave.master_tables import MasterTables
 from shmq.daemon.ha.slave.own_log import OwnLog
 from shmq.daemon.ha.trust import WITHOUT_SECRET, Trust
 from shmq.delay_levels import DelayLevels
@@ -135,6 +140,7 @@ class Following:
         self._store = store
         self._layout = layout
         self._own = OwnLog(store, layout, log)
+        self._marks = MarkReader(store)
         self._replica = ReplicaStore(store)
         self._keeper_store = KeeperStore(store)
         self._shows_confirmed = store.head["ack_rule"] == ACK_CONFIRMED
@@ -425,9 +431,9 @@ class Following:
                         data, position, self._delays, _LOCK_SECONDS, judged_end, link.epoch
                     )
                 except CorruptionError:
-                    link.applied(self._store.log_end, _now_ms())
+                    self._take(link, self._store.log_end)
                     raise
-            link.applied(end, _now_ms())
+            self._take(link, end)
             if stop == OK and end == position:
                 return
             if stop in (NO_TOPIC, NO_QUEUE) and missing is not None:
@@ -436,6 +442,12 @@ class Following:
                 self.state.waits(*obstacle(self._store, stop), _now_ms())
                 self.stopping.wait(_WAIT_SECONDS if stop == LOG_FULL else _LOOK_SECONDS)
                 return
+
+    def _take(self, link: FollowerLink, end: int) -> None:
+        """Take over what the new records say of tables; they are reported then, and not before."""
+        for log_position, mark in self._marks.take():
+            self._tables.change(mark, log_position)
+        link.applied(end, _now_ms())
 
     def _make_known(self, topic: bytes, queue_id: int, *, log_end: int, received_end: int) -> None:
         """Make the queue of the record at the log end, or, where it is the first of a new life, the whole topic anew.

@@ -1,4 +1,4 @@
-"""What a slave copies beside the log: topics, groups and offsets, asked for by RocketMQ's own codes.
+"""What a slave copies beside the log: topics, groups and offsets, as its master's broker says them.
 
     21   every topic             made or changed here; deleted where it is not named any more, and made again where it
                                  was made again there, by the places in the log where each begins
@@ -28,13 +28,8 @@ nothing is changed any more, however late an answer comes: this host may lead th
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
-
-import msgspec
+from collections.abc import Iterable, Iterator
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.groups.settings import GroupSettings
@@ -42,8 +37,9 @@ from shmq.daemon.broker.topics import delete_retries
 from shmq.daemon.ha.slave.kept_commits import KeptCommits
 from shmq.daemon.ha.slave.known_copies import MARKS, note_own_copies, note_told_copies
 from shmq.daemon.ha.slave.known_pops import note_known_pops
+from shmq.daemon.ha.slave.master_broker import ANSWER_SECONDS, Committed, MasterBroker, Progress, Told
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
-from shmq.errors import InvalidName, ProtocolError, RemoteError, SegmentFull, UsageError
+from shmq.errors import InvalidName, ProtocolError, SegmentFull, UsageError
 from shmq.message import (
     DEAD_LETTER_PREFIX,
     PERM_READ_WRITE,
@@ -53,68 +49,22 @@ from shmq.message import (
     check_topic,
     is_system_topic,
 )
-from shmq.protocol.acl import KeyPair, key_pair_of, sign
-from shmq.protocol.body import (
-    BORN_POSITIONS,
-    LOG_END,
-    ONLY_FORWARD,
-    TABLES_VERSION,
-    SubscriptionGroupConfig,
-    SubscriptionGroupTable,
-    TopicConfig,
-    TopicTable,
-    decode_body,
-    parse_flush,
-    parse_kind,
-)
-from shmq.protocol.codes import Request, Response, TopicFlush, TopicKind
-from shmq.protocol.command import Command
-from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.protocol.body import SubscriptionGroupConfig, TopicConfig, parse_flush, parse_kind
+from shmq.protocol.codes import TopicFlush, TopicKind
+from shmq.protocol.system_topics.table_marks import TablesMark
 from shmq.timing import TIMER_GROUP, TIMER_TOPIC
 
-ANSWER_SECONDS = 10.0
-_READ_BYTES = 1 << 16
-_BODY_BYTES_MAX = 64 << 20
 _GROUP_SEPARATOR = "@"
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 _UNKNOWN = 1 << 63  # a log position that no log has
 
 
-class _OffsetTable(msgspec.Struct):
-    offsetTable: dict[str, dict[int, int]] = {}
-
-
-class _DelayTable(msgspec.Struct):
-    offsetTable: dict[int, int] = {}
+def _is_of_users(topic_name: str) -> bool:
+    return not is_system_topic(topic_name) and not topic_name.startswith(_OF_GROUPS)
 
 
 def _key(topic_name: str, group: str) -> str:
     return f"{topic_name}{_GROUP_SEPARATOR}{group}"
-
-
-class TablesNotTold(ConnectionError):
-    """The master's broker cannot be reached, or does not answer; which one, its text says."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-
-
-class _Held(NamedTuple):
-    """Progress that tells of records which may not be here yet."""
-
-    stamp: int  # where the master's log ended when it was sent
-    offsets: dict[str, dict[int, int]]
-    delays: dict[int, int]
-    asked_end: int  # of this log, before it was asked for
-
-
-class Told(NamedTuple):
-    """What a master said of its tables; whether it is ours has to be known before that is taken over."""
-
-    topics: TopicTable
-    topics_end: int | None  # where the master's log ended before that; None: it does not say
-    groups: tuple[SubscriptionGroupConfig, ...]
-    held: _Held
 
 
 class MasterTables:
@@ -127,16 +77,16 @@ class MasterTables:
     """
 
     def __init__(self, master: tuple[str, int], tables: StoreTables, kept: KeptCommits | None = None) -> None:
-        self._master = master
+        self._master = MasterBroker(master, lambda: tables.facts().log_end)
         self._tables = tables
         self._groups = GroupSettings(tables)
         self._kept = kept or KeptCommits(tables)
-        self._keys: KeyPair = key_pair_of(os.environ)
-        self._held: _Held | None = None
+        self._held: Progress | None = None
         self._turn = threading.Lock()
         self._is_over = False
         self._known_end = -1  # of the log: what is below it the offsets here tell of
         self._absent: dict[str, int] = {}  # topics that it does not name, by where its log ended before it said so
+        self._copied_end = 0  # of its log: the tables here tell of every change that it had made then
         self._told_groups: set[str] = set()
         self._followed: dict[int, int] = {}  # by slot, the offsets that are here as the master said
         self._version = 0  # of its tables, as they were copied
@@ -167,7 +117,7 @@ class MasterTables:
         """
         with self._turn:
             if self._is_over:
-                raise UsageError("this host does not follow {}:{} any more".format(*self._master))
+                raise UsageError(f"this host does not follow {self._master.name} any more")
             yield
 
     def copy(self, seconds: float = ANSWER_SECONDS) -> None:
@@ -181,13 +131,7 @@ class MasterTables:
             OSError: the master cannot be reached.
             ShmqError: it refuses, or says what cannot be.
         """
-        with self._connected(seconds) as connection:
-            ext = {BORN_POSITIONS: "true"}
-            reply = self._reply(connection, Request.GET_ALL_TOPIC_CONFIG, ext)
-            topics = decode_body(reply.body, TopicTable)
-            body = self._ask(connection, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            groups = decode_body(body, SubscriptionGroupTable).subscriptionGroupTable.values()
-            return Told(topics, _number_in(reply, LOG_END), tuple(groups), self._ask_offsets(connection))
+        return self._master.ask(seconds)
 
     def meet(self, told: Told) -> None:
         """Take over the first answer of a connection, and say what was committed here before it.
@@ -200,7 +144,7 @@ class MasterTables:
         for known in (self._followed, self._absent, self._told_groups):
             known.clear()
         with self.changing():
-            note_own_copies(self._tables, told.held.asked_end)
+            note_own_copies(self._tables, told.progress.asked_end)
         self.take(told)
         if self._kept.waiting:
             self._tell_kept()
@@ -210,13 +154,12 @@ class MasterTables:
         self._kept.lost()
 
     def _tell_kept(self) -> None:
-        with self._connected(ANSWER_SECONDS) as connection:
+        def commits() -> Iterator[Committed]:
             for place, offset in list(self._kept.waiting.items()):
-                ext = {"consumerGroup": place.group, "topic": place.topic, "queueId": str(place.queue_id)}
-                ext |= {"commitOffset": str(offset), ONLY_FORWARD: "true"}
-                with contextlib.suppress(RemoteError):  # its topic or its messages are gone there
-                    self._ask(connection, Request.UPDATE_CONSUMER_OFFSET, ext)
+                yield Committed(*place, offset)
                 self._kept.forget(place)
+
+        self._master.tell(commits())
 
     def take(self, told: Told) -> None:
         """Take over what the master of this log said.
@@ -228,47 +171,49 @@ class MasterTables:
             self._version = told.topics.dataVersion.counter
             born = told.topics.bornPositions
             self._born = born if isinstance(born, dict) else None
+            self._copied_end = told.topics_end or 0
             for topic in told.topics.topicConfigTable.values():
                 self._put_topic(topic)
             self._note_absent(told)
             self._delete_groups({group.groupName for group in told.groups})
-            for group in told.groups:
-                check_group(group.groupName)
-                self._groups.check(group)
-                self._groups.put(group)
-            self._hold(told.held)
+            self._put_groups(told.groups)
+            self._hold(told.progress)
+
+    def change(self, mark: TablesMark, log_position: int) -> None:
+        """Take over what the master changed before it stored a mark, unless a copy of its tables has told of it.
+
+        Raises:
+            ShmqError: it cannot be, or there is no room for it; or the master is not followed any more.
+        """
+        with self.changing():
+            if log_position < self._copied_end:
+                return
+            for topic in mark.topics:
+                self._put_topic(topic)
+                self._absent.pop(topic.topicName, None)
+            self._put_groups(mark.groups)
+            self._told_groups |= {group.groupName for group in mark.groups}
+            for name in filter(_is_of_users, mark.deleted_topics):
+                self._delete_absent(name, log_position)
+            for name in mark.deleted_groups:
+                self._delete_group(name)
+
+    def _put_groups(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
+        for group in groups:
+            check_group(group.groupName)
+            self._groups.check(group)
+            self._groups.put(group)
 
     def copy_offsets(self, seconds: float = ANSWER_SECONDS) -> None:
         """Ask for what changes with every message that is read, and take it over; raises what `ask`, `take` raise."""
-        with self._connected(seconds) as connection:
-            held = self._ask_offsets(connection)
+        held = self._master.ask_progress(seconds)
         with self.changing():
             self._hold(held)
 
-    @contextlib.contextmanager
-    def _connected(self, seconds: float) -> Iterator[socket.socket]:
-        """Connect to the master's broker for some questions; each piece of an answer is waited for so long."""
-        try:
-            with socket.create_connection(self._master, seconds) as connection:
-                yield connection
-        except (OSError, UnicodeError) as error:
-            raise TablesNotTold("the broker at {}:{}: {}".format(*self._master, error)) from error
-        except ProtocolError as error:
-            raise ProtocolError(
-                "what answers at {}:{} is no RocketMQ broker: {}".format(*self._master, error),
-                hint="correct --master: it is the HOST:PORT of the master's --listen",
-            ) from error
-
-    def _ask_offsets(self, connection: socket.socket) -> _Held:
-        end = self._tables.facts().log_end
-        delays = self._offsets(connection, Request.GET_ALL_DELAY_OFFSET, _DelayTable)[0].offsetTable
-        found, reply = self._offsets(connection, Request.GET_ALL_CONSUMER_OFFSET, _OffsetTable, {LOG_END: "true"})
-        self._version_now = _number_in(reply, TABLES_VERSION)
-        return _Held(_number_in(reply, LOG_END) or 0, found.offsetTable, delays, end)
-
-    def _hold(self, held: _Held) -> None:
+    def _hold(self, held: Progress) -> None:
         """Believe it now or later; what was said before comes first, or a slave that is always behind got none."""
         log_end = self._tables.facts().log_end
+        self._version_now = held.version
         self._settle(log_end)
         if self._held is None or held.stamp < self._held.stamp:  # the master's log may have lost its end
             self._held = held
@@ -291,8 +236,8 @@ class MasterTables:
             return
         named, end = told.topics.topicConfigTable, told.topics_end
         here = (topic.name for topic in self._tables.topics())
-        kept = (name for name in here if not is_system_topic(name) and not name.startswith(_OF_GROUPS))
-        self._absent = {name: self._absent.get(name, end) for name in kept if name not in named}
+        users = filter(_is_of_users, here)
+        self._absent = {name: self._absent.get(name, end) for name in users if name not in named}
 
     def _delete_absent(self, name: str, end: int) -> bool:
         topic = self._tables.topic(name)
@@ -431,7 +376,7 @@ class MasterTables:
             if topic is not None and 0 < level <= len(topic.queues):
                 self._raise(SCHEDULE_GROUP, topic.queues[level - 1], offset)
 
-    def _note_copies(self, held: _Held) -> None:
+    def _note_copies(self, held: Progress) -> None:
         words = {SCHEDULE_TOPIC: held.delays, TIMER_TOPIC: held.offsets.get(_key(TIMER_TOPIC, TIMER_GROUP))}
         for name, group in MARKS.items():
             if words[name]:
@@ -452,40 +397,6 @@ class MasterTables:
         slot = self._tables.offset_put(self._tables.group_put(group), queue)
         if offset > self._tables.committed(slot):
             self._tables.set_committed(slot, offset)
-
-    def _offsets(
-        self, connection: socket.socket, code: Request, kind: type[Any], ext: Mapping[str, str] | None = None
-    ) -> tuple[Any, Command]:
-        reply = self._reply(connection, code, ext)
-        # Maps with numbers for keys: RocketMQ writes them without quotes, whatever their length.
-        return decode_body(reply.body or b"{}", kind, dialect_bytes_max=_BODY_BYTES_MAX), reply
-
-    def _ask(self, connection: socket.socket, code: Request, ext: Mapping[str, str] | None = None) -> bytes:
-        return self._reply(connection, code, ext).body
-
-    def _reply(self, connection: socket.socket, code: Request, ext: Mapping[str, str] | None = None) -> Command:
-        ext = dict(ext or {})
-        if self._keys.access_key:
-            ext = sign(ext, b"", **self._keys._asdict())
-        connection.sendall(encode_command(Command(code, opaque=int(code), ext=ext)))
-        decoder = CommandDecoder(frame_bytes_max=_BODY_BYTES_MAX)
-        while True:
-            reply = decoder.take()
-            if reply is None:
-                data = connection.recv(_READ_BYTES)
-                if not data:
-                    raise ConnectionResetError(f"the master closed the connection at code {int(code)}")
-                decoder.feed(data)
-            elif reply.is_reply and reply.opaque == int(code):
-                if reply.code != Response.SUCCESS:
-                    raise RemoteError(reply.code, reply.remark or "")
-                return reply
-
-
-def _number_in(reply: Command, name: str) -> int | None:
-    """What a master of ours says beside its answer."""
-    text = reply.ext.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _kind_of(attributes: str) -> TopicKind:

@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,10 +16,14 @@ import pytest
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.ha.meeting import Side, side_bytes
 from shmq.daemon.ha.slave import following as module
+from shmq.daemon.ha.slave.follower import FollowerLink
 from shmq.daemon.ha.slave.following import Following
 from shmq.daemon.ha.slave.master_tables import MasterTables
 from shmq.daemon.ha.stream import pack_header, pack_welcome
 from shmq.delay_levels import DelayLevels
+from shmq.errors import SegmentFull
+from shmq.protocol.body import TopicConfig
+from shmq.protocol.system_topics.table_marks import TABLES_TOPIC, TablesMark, encode_tables_mark
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
 from tests.bindings.live_store import LiveStore
@@ -175,6 +180,26 @@ def test_a_master_whose_broker_does_not_answer_goes_on_being_followed_and_that_i
     row = following.state.row(10**9)
     assert "its tables are not copied" in row.error and str(closed[1]) in row.error and row.cure
     assert row.since_ms is not None, "the log goes on coming"
+
+
+def test_a_record_is_not_reported_before_what_it_says_of_tables_is_taken_over(
+    slave: LiveStore, broker: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slave.topic(TABLES_TOPIC, queues=1)
+    ours = Slave(slave, broker.address, ("127.0.0.1", 1))
+    mark = encode_tables_mark(TablesMark(topics=[TopicConfig("invoices")]))
+    reported: list[int] = []
+    link = cast(FollowerLink, SimpleNamespace(applied=lambda end, now_ms: reported.append(end)))
+    producer = slave.producer()
+    ends = [producer.append(TABLES_TOPIC, mark, b"", queue_id=0)[3]]
+    ours.tables.topic_max = 0
+    with pytest.raises(SegmentFull):
+        ours.following._take(link, ends[0])
+    assert reported == []
+    ours.tables.topic_max = 1
+    ends.append(producer.append(TABLES_TOPIC, mark, b"", queue_id=0)[3])
+    ours.following._take(link, ends[1])
+    assert reported == ends[1:] and ours.tables.topic("invoices") is not None
 
 
 @every_row("copying_ms", [5, 400, 1_900])

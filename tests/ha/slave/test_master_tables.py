@@ -14,10 +14,13 @@ import pytest
 
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.tables import QueueBounds, StoreFacts, committed_of
-from shmq.daemon.ha.slave.master_tables import MasterTables, TablesNotTold
+from shmq.daemon.ha.slave.master_broker import TablesNotTold
+from shmq.daemon.ha.slave.master_tables import MasterTables
 from shmq.errors import UsageError
+from shmq.protocol.body import SubscriptionGroupConfig, TopicConfig
 from shmq.protocol.codes import Request
 from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.protocol.system_topics.table_marks import TablesMark
 from shmq.timing import TIMER_COPIES_GROUP, TIMER_GROUP, TIMER_TOPIC
 from tests.broker.conftest import MemoryTables
 from tests.deadline import DEADLINE_SECONDS, eventually
@@ -365,3 +368,41 @@ def test_nothing_is_made_again_on_account_of_a_master_of_before(own: MemoryTable
         with pytest.raises(UsageError):
             change()
     assert own.topic("orders") is before
+
+
+def test_a_mark_is_taken_over_unless_the_tables_were_copied_after_it(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    master.log_end = 100
+    tables.copy()
+    tables.change(TablesMark(topics=[TopicConfig("old")], deleted_topics=["orders"]), 99)
+    assert own.topic("old") is None and own.topic("orders") is not None, "an answer of then tells of it"
+    group = SubscriptionGroupConfig("refunds", retryMaxTimes=3)
+    tables.change(TablesMark(topics=[TopicConfig("new", 4, 4)], groups=[group]), 100)
+    made = own.topic("new")
+    assert made is not None and made.write_queues == 4
+    assert own.group("refunds") is not None
+    tables.change(TablesMark(deleted_topics=["new", "never"], deleted_groups=["refunds", "never"]), 200)
+    assert own.topic("new") is None and own.group("refunds") is None
+
+
+def test_a_mark_deletes_no_topic_with_a_record_behind_it(
+    master: Master, own: MemoryTables, tables: MasterTables
+) -> None:
+    tables.copy()
+    topic = own.topic("orders")
+    assert topic is not None
+    own.bounds[topic.queues[0]] = QueueBounds(0, 2)  # records at 0 and 1000
+    tables.change(TablesMark(deleted_topics=["orders"]), 1000)
+    assert own.topic("orders") is not None, "it was made again"
+    tables.change(TablesMark(deleted_topics=["orders"]), 1001)
+    assert own.topic("orders") is None
+
+
+def test_a_topic_that_a_mark_makes_is_absent_no_more(master: Master, own: MemoryTables, tables: MasterTables) -> None:
+    master.log_end = 100
+    tables.copy()
+    master.topics = []
+    tables.copy()
+    tables.change(TablesMark(topics=[TopicConfig("orders")]), 100)
+    assert tables.settle(100) == [] and own.topic("orders") is not None

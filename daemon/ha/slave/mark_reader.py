@@ -1,0 +1,58 @@
+"""The marks of changed tables that have come into the log of a slave since the last look.
+
+Marks that lie here when the slave begins are passed over: it copies its master's tables before it takes anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from shmq.daemon.broker.records.stored_record import stored_record
+from shmq.daemon.ha.log_file import LogFile
+from shmq.protocol.system_topics.table_marks import TABLES_TOPIC, TablesMark, decode_tables_mark
+from shmq.shm.core import Store
+from shmq.shm.unit import units_of
+
+_UNITS_PER_READ = 256
+
+
+class MarkReader:
+    """Reads the queue of marks of one generation of segments, whether or not its records are visible yet."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version = -1
+        self._queue = -1  # its index; -1: no mark was ever stored
+        self._next = 0
+        self._next = self._end()
+
+    def take(self) -> list[tuple[int, TablesMark]]:
+        """Return the log position and the mark of each new record, in the order of the log, without what is no mark.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        end, found = self._end(), list[tuple[int, TablesMark]]()
+        if end == self._next:
+            return found
+        with contextlib.closing(LogFile(self._store)) as file:
+            while self._next < end:
+                count = min(end - self._next, _UNITS_PER_READ)
+                units = list(units_of(self._store.units_stored(self._queue, self._next, count)))
+                for unit in units:
+                    record = stored_record(file.read(unit.log_position, unit.record_bytes))
+                    mark = decode_tables_mark(record.body) if record is not None else None
+                    if mark is not None:
+                        found.append((unit.log_position, mark))
+                self._next = self._next + len(units) if units else end
+        return found
+
+    def _end(self) -> int:
+        version = self._store.table_version
+        if version != self._version:
+            self._version = version
+            topic = self._store.topic_find(TABLES_TOPIC)
+            queue = self._store.topic(topic)["queues"][0] if topic >= 0 else -1
+            if queue != self._queue:
+                self._queue, self._next = queue, 0
+        return self._store.queue(self._queue).offset_max if self._queue >= 0 else 0
