@@ -27,7 +27,7 @@ from shmq.daemon.ha.elected.counting import ElectedCounting
 from shmq.daemon.ha.elected.station import Station
 from shmq.daemon.ha.elected.switch import ElectedSwitch
 from shmq.daemon.ha.election.member import Role, Status
-from shmq.daemon.ha.election.policy import Identity, Policy
+from shmq.daemon.ha.election.policy import RESIGN_MS, Identity, Policy
 from shmq.daemon.ha.election.reach import reach_of
 from shmq.daemon.ha.elector import Elector
 from shmq.daemon.ha.etcd.client import Etcd, EtcdOptions
@@ -62,7 +62,7 @@ from shmq.store.lineage.standing import load_identity
 USER_VARIABLE, PASSWORD_VARIABLE = "SHMQ_ETCD_USER", "SHMQ_ETCD_PASSWORD"
 _LOOK_SECONDS = 0.1
 _TELL_SECONDS = 0.5
-_HAND_OVER_SECONDS = 2.5  # the supervisor waits five
+_HAND_OVER_SECONDS = RESIGN_MS / 1000 + 0.5  # the supervisor waits five
 _ROLES = {role: role.name.lower() for role in Role}
 
 
