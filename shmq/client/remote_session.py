@@ -17,8 +17,8 @@ from shmq.client.requests.replier import Replier
 from shmq.client.requests.requester import Requests
 from shmq.client.search import Search
 from shmq.client.transactions.half import RemoteTransactions, end_command
+from shmq.client.wire_tcp.channel import Channel
 from shmq.client.wire_tcp.name_service import Answering
-from shmq.client.wire_tcp.network import Channel
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

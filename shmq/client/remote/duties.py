@@ -29,8 +29,8 @@ from shmq.client.remote.registration import HEARTBEAT_INTERVAL, Registration
 from shmq.client.remote.share import LOCK_RENEWAL, TcpShare
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import LOG
+from shmq.client.wire_tcp.channel import Channel
 from shmq.client.wire_tcp.name_service import REFRESH
-from shmq.client.wire_tcp.network import Channel
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import ConnectError, ProtocolError, Reject, Retry, ShmqError
 from shmq.functions import finished

@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 from shmq.addresses import Address
 from shmq.client.place import RemotePlace
 from shmq.client.wire import Question, QueueSlot, guarded, ignore
+from shmq.client.wire_tcp.channel import Channel
 from shmq.client.wire_tcp.name_service import Answering, NameService
-from shmq.client.wire_tcp.network import Channel, Network, closed_meanwhile
+from shmq.client.wire_tcp.network import Network, closed_meanwhile
 from shmq.client.wire_tcp.route import QueueNumbers, Route
 from shmq.errors import BrokerNotRunning, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response

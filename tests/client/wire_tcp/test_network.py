@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from shmq.addresses import Address
 from shmq.client.place import RemoteOptions
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.tls import tls_context
-from shmq.errors import BrokerNotRunning, PermissionDenied, ProtocolError, RequestTimeout, UsageError
+from shmq.errors import BrokerNotRunning, PermissionDenied, ProtocolError, RequestTimeout, ShmqError, UsageError
 from shmq.protocol.acl import is_signed
+from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
 from tests.deadline import eventually
@@ -150,6 +152,91 @@ def test_a_request_whose_connection_is_closed_meanwhile_fails_and_may_have_been_
     waiting.join(60)
     [error] = failed
     assert isinstance(error, BrokerNotRunning) and error.maybe_stored and error.hint
+
+
+class Deaf:
+    """A peer that accepts one connection and reads nothing before `listen`; little fits between it and the client.
+
+    Attributes:
+        received: bytes, in the end.
+        is_reset: the connection ended without a proper end.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self.address = Address("127.0.0.1", self._listener.getsockname()[1])
+        self.received, self.is_reset = 0, False
+
+    def listen(self) -> None:
+        """Read until the end."""
+        connected, _ = self._listener.accept()
+        with self._listener, connected:
+            try:
+                while data := connected.recv(1 << 16):
+                    self.received += len(data)
+            except ConnectionResetError:
+                self.is_reset = True
+
+
+SEND = Command(code=Request.SEND_MESSAGE_V2, body=bytes(40_000))
+
+
+def test_a_send_that_was_given_up_is_not_sent_after_its_connection_is_closed(network: Callable[..., Network]) -> None:
+    peer, net = Deaf(), network()
+    with pytest.raises(RequestTimeout):
+        net.call(net.request(peer.address, SEND, 0.1), 60.0)
+    net.stop(60.0)
+    peer.listen()
+    assert peer.received < len(SEND.body) and peer.is_reset
+
+
+def test_a_send_that_waits_when_its_connection_is_closed_is_not_sent_after_that(
+    network: Callable[..., Network],
+) -> None:
+    peer, net = Deaf(), network()
+    channel = net.call(net.channel(peer.address, 60.0), 60.0)
+    sending = net.submit(channel.request(SEND, 60.0))
+    eventually(lambda: channel._waiting)
+    net.stop(60.0)
+    peer.listen()
+    assert peer.received < len(SEND.body) and peer.is_reset
+    with pytest.raises((ShmqError, CancelledError)):
+        sending.result(60.0)
+
+
+def test_what_has_no_answer_is_sent_after_its_connection_is_closed(network: Callable[..., Network]) -> None:
+    peer, net = Deaf(), network()
+    net.call(net.notify(peer.address, SEND, 60.0), 60.0)
+    net.stop(0.0)
+    peer.listen()
+    net._thread.join(60.0)
+    assert peer.received > len(SEND.body) and not peer.is_reset
+
+
+def test_a_late_answer_ends_the_doubt_about_a_send(serve: Serve, network: Callable[..., Network]) -> None:
+    may_answer, ended = threading.Event(), threading.Event()
+
+    def late(connected: socket.socket) -> None:
+        decoder = CommandDecoder()
+        while (request := decoder.take()) is None:
+            decoder.feed(connected.recv(1 << 16))
+        assert may_answer.wait(60)
+        connected.sendall(encode_command(request.reply()))
+        while connected.recv(1 << 16):  # a reset would be an error
+            pass
+        ended.set()
+
+    address, net = serve(late), network()
+    with pytest.raises(RequestTimeout):
+        net.call(net.request(address, SEND, 0.1), 60.0)
+    channel = net.call(net.channel(address, 60.0), 60.0)
+    may_answer.set()
+    eventually(lambda: not channel._given_up)
+    net.stop(60.0)
+    assert ended.wait(60)
 
 
 def test_a_connection_that_fails_after_every_caller_gave_up_is_not_reported(
