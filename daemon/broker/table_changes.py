@@ -6,11 +6,10 @@
     where the keeper makes no rounds    done, and the remark of the answer says that it is not saved yet
     where slaves confirm                a mark in the log says what was changed, and the answer waits until it is
                                         confirmed: a slave takes over what the mark says first
-    where the log takes no mark         done, and the remark says that only this host has it; but where another broker
-                                        leads, its refusal is the answer
+    where the log takes no mark         done, and the remark says that only this host has it; but where this host does
+                                        not lead any more, the log's refusal is the answer
 
-Changes whose mark is not stored yet share the next one. A mark says how things are then, so each change may be in more
-than one, and one that is handled again changes nothing.
+Changes whose mark is not stored yet share the next one; it says how things are then.
 
 Sends need no rule here. The log of a slave takes none, and its refusal has the code that RocketMQ's producers know: 14,
 service not available.
@@ -30,7 +29,7 @@ from shmq.daemon.logic.alarm import Alarm
 from shmq.daemon.logic.effects import Effect, Reply
 from shmq.daemon.logic.header_fields import flag_of
 from shmq.daemon.logic.requests import Answer, Call, Connection, Handler, Part, WhenDurable, later
-from shmq.errors import BrokerBusy, NotMaster, RemoteError, SegmentFull, ShmqError
+from shmq.errors import BrokerBusy, BrokerNotRunning, NotMaster, RemoteError, SegmentFull, ShmqError
 from shmq.protocol.admin_body import GroupConfigList, TopicConfigList
 from shmq.protocol.body import SubscriptionGroupConfig, decode_body
 from shmq.protocol.codes import NOT_SAVED_YET, ONLY_HERE, Request, Response
@@ -47,7 +46,7 @@ _CHANGES = (
 )
 _SILENCE_SECONDS_MOST = 3.0  # as for a warning of health
 _NAMES_PER_MARK = 1000  # some 300 bytes each
-_AGAIN_MS = 20
+_AGAIN_MS, _UNASKED_AGAIN_MS = 20, 1_000
 _WHY = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 
 
@@ -88,7 +87,13 @@ class TableChanges(Part):
     def _checked(self, handler: Handler) -> Handler:
         def handle(call: Call) -> Answer | None:
             self._tables.check_savable()
-            answer = handler(call)
+            before = self._tables.version
+            try:
+                answer = handler(call)
+            except ShmqError:
+                if self._tables.version != before:  # it was done in part
+                    self._note(call)
+                raise
             silence = self._tables.keeper_silence_seconds()
             if answer is not None and silence > _SILENCE_SECONDS_MOST:
                 answer.remark = (
@@ -101,9 +106,7 @@ class TableChanges(Part):
     def _held(self, call: Call, answer: Answer) -> Answer:
         is_as_before = flag_of(call.ext, "onlyIfMissing") and answer.ext.get("created") == "false"
         if not is_as_before:
-            topics, groups = _names_in(call)
-            self._topics |= dict.fromkeys(topics)
-            self._group_names |= dict.fromkeys(groups)
+            self._note(call)
         if self._topics or self._group_names:
             self._waiting.append(_Waiting(call, replace(answer, changed_groups=(), effects=())))
             return replace(answer, held=True, effects=[*answer.effects, self._alarm.set(call.now_ms, 0)])
@@ -111,6 +114,12 @@ class TableChanges(Part):
             return answer
         # What made it is being confirmed. The end: answers wait in the order of the log.
         return self._when_durable(call, answer, max(self._marked_end, self._log.end), TABLES_TOPIC)
+
+    def _note(self, call: Call) -> None:
+        if self._are_confirmed:
+            topics, groups = _names_in(call)
+            self._topics |= dict.fromkeys(topics)
+            self._group_names |= dict.fromkeys(groups)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """Store the mark of what was changed."""
@@ -126,11 +135,10 @@ class TableChanges(Part):
         try:
             self._marked_end = self._append()
         except (BrokerBusy, SegmentFull) as error:
-            if self._waiting and now_ms < self._waiting[0].call.now_ms + self._timeout_ms:
-                return [self._alarm.set(now_ms, _AGAIN_MS)]
-            return self._give_up(error)
+            due_ms = now_ms - self._timeout_ms
+            return self._give_up(error, sum(each.call.now_ms <= due_ms for each in self._waiting), now_ms)
         except ShmqError as error:
-            return self._give_up(error)
+            return self._give_up(error, len(self._waiting), now_ms)
         self._topics.clear()
         self._group_names.clear()
         effects: list[Effect] = []
@@ -150,18 +158,19 @@ class TableChanges(Part):
         for names in _parts(self._topics):
             known = {name: topic for name in names if (topic := self._tables.topic(name)) is not None}
             gone = [name for name in names if name not in known]
-            yield TablesMark(topics=[topic_config(topic) for topic in known.values()], deleted_topics=gone)
+            born = {name: self._tables.born_position(name) for name in known}
+            yield TablesMark([topic_config(topic) for topic in known.values()], born=born, deleted_topics=gone)
         for names in _parts(self._group_names):
             gone = [name for name in names if self._tables.group(name) is None]
             here = [self._groups.named(name) for name in names if name not in gone]
             yield TablesMark(groups=here, deleted_groups=gone)
 
-    def _give_up(self, error: ShmqError) -> Sequence[Effect]:
-        """Answer without a mark; the next one will tell of these changes, too."""
-        effects: list[Effect] = []
-        waiting, self._waiting = self._waiting, []
-        for call, answer in waiting:
-            if not isinstance(error, NotMaster):
+    def _give_up(self, error: ShmqError, count: int, now_ms: int) -> Sequence[Effect]:
+        """Answer the oldest without a mark, and try again for the others; the next mark tells of all these changes."""
+        given_up, self._waiting = self._waiting[:count], self._waiting[count:]
+        effects: list[Effect] = [self._alarm.set(now_ms, _AGAIN_MS if self._waiting else _UNASKED_AGAIN_MS)]
+        for call, answer in given_up:
+            if not isinstance(error, NotMaster | BrokerNotRunning):
                 effects += later(call, replace(answer, remark=f"{ONLY_HERE}: {error}"))
             elif not call.command.is_oneway:
                 effects.append(Reply(call.connection.connection_id, failure_reply(call.command, error)))

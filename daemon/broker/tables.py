@@ -238,7 +238,7 @@ class StoreState(Clock, Protocol):
         """Return the checks that fail: name, WARNING or CRITICAL, text."""
 
     def check_savable(self) -> None:
-        """Raise a StoreError where the disk takes no change of the tables."""
+        """Raise a StoreError where the disk takes no change of the tables, NotMaster where they are another host's."""
 
     def keeper_silence_seconds(self) -> float:
         """Return how long ago the keeper, which saves the tables, has made a round."""

@@ -9,7 +9,7 @@ import pytest
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Effect, Reply
-from shmq.errors import BrokerBusy, NotMaster, ReadOnlyStore, ShmqError, StoreError
+from shmq.errors import BrokerBusy, BrokerNotRunning, NotMaster, ReadOnlyStore, SegmentFull, ShmqError, StoreError
 from shmq.protocol.body import SubscriptionGroupConfig, encode_body
 from shmq.protocol.codes import ONLY_HERE, Request, Response
 from shmq.protocol.command import Command
@@ -155,11 +155,14 @@ def test_a_change_that_the_log_takes_no_mark_of_is_said_to_be_on_this_host_only(
     assert [each.topicName for each in confirming.marks[0].topics] == ["orders", "invoices"]
 
 
-def test_a_master_that_was_relieved_answers_with_the_refusal_of_its_log(confirming: Confirming) -> None:
-    confirming.log.error = NotMaster("another one leads")
+@pytest.mark.parametrize("error", [NotMaster("another one leads"), BrokerNotRunning("the segments were given up")])
+def test_a_master_that_was_relieved_answers_with_the_refusal_of_its_log(
+    confirming: Confirming, error: ShmqError
+) -> None:
+    confirming.log.error = error
     assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="orders") == []
     (answer,) = confirming.wakes()
-    assert isinstance(error_of(answer), NotMaster)
+    assert isinstance(error_of(answer), type(error))
 
 
 def test_a_change_that_is_not_confirmed_in_time_says_so(confirming: Confirming) -> None:
@@ -170,6 +173,37 @@ def test_a_change_that_is_not_confirmed_in_time_says_so(confirming: Confirming) 
         Response.FLUSH_DISK_TIMEOUT,
         "this host has it, and it was not safe in 5 s",
     )
+
+
+def test_a_change_that_is_confirmed_when_its_time_is_over_is_done(confirming: Confirming) -> None:
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="orders") == []
+    confirming.wakes()
+    confirming.log.held_durable_end = confirming.log.end
+    (answer,) = confirming.replies(confirming.broker.tick(60_000))
+    assert (answer.code, answer.remark) == (Response.SUCCESS, None)
+
+
+def test_who_has_waited_for_a_busy_log_for_a_short_time_goes_on_waiting(confirming: Confirming) -> None:
+    confirming.log.error = BrokerBusy("the append lock is taken")
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="early") == []
+    create = Command(code=Request.UPDATE_AND_CREATE_TOPIC, opaque=7, ext={"topic": "late"})
+    assert confirming.replies(confirming.broker.handle(1, create, 4_900)) == []
+    (answer,) = confirming.wakes(5_100)
+    assert answer.remark is not None and answer.remark.startswith(ONLY_HERE) and answer.opaque != 7
+    confirming.log.error = None
+    assert confirming.wakes(5_200) == []
+    assert [answer.opaque for answer in confirming.confirms()] == [7]
+
+
+def test_what_was_done_of_a_request_that_fails_in_the_middle_is_marked(confirming: Confirming) -> None:
+    confirming.tables.topic_max = len(confirming.tables.all_topics) + 1
+    listed = b'{"topicConfigList":[{"topicName":"first"},{"topicName":"second"}]}'
+    (refusal,) = confirming.asks(Request.UPDATE_AND_CREATE_TOPIC_LIST, listed)
+    assert isinstance(error_of(refusal), SegmentFull)
+    confirming.tables.topic_max += 10
+    assert confirming.asks(Request.UPDATE_AND_CREATE_TOPIC, topic="third") == []
+    confirming.wakes()
+    assert [each.topicName for each in confirming.marks[0].topics] == ["first", "third"]
 
 
 def test_what_a_client_that_is_gone_has_changed_is_marked_all_the_same(confirming: Confirming) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
-from shmq.errors import SegmentFull, ShmqError, StoreError, TopicNotFound
+from shmq.errors import NotMaster, SegmentFull, ShmqError, StoreError, TopicNotFound
 from shmq.figures.health import attached_findings
 from shmq.figures.log_state import keeper_silence_seconds
 from shmq.figures.verdict import Verdict
@@ -277,6 +277,10 @@ class StoreTables:
         return DiskRoom(disk.f_blocks * disk.f_frsize, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def check_savable(self) -> None:
+        if self._store.retired or self._store.standing:
+            raise NotMaster(
+                "nothing was changed: this broker is the master no more", hint="shmq cluster status says which one is"
+            )
         # By trying: a file system that met an error of its disk calls itself writable (shmq.store.mounts).
         now = time.monotonic()
         if now < self._savable_until:

@@ -62,9 +62,16 @@ class FlushWaits:
         effects: list[Effect] = []
         while self._held and self._held[0].until_ms <= now_ms:
             held = self._held.popleft()
-            remark = held.answer.remark if held.is_send else f"{_LATE} in {self._timeout_ms / 1000:g} s"
-            effects += later(held.call, replace(held.answer, code=self._outcome(held.end), remark=remark))
+            effects += later(held.call, self._late(held))
         return effects
+
+    def _late(self, held: _Held) -> Answer:
+        code = self._outcome(held.end)
+        if held.is_send:
+            return replace(held.answer, code=code)
+        if code in (Response.SUCCESS, Response.SLAVE_NOT_AVAILABLE):  # it has just become safe
+            return held.answer
+        return replace(held.answer, code=code, remark=f"{_LATE} in {self._timeout_ms / 1000:g} s")
 
     def forget(self, connection_id: int) -> Sequence[Effect]:
         """Drop what a gone connection waited for; carry out what follows from its messages."""

@@ -10,7 +10,7 @@ Invariants:
  1. A candidate acknowledges nothing; it campaigns again only when its try is over.
  2. A try is over when its transaction is done or can never be: a transaction that names a revoked lease cannot.
  3. The lease of a leader that is forced out is revoked once its place is taken: every member may take a place that is
-    free, and that leader may still append.
+    free, and that leader may still append. One that it has got since ends by itself.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class FollowerLink:
     def flushed(self, durable_end: int, now_ms: int) -> None:
         """Say how far this host's log is on the disk."""
         self._flushed = max(self._flushed, durable_end)
-        if self.is_prompt and self._safe > self._reported_flushed:
+        if self._safe > self._reported_flushed and (self.is_prompt or not self._reported_flushed):
             self._report(now_ms)
 
     def say(self, message: bytes) -> None:

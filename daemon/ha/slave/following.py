@@ -241,7 +241,6 @@ class Following:
             end,
             _now_ms(),
             is_empty=self._own.is_empty(end),
-            flushed=self._store.durable_end,
             me=msgspec.structs.replace(self._me, begin=self._store.log_begin),
             greets=not self._is_stock,
             last=self._own.last_record(end),
@@ -375,7 +374,8 @@ class Following:
             self._log("ha.topic_deleted", topic=topic)
         if link.is_prompt and self._store.durable_end < self._store.log_end:
             self._flush(flushes)
-        link.flushed(self._store.durable_end, _now_ms())
+        if self._is_joined:  # not before: what the log says of tables may be missing in them
+            link.flushed(self._store.durable_end, _now_ms())
         link.tick(_now_ms())
         self._send(connection, link)
         if self._is_joined:

@@ -24,7 +24,7 @@ class MarkReader:
         self._version = -1
         self._queue = -1  # its index; -1: no mark was ever stored
         self._next = 0
-        self._next = self._end()
+        self._next = self._bounds()[1]
 
     def take(self) -> list[tuple[int, TablesMark]]:
         """Return the log position and the mark of each new record, in the order of the log, without what is no mark.
@@ -32,8 +32,10 @@ class MarkReader:
         Raises:
             OSError: the log cannot be read.
         """
-        end, found = self._end(), list[tuple[int, TablesMark]]()
-        if end == self._next:
+        begin, end = self._bounds()
+        found = list[tuple[int, TablesMark]]()
+        self._next = max(self._next, begin)  # the queue of a new slave begins at the first record that is left
+        if end <= self._next:
             return found
         with contextlib.closing(LogFile(self._store)) as file:
             while self._next < end:
@@ -41,13 +43,14 @@ class MarkReader:
                 units = list(units_of(self._store.units_stored(self._queue, self._next, count)))
                 for unit in units:
                     record = stored_record(file.read(unit.log_position, unit.record_bytes))
-                    mark = decode_tables_mark(record.body) if record is not None else None
-                    if mark is not None:
+                    if record is None or record.topic != TABLES_TOPIC:
+                        continue
+                    if (mark := decode_tables_mark(record.body)) is not None:
                         found.append((unit.log_position, mark))
                 self._next = self._next + len(units) if units else end
         return found
 
-    def _end(self) -> int:
+    def _bounds(self) -> tuple[int, int]:
         version = self._store.table_version
         if version != self._version:
             self._version = version
@@ -55,4 +58,7 @@ class MarkReader:
             queue = self._store.topic(topic)["queues"][0] if topic >= 0 else -1
             if queue != self._queue:
                 self._queue, self._next = queue, 0
-        return self._store.queue(self._queue).offset_max if self._queue >= 0 else 0
+        if self._queue < 0:
+            return 0, 0
+        row = self._store.queue(self._queue)
+        return row.offset_min, row.offset_max

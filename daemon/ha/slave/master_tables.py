@@ -6,6 +6,7 @@
     43   offsets of groups       raised here; set back where they are what the master said before
     15   to the master           offsets that were committed here while it was gone, once it is met again
     45   progress of delays      raised, as offsets of the group that reads the schedule topic
+    a mark in the log            topics and groups that were changed since the last answer, see `table_marks`
 
 An answer says how things are now, not at which place of the log they became so: an offset may be ahead of what is
 here. Of a consumer that pops it tells of checkpoints in the log, and progress of delayed and timed messages tells of
@@ -189,6 +190,7 @@ class MasterTables:
             if log_position < self._copied_end:
                 return
             for topic in mark.topics:
+                self._end_former_life(topic.topicName, mark.born.get(topic.topicName, 0))
                 self._put_topic(topic)
                 self._absent.pop(topic.topicName, None)
             self._put_groups(mark.groups)
@@ -197,6 +199,14 @@ class MasterTables:
                 self._delete_absent(name, log_position)
             for name in mark.deleted_groups:
                 self._delete_group(name)
+
+    def _end_former_life(self, name: str, born: int) -> None:
+        """Empty a topic that was deleted and made again at the master; `born` is where its log ended then."""
+        if self._born is not None:
+            self._born[name] = born
+        topic = self._tables.topic(name)
+        if topic is not None and any(0 <= self._first_position(queue) < born for queue in topic.queues):
+            self._make_again(name)
 
     def _put_groups(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
         for group in groups:
@@ -254,6 +264,12 @@ class MasterTables:
             return -1
         units = self._tables.units(queue, high - 1, 1)
         return units[0].log_position if units else _UNKNOWN
+
+    def _first_position(self, queue: int) -> int:
+        """Where the first record of a queue lies, -1 where it has none."""
+        low, high = self._tables.queue_bounds(queue)
+        units = self._tables.units(queue, low, 1) if low < high else []
+        return units[0].log_position if units else -1
 
     def _delete_groups(self, named: set[str]) -> None:
         for name in self._told_groups - named:
@@ -317,20 +333,23 @@ class MasterTables:
             ShmqError: there is no room.
         """
         with self.changing():
-            topic = self._tables.topic(name)
-            if topic is None:
-                return
-            self._tables.topic_delete(name)
-            self._tables.topic_put(
-                name,
-                read_queues=topic.read_queues,
-                write_queues=topic.write_queues,
-                perm=topic.perm,
-                flags=topic.flags,
-                kind=topic.kind,
-            )
-            if topic.flush:
-                self._tables.topic_set_flush(name, topic.flush)
+            self._make_again(name)
+
+    def _make_again(self, name: str) -> None:
+        topic = self._tables.topic(name)
+        if topic is None:
+            return
+        self._tables.topic_delete(name)
+        self._tables.topic_put(
+            name,
+            read_queues=topic.read_queues,
+            write_queues=topic.write_queues,
+            perm=topic.perm,
+            flags=topic.flags,
+            kind=topic.kind,
+        )
+        if topic.flush:
+            self._tables.topic_set_flush(name, topic.flush)
 
     def _put_topic(self, config: TopicConfig) -> None:
         check_topic(config.topicName)

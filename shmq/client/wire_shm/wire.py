@@ -36,6 +36,7 @@ from shmq.errors import (
     DamagedMessage,
     ForeignNamespace,
     NotMaster,
+    RemoteError,
     RequestTimeout,
     SegmentError,
     ShmqError,
@@ -43,7 +44,7 @@ from shmq.errors import (
     UsageError,
 )
 from shmq.message import PERM_READ_WRITE, PERM_WRITE, check_open_topic, check_topic, is_system_topic, missing_topic
-from shmq.protocol.codes import Role, TopicFlush
+from shmq.protocol.codes import Response, Role, TopicFlush
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import Answer
@@ -306,9 +307,16 @@ class ShmQueues:
         return index if index >= 0 else self.put_topic(topic, queues=queues, only_if_missing=True)
 
     def put_topic(self, topic: str, *, queues: int, only_if_missing: bool = False) -> int:
-        """Let the broker create or change a topic and return its index once it is in shared memory."""
+        """Let the broker create or change a topic and return its index once it is in shared memory.
+
+        One that is only to be there need not be on slaves yet: what is sent to it waits for them by itself.
+        """
         control = self._wire.control
-        control.create_topic(topic, queues=queues, perm=PERM_READ_WRITE, only_if_missing=only_if_missing)
+        try:
+            control.create_topic(topic, queues=queues, perm=PERM_READ_WRITE, only_if_missing=only_if_missing)
+        except RemoteError as error:
+            if not only_if_missing or error.code not in (Response.FLUSH_DISK_TIMEOUT, Response.FLUSH_SLAVE_TIMEOUT):
+                raise
         return self.wait_for_topic(topic)
 
     def wait_for_topic(self, topic: str) -> int:

@@ -4,7 +4,7 @@ Invariants:
     (1) every request ends: with its answer, at its deadline, or when its channel ends;
     (2) a peer that breaks the format is disconnected, and nothing of it is believed any more;
     (3) while the peer does not read, requests wait for it, until their deadline;
-    (4) what was given up is not sent once the channel is closed: a message would be stored behind later ones.
+    (4) a send that was given up is not sent once the channel is closed: it would be stored behind later messages.
 """
 
 from __future__ import annotations
@@ -90,19 +90,15 @@ class Channel(asyncio.Protocol):
                 hint="raise the timeout, or look at the broker",
             )
             late.maybe_stored = is_written
-            if is_written:
-                self._given_up.add(opaque)
             raise late from None
-        except asyncio.CancelledError:
-            if is_written and command.code in _STORING:  # a held pull ends with its consumer, as always
-                self._given_up.add(opaque)
-            raise
         except BrokerNotRunning as error:
             error.maybe_stored = is_written
             raise
         finally:
             self._waiting.pop(opaque, None)
             answer.cancel()
+            if is_written and answer.cancelled() and command.code in _STORING:
+                self._given_up.add(opaque)
 
     async def notify(self, command: Command, timeout: float) -> None:
         """Send a oneway command."""
@@ -120,18 +116,19 @@ class Channel(asyncio.Protocol):
             self._transport.write(encode_command(reply))
 
     def close(self) -> None:
-        """End the connection; what was written is still sent, unless its answer was waited for in vain.
+        """End the connection; what was written is still sent, unless a send in it was given up.
 
         A lossy network would have the kernel send that again for minutes.
         """
-        if self._transport is None:
-            return
-        if not self._given_up:
+        if self._transport is not None and self._given_up:
+            self._reset(self._transport)
+        elif self._transport is not None:
             self._transport.close()
-            return
+
+    def _reset(self, transport: asyncio.Transport) -> None:
         with contextlib.suppress(OSError):  # the peer has ended it
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self._transport.abort()
+        transport.abort()
 
     def drop(self) -> None:
         """In a forked child: give up our copy of the descriptor, and nothing else."""
@@ -172,7 +169,7 @@ class Channel(asyncio.Protocol):
         except ProtocolError as error:
             self._reason = f"it sent what is no RocketMQ: {error}"
             assert self._transport is not None
-            self._transport.abort()
+            self._reset(self._transport)
 
     def pause_writing(self) -> None:
         self._writable.clear()

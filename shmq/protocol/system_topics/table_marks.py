@@ -4,10 +4,11 @@ A master whose slaves confirm what it acknowledges stores one behind each change
 change when the mark is confirmed. A slave takes over what a mark says before it reports that it has it.
 
     body   {"topics": [TopicConfig, …], "groups": [SubscriptionGroupConfig, …],      as they are now
+            "born": {topic: log position}                           where the log ended when each of them was made
             "deletedTopics": [name, …], "deletedGroups": [name, …]}
 
 Invariants:
- 1. A mark says how things are when it is stored, so one that is taken twice changes nothing.
+ 1. A mark says how things are when it is stored, as the tables do: one of before a copy of the tables is passed over.
  2. Marks are taken in the order of the log: the last one is right.
 """
 
@@ -24,6 +25,7 @@ class TablesMark(msgspec.Struct, omit_defaults=True, rename="camel"):
 
     topics: list[TopicConfig] = []
     groups: list[SubscriptionGroupConfig] = []
+    born: dict[str, int] = {}
     deleted_topics: list[str] = []
     deleted_groups: list[str] = []
 

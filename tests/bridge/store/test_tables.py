@@ -12,10 +12,10 @@ import pytest
 from shmq.daemon.bridge.store.semaphore import SEMAPHORE_DIRECTORY
 from shmq.daemon.bridge.store.tables import _PROBE_HOLDS_SECONDS, StoreTables
 from shmq.daemon.keeper.catalog import _TABLES_SECONDS
-from shmq.errors import SegmentError, SegmentFull, ShmqError, StoreError, TopicNotFound
+from shmq.errors import NotMaster, SegmentError, SegmentFull, ShmqError, StoreError, TopicNotFound
 from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
 from shmq.shm.access import Access
-from shmq.shm.core import KeeperStore, Store, StoreFigures, process_start
+from shmq.shm.core import KeeperStore, ReplicaStore, Store, StoreFigures, process_start
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
@@ -171,6 +171,23 @@ def test_settings_of_a_group_are_kept_as_they_are(tables: StoreTables) -> None:
     tables.group_set(group, b'{"retryMaxTimes":3}')
     assert tables.group_settings(group) == b'{"retryMaxTimes":3}'
     assert tables.version > version, "the keeper writes them down when the version moves"
+
+
+@pytest.mark.parametrize("how", ["given up", "fenced", "following"])
+def test_what_is_no_masters_table_is_not_changed(
+    segments: tuple[Instance, Store], tables: StoreTables, tmp_path: Path, how: str
+) -> None:
+    (tmp_path / "config").mkdir()
+    tables.check_savable()
+    store = segments[1]
+    if how == "given up":
+        KeeperStore(store).set_retired()
+    elif how == "fenced":
+        ReplicaStore(store).fence_off("10.0.0.5:10911", 1.0)
+    else:
+        ReplicaStore(store).follow("10.0.0.5:10911")
+    with pytest.raises(NotMaster, match="nothing was changed"):
+        tables.check_savable()
 
 
 def test_the_store_tells_how_it_is_doing(tables: StoreTables) -> None:

@@ -216,6 +216,24 @@ def test_what_has_no_answer_is_sent_after_its_connection_is_closed(network: Call
     assert peer.received > len(SEND.body) and not peer.is_reset
 
 
+def test_a_question_that_was_given_up_costs_no_message_that_has_no_answer(
+    serve: Serve, network: Callable[..., Network]
+) -> None:
+    received, ended = bytearray(), threading.Event()
+
+    def silent(connected: socket.socket) -> None:
+        while data := connected.recv(1 << 16):  # a reset would be an error
+            received.extend(data)
+        ended.set()
+
+    address, net = serve(silent), network()
+    with pytest.raises(RequestTimeout):
+        net.call(net.request(address, Command(code=Request.PULL_MESSAGE), 0.1), 60.0)
+    net.call(net.notify(address, SEND, 60.0), 60.0)
+    net.stop(60.0)
+    assert ended.wait(60) and len(received) > len(SEND.body)
+
+
 def test_a_late_answer_ends_the_doubt_about_a_send(serve: Serve, network: Callable[..., Network]) -> None:
     may_answer, ended = threading.Event(), threading.Event()
 

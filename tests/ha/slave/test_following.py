@@ -19,7 +19,7 @@ from shmq.daemon.ha.slave import following as module
 from shmq.daemon.ha.slave.follower import FollowerLink
 from shmq.daemon.ha.slave.following import Following
 from shmq.daemon.ha.slave.master_tables import MasterTables
-from shmq.daemon.ha.stream import pack_header, pack_welcome
+from shmq.daemon.ha.stream import pack_header, pack_progress, pack_welcome
 from shmq.delay_levels import DelayLevels
 from shmq.errors import SegmentFull
 from shmq.protocol.body import TopicConfig
@@ -28,6 +28,7 @@ from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
 from tests.bindings.live_store import LiveStore
 from tests.broker.conftest import MemoryTables
+from tests.deadline import eventually
 from tests.ha.slave.test_master_tables import Master, offset_of
 from tests.keeper.conftest import Events
 from tests.tables.rows import every_row
@@ -42,6 +43,7 @@ class Peer:
 
     def __init__(self, words: Callable[[bytes], bytes]) -> None:
         self._words = words
+        self.heard, self.has_ended = b"", False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: Address = self._listener.getsockname()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -56,8 +58,9 @@ class Peer:
                 with connection, contextlib.suppress(OSError):
                     connection.sendall(self._words(connection.recv(HELLO_BYTES)))
                     connection.shutdown(socket.SHUT_WR)
-                    while connection.recv(4096):
-                        pass
+                    while data := connection.recv(4096):
+                        self.heard += data
+                self.has_ended = True
 
 
 @pytest.fixture
@@ -180,6 +183,22 @@ def test_a_master_whose_broker_does_not_answer_goes_on_being_followed_and_that_i
     row = following.state.row(10**9)
     assert "its tables are not copied" in row.error and str(closed[1]) in row.error and row.cure
     assert row.since_ms is not None, "the log goes on coming"
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_nothing_is_reported_to_be_on_the_disk_before_the_tables_are_taken(
+    slave: LiveStore, broker: Master, is_full: bool
+) -> None:
+    slave.keeper.flush()
+    end = slave.store.log_end
+    assert slave.store.durable_end == end
+    peer = Peer(welcome(slave, OURS))
+    ours = Slave(slave, broker.address, peer.address)
+    ours.tables.topic_max = 0 if is_full else 10
+    reason, _ = ours.attempt()
+    eventually(lambda: peer.has_ended)
+    peer.close()
+    assert (pack_progress(end, end) in peer.heard) is not is_full, reason
 
 
 def test_a_record_is_not_reported_before_what_it_says_of_tables_is_taken_over(

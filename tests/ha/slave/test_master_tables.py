@@ -399,6 +399,19 @@ def test_a_mark_deletes_no_topic_with_a_record_behind_it(
     assert own.topic("orders") is None
 
 
+@pytest.mark.parametrize(("born", "is_emptied"), [(0, False), (1, True), (2000, True)])
+def test_a_topic_that_was_deleted_and_made_again_before_one_mark_is_emptied(
+    master: Master, own: MemoryTables, tables: MasterTables, born: int, is_emptied: bool
+) -> None:
+    tables.copy()
+    before = own.topic("orders")
+    assert before is not None
+    own.bounds[before.queues[0]] = QueueBounds(0, 2)  # records at 0 and 1000
+    tables.change(TablesMark(topics=[TopicConfig("orders", 1, 1)], born={"orders": born}), 2000)
+    after = own.topic("orders")
+    assert after is not None and (after.queues != before.queues) == is_emptied
+
+
 def test_a_topic_that_a_mark_makes_is_absent_no_more(master: Master, own: MemoryTables, tables: MasterTables) -> None:
     master.log_end = 100
     tables.copy()
