@@ -445,8 +445,12 @@ class Following:
 
     def _take(self, link: FollowerLink, end: int) -> None:
         """Take over what the new records say of tables; they are reported then, and not before."""
-        for log_position, mark in self._marks.take():
-            self._tables.change(mark, log_position)
+        marks = self._marks.take()
+        if any(mark is None for _, mark in marks):
+            self._copy_tables()  # the master's own say what such a mark would
+        for log_position, mark in marks:
+            if mark is not None:
+                self._tables.change(mark, log_position)
         link.applied(end, _now_ms())
 
     def _make_known(self, topic: bytes, queue_id: int, *, log_end: int, received_end: int) -> None:

@@ -26,14 +26,16 @@ class MarkReader:
         self._next = 0
         self._next = self._bounds()[1]
 
-    def take(self) -> list[tuple[int, TablesMark]]:
-        """Return the log position and the mark of each new record, in the order of the log, without what is no mark.
+    def take(self) -> list[tuple[int, TablesMark | None]]:
+        """Return the log position and the mark of each new record, in the order of the log.
+
+        None stands for what cannot be read as a mark: the record, or units that are missing.
 
         Raises:
             OSError: the log cannot be read.
         """
         begin, end = self._bounds()
-        found = list[tuple[int, TablesMark]]()
+        found = list[tuple[int, TablesMark | None]]()
         self._next = max(self._next, begin)  # the queue of a new slave begins at the first record that is left
         if end <= self._next:
             return found
@@ -42,12 +44,10 @@ class MarkReader:
                 count = min(end - self._next, _UNITS_PER_READ)
                 units = list(units_of(self._store.units_stored(self._queue, self._next, count)))
                 for unit in units:
-                    record = stored_record(file.read(unit.log_position, unit.record_bytes))
-                    if record is None or record.topic != TABLES_TOPIC:
-                        continue
-                    if (mark := decode_tables_mark(record.body)) is not None:
-                        found.append((unit.log_position, mark))
-                self._next = self._next + len(units) if units else end
+                    found.append((unit.log_position, _mark(file.read(unit.log_position, unit.record_bytes))))
+                if not units:
+                    found.append((self._store.log_end, None))
+                self._next += len(units) or count
         return found
 
     def _bounds(self) -> tuple[int, int]:
@@ -62,3 +62,8 @@ class MarkReader:
             return 0, 0
         row = self._store.queue(self._queue)
         return row.offset_min, row.offset_max
+
+
+def _mark(data: bytes) -> TablesMark | None:
+    record = stored_record(data)
+    return decode_tables_mark(record.body) if record is not None and record.topic == TABLES_TOPIC else None

@@ -221,6 +221,24 @@ def test_a_record_is_not_reported_before_what_it_says_of_tables_is_taken_over(
     assert reported == ends[1:] and ours.tables.topic("invoices") is not None
 
 
+def test_a_mark_that_cannot_be_read_has_the_tables_copied_before_its_record_is_reported(
+    slave: LiveStore, broker: Master
+) -> None:
+    slave.topic(TABLES_TOPIC, queues=1)
+    ours = Slave(slave, broker.address, ("127.0.0.1", 1))
+    reported: list[int] = []
+    link = cast(FollowerLink, SimpleNamespace(applied=lambda end, now_ms: reported.append(end)))
+    end = slave.producer().append(TABLES_TOPIC, b"of a version to come", b"", queue_id=0)[3]
+    ours.tables.topic_max = 0
+    with pytest.raises(SegmentFull):
+        ours.following._take(link, end)
+    assert reported == []
+    ours.tables.topic_max = 10
+    slave.producer().append(TABLES_TOPIC, b"of a version to come", b"", queue_id=0)
+    ours.following._take(link, end)
+    assert reported == [end] and ours.tables.topic("orders") is not None
+
+
 @every_row("copying_ms", [5, 400, 1_900])
 def test_tables_that_change_all_the_time_take_a_tenth_of_the_time_at_most(
     slave: LiveStore, broker: Master, monkeypatch: pytest.MonkeyPatch, copying_ms: int

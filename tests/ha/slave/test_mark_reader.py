@@ -27,8 +27,9 @@ def store_marks(live: LiveStore, *names: str) -> None:
         producer.append(TABLES_TOPIC, encode_tables_mark(mark), b"", queue_id=0)
 
 
-def names_of(found: list[tuple[int, TablesMark]]) -> list[str]:
-    return [topic.topicName for _, mark in found for topic in mark.topics]
+def names_of(found: list[tuple[int, TablesMark | None]]) -> list[str]:
+    """The topic in each mark, "" for what cannot be read."""
+    return [mark.topics[0].topicName if mark is not None else "" for _, mark in found]
 
 
 def test_each_mark_is_found_once_and_with_its_place(live: LiveStore) -> None:
@@ -46,11 +47,29 @@ def test_each_mark_is_found_once_and_with_its_place(live: LiveStore) -> None:
     assert names_of(reader.take()) == [str(number) for number in range(300)]
 
 
-def test_marks_of_before_are_passed_over_and_so_is_what_is_none(live: LiveStore) -> None:
+def test_marks_of_before_are_passed_over(live: LiveStore) -> None:
     live.topic(TABLES_TOPIC, queues=1)
     store_marks(live, "of before")
     reader = MarkReader(live.store)
+    store_marks(live, "new")
+    assert names_of(reader.take()) == ["new"]
+
+
+def test_a_record_that_is_no_mark_is_reported_in_its_place(live: LiveStore) -> None:
+    live.topic(TABLES_TOPIC, queues=1)
+    reader = MarkReader(live.store)
+    store_marks(live, "a")
     live.producer().append(TABLES_TOPIC, b"{", b"", queue_id=0)
+    store_marks(live, "b")
+    assert names_of(reader.take()) == ["a", "", "b"] and reader.take() == []
+
+
+def test_units_that_are_missing_are_reported(live: LiveStore) -> None:
+    (queue,) = live.topic(TABLES_TOPIC, queues=1)
+    reader = MarkReader(live.store)
+    bounds: dict[str, Any] = {"offset_min": 0, "offset_max": 300, "persisted": 300}
+    live.keeper.set_queue(queue, **bounds)
+    assert set(names_of(reader.take())) == {""} and reader.take() == []
     store_marks(live, "new")
     assert names_of(reader.take()) == ["new"]
 
