@@ -14,7 +14,8 @@ one master wrote both. Behind it they part, and the one that is not the master's
 A log that was never switched has no file, and one epoch, 0 from 0.
 
 Rules: (1) a file is replaced as a whole, the one before stays as `.bak`, and what has neither the right number of lines
-nor the right CRC is not believed; (2) an epoch is on the disk before a record of it is in the log.
+nor the right CRC is not believed; (2) an epoch is on the disk before a record of it is in the log; (3) of more than
+EPOCHS_MAX the oldest go: what is compared is the newest one that both logs have.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def with_epoch(epochs: Sequence[Epoch], epoch: Epoch) -> Epochs:
     Raises:
         ValueError: it is no newer one.
     """
-    kept = [known for known in epochs if known.start < epoch.start or known == epochs[0]]
+    kept = [known for known in epochs if known.start < epoch.start or known == epochs[0]][1 - EPOCHS_MAX :]
     if epoch in epochs:
         return tuple(epochs)
     return check_epochs([*kept, epoch]) if kept[-1].number < epoch.number else _refuse(kept[-1], epoch)

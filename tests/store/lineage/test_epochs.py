@@ -12,6 +12,7 @@ from shmq.errors import CorruptionError
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.epochs import (
+    EPOCHS_MAX,
     FIRST,
     Epoch,
     common_end,
@@ -98,6 +99,16 @@ def test_no_byte_that_differs_is_called_common(steps: list[tuple[int, int]], cut
     parts = common_end(copy, common + grown, epochs, end)
     assert parts is not None
     assert parts[1] <= common
+
+
+def test_a_log_that_was_switched_without_end_keeps_its_newest_epochs() -> None:
+    epochs: tuple[Epoch, ...] = FIRST
+    before: tuple[Epoch, ...] = FIRST
+    for number in range(1, EPOCHS_MAX + 10):
+        before, epochs = epochs, with_epoch(epochs, Epoch(number, 100 * number))
+    assert len(epochs) == EPOCHS_MAX and epochs[-1] == Epoch(EPOCHS_MAX + 9, 100 * (EPOCHS_MAX + 9))
+    assert common_end(before, 10**9, epochs, 10**9) == (before[-1], epochs[-1].start)
+    assert parse_epochs(epochs_text(epochs).encode()) == epochs
 
 
 def test_an_epoch_that_is_none_newer_is_refused() -> None:
