@@ -61,6 +61,7 @@ class Side(msgspec.Struct, frozen=True):
         leads: it takes messages itself.
         in_sync_min: on how many disks this log's masters have what they acknowledge; 0: they wait for no slave.
         empty: its log never had a record, so it is any log's beginning.
+        is_aside: it follows, and takes no part in the election of its master.
     """
 
     cluster: str = ""
@@ -75,6 +76,7 @@ class Side(msgspec.Struct, frozen=True):
     leads: bool = False
     in_sync_min: int = 0
     empty: bool = False
+    is_aside: bool = False
 
     @property
     def epoch(self) -> int:

@@ -1,6 +1,7 @@
 """The links of a broker whose master is elected, as the election sees them: reports, messages and ends go to it.
 
-Rule: a report counts in the epoch that its link ships in, so one that comes late is of no use to a later leader.
+Rules: (1) a report counts in the epoch that its link ships in, so one that comes late is of no use to a later leader;
+(2) a slave that takes no part in the election is shipped to, and counts nowhere: it could not be elected.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ class ElectedCounting:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def report(self, link: LeaderLink, address: str, flushed: int) -> None:
-        if link.slave is not None and link.slave.store:
+        if link.slave is not None and link.slave.store and not link.slave.is_aside:
             self._links[link.slave.store] = link
             self._hears(link.slave.store, Position(link.epoch, link.acknowledged or 0, flushed))
 
     def heard(self, link: LeaderLink, message: bytes) -> None:
         """A slave says something of the election."""
-        if link.slave is None:
+        if link.slave is None or link.slave.is_aside:
             return
         try:
             self._hears(link.slave.store, read_message(message))

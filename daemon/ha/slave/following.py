@@ -136,7 +136,7 @@ class Following:
         self._confirmed = 0
         self._slow_until_ms = 0
         self._master = master
-        self._me = me
+        self._me = msgspec.structs.replace(me, is_aside=elected is None)
         self._store = store
         self._layout = layout
         self._own = OwnLog(store, layout, log)
