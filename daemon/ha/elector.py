@@ -54,6 +54,7 @@ from shmq.daemon.ha.in_sync import Verdict
 from shmq.errors import ShmqError, UsageError
 
 TICK_MS = 100
+FOLLOW_AGAIN_MS = 1_000
 UNREAD_MS = 3_000  # a store that was not read for as long is said to be so
 _ASKERS = 4  # a keep-alive, a change, a read, and one more
 _ValueT = TypeVar("_ValueT")
@@ -77,10 +78,17 @@ class ElectedBroker(Protocol):
         """Let the core append, and give receipts, until a time of CLOCK_BOOTTIME; 0: not at all, for the reason."""
 
     def promote(self, epoch: int, why: str) -> None:
-        """Begin an epoch at the log's end; followers are shipped to from there on."""
+        """Begin an epoch at the log's end; followers are shipped to from there on.
 
-    def follow(self, uuid: str, address: str, epoch: int) -> None:
-        """Begin to copy a leader; once the log was cut, on the disk too, `Elector.was_cut` is called."""
+        Raises:
+            ShmqError, OSError: it cannot, and has stored nothing in that epoch: another broker has to lead.
+        """
+
+    def follow(self, uuid: str, address: str, epoch: int) -> bool:
+        """Begin to copy a leader; once the log was cut, on the disk too, `Elector.was_cut` is called.
+
+        Returns False where it could not begin, and has to be asked again.
+        """
 
     def rest(self, reason: str) -> None:
         """Neither lead nor follow: end the links, append nothing, show nothing above what is known as confirmed."""
@@ -105,6 +113,8 @@ class Elector:
         self._member = Member(me, policy, epoch, now_ms(), is_empty=not broker.positions().end)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._following: Follow | None = None
+        self._follow_at_ms: int | None = None  # the broker could not begin to follow, and is asked again
+        self._allowed: Allow | None = None
         self._is_finished = False
         self._ending = threading.Event()
         self._askers = ThreadPoolExecutor(_ASKERS, "asks-the-store")
@@ -202,9 +212,25 @@ class Elector:
 
     def _tick(self) -> None:
         self._tell_positions()
+        self._allow_again()
+        self._follow_again()
         self._member.tick(now_ms())
         self._do()
         self._report()
+
+    def _follow(self, leader: Follow) -> None:
+        is_begun = self._broker.follow(leader.uuid, leader.address, leader.epoch)
+        self._follow_at_ms = None if is_begun else now_ms() + FOLLOW_AGAIN_MS
+
+    def _follow_again(self) -> None:
+        if self._following is not None and self._follow_at_ms is not None and now_ms() >= self._follow_at_ms:
+            self._follow(self._following)
+
+    def _allow_again(self) -> None:
+        """A sender that was stopped while the lease before was over may have fenced the log since."""
+        allowed = self._allowed
+        if allowed is not None and allowed.until_ms > now_ms():
+            self._broker.allow(allowed.until_ms, allowed.reason)
 
     def _tell_positions(self) -> None:
         positions = self._broker.positions()
@@ -228,6 +254,8 @@ class Elector:
                 self._member.confirmed(confirmed_end)
 
     def _do_one(self, effect: Effect) -> None:
+        if isinstance(effect, Allow | Promote | Follow | Rest):
+            self._allowed = effect if isinstance(effect, Allow) else None
         if isinstance(effect, Ask):
             self._askers.submit(self._ask, effect.number, effect.request)
         elif isinstance(effect, Allow):
@@ -236,15 +264,23 @@ class Elector:
             self._broker.tell(effect.peer, effect.message)
         elif isinstance(effect, Promote):
             self._following = None
-            self._broker.promote(effect.epoch, effect.why)
+            self._promote(effect)
         elif isinstance(effect, Follow):
             self._following = effect
-            self._broker.follow(effect.uuid, effect.address, effect.epoch)
+            self._follow(effect)
         elif isinstance(effect, Rest):
             self._following = None
             self._broker.rest(effect.reason)
         elif isinstance(effect, Finished):
             self._is_finished = True
+
+    def _promote(self, effect: Promote) -> None:
+        try:
+            self._broker.promote(effect.epoch, effect.why)
+        except (ShmqError, OSError) as error:
+            self._member.unable(f"this broker was elected, and cannot lead: {error}", now_ms())
+        else:
+            self._member.promoted(now_ms())
 
     # The threads beside it
 

@@ -60,9 +60,10 @@ class SmallBroker:
             self.leads = epoch
             self.begun.append(epoch)
 
-    def follow(self, uuid: str, address: str, epoch: int) -> None:
+    def follow(self, uuid: str, address: str, epoch: int) -> bool:
         self.rest("")
         self.follows = address
+        return True
 
     def rest(self, reason: str) -> None:
         with self.group.lock:

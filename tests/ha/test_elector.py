@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shmq.daemon.ha.election.coordination import StoreUnanswered
-from shmq.daemon.ha.election.policy import Policy
+from shmq.daemon.ha.election.policy import NO_LIMIT_MS, Policy
 from shmq.errors import UsageError
 from tests.deadline import eventually
 from tests.ha.etcd.server import EtcdServer, needs_etcd, three_members
@@ -140,13 +140,46 @@ def test_who_stops_in_order_hands_over_and_ends(server: EtcdServer) -> None:
         assert has_all_of(other, leader) and not leader.may_append
 
 
+def test_a_broker_that_cannot_begin_its_epoch_lets_another_one_lead(
+    server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SmallGroup((server.endpoint,), "ABC", SYNC) as group:
+        group.wait_for_set("A", "B", "C")
+        leader = group.wait_for_leader()
+        receipts(leader)
+        unable = next(broker for broker in group.brokers.values() if broker is not leader)
+        tried: list[int] = []
+
+        def fails(epoch: int, why: str) -> None:
+            tried.append(epoch)
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(unable, "promote", fails)
+        assert not leader.elector.hand_over(unable.name)
+        eventually(lambda: tried, group.told)
+        other = eventually(lambda: (leads := group.leader()) is not None and 3 in leads.begun and leads, group.told)
+        assert other is not unable and unable.begun == [] and tried == [2]
+        group.wait_for_set("A", "B", "C")
+        receipts(other)
+
+
+def test_what_was_fenced_by_mistake_is_allowed_again(server: EtcdServer) -> None:
+    """Without another member there is no lease to renew, so nothing else would say it again."""
+    with SmallGroup((server.endpoint,), "A", SYNC) as group:
+        leader = group.wait_for_leader()
+        eventually(lambda: leader.allowed_ms == NO_LIMIT_MS, group.told)
+        with group.lock:
+            leader.allowed_ms, stored = 0, leader.log.end
+        eventually(lambda: leader.log.end > stored, group.told)
+
+
 def test_a_broker_that_fails_is_allowed_nothing(server: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(epoch: int, why: str) -> None:
-        raise OSError("the disk is full")
+    def breaks(epoch: int, why: str) -> None:
+        raise RuntimeError("it is broken")
 
     group = SmallGroup((server.endpoint,), "A", SYNC)
     broker = group.brokers["A"]
-    monkeypatch.setattr(broker, "promote", fails)
-    with pytest.raises(OSError, match="the disk is full"):
+    monkeypatch.setattr(broker, "promote", breaks)
+    with pytest.raises(RuntimeError, match="it is broken"):
         broker.elector.run()
     assert not broker.may_append and "no part in elections" in broker.refused

@@ -131,10 +131,10 @@ class ElectedBroker:
             say=self._say,
             changed=self._changed,
             ended=self._end_soon,
+            failed=self._fail,
         )
         policy = Policy(self._is_sync, options.in_sync_min if self._is_sync else 1)
-        identity = Identity(me.store, reach_of(options).text)
-        self._elector = Elector(identity, policy, me.epoch, etcd, self._station)
+        self._elector = Elector(Identity(me.store, reach_of(options).text), policy, me.epoch, etcd, self._station)
         self._station.joined, self._station.heard = self._elector.was_cut, self._elector.hears
         counting = ElectedCounting(
             log,
@@ -211,9 +211,7 @@ class ElectedBroker:
         try:
             self._elector.run()
         except Exception as error:
-            self._failed = True
-            self._log("ha.election_failed", reason=f"{type(error).__name__}: {error}")
-            self._end_soon()
+            self._fail(error)
 
     # What the station wants, in any thread
 
@@ -238,6 +236,11 @@ class ElectedBroker:
     def _changed(self, reason: str) -> None:
         cure = "a slave connects again by itself"
         self._loop.call_soon_threadsafe(self._shipping.end_links, reason, cure)
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = True
+        self._log("ha.election_failed", reason=f"{type(error).__name__}: {error}")
+        self._end_soon()
 
     def _end_soon(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended

@@ -60,7 +60,7 @@ class Station:
         follower: makes what follows a leader.
         say: tells a slave of this broker something, by its store; any thread may call.
         changed: called when slaves have to connect again, because this broker is another one to them.
-        ended: called when this process has to start again.
+        ended: called when this process has to start again; `failed`, as a part of it has ended by a defect.
     """
 
     def __init__(
@@ -75,12 +75,14 @@ class Station:
         say: Callable[[str, bytes], None],
         changed: Callable[[str], None],
         ended: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._place, self._layout, self._store, self._log = place, layout, store, log
         self._configured = switched.configured
         self._options = switched.options
         self._replica = ReplicaStore(store)
-        self._make_follower, self._say, self._changed, self._ended = follower, say, changed, ended
+        self._make_follower, self._say, self._changed, self._ended, self._failed = follower, say, changed, ended, failed
+        self._refused = ""  # why a leader could not be followed, as it was said last
         self._epoch = switched.epoch
         self._confirmed = 0
         self._confirm_key: Verdict | None = None
@@ -121,8 +123,15 @@ class Station:
 
     def promote(self, epoch: int, why: str) -> None:
         """Begin an epoch at the log's end."""
-        began = time.monotonic()
         self._end_following()
+        try:
+            self._begin(epoch, why)
+        except (ShmqError, OSError) as error:
+            self._log("ha.promotion_failed", epoch=epoch, reason=str(error), hint="another broker in sync is elected")
+            raise
+
+    def _begin(self, epoch: int, why: str) -> None:
+        began = time.monotonic()
         followed, self._followed = self._followed, None
         if followed is not None:
             followed.note_known_pops()
@@ -140,21 +149,28 @@ class Station:
         seconds = round(time.monotonic() - began, 3)
         self._log("ha.promoted", epoch=epoch, why=why, log_end=self._store.log_end, seconds=seconds)
 
-    def follow(self, uuid: str, address: str, epoch: int) -> None:
-        """Begin to copy a leader."""
+    def follow(self, uuid: str, address: str, epoch: int) -> bool:
+        """Begin to copy a leader; False where it could not be noted, as the disk refuses."""
         try:
             reach = read_reach(address)
         except ShmqError as error:
             self._log("ha.no_leader", reason=str(error))
-            return
+            return True
         self._end_following()
-        is_other = self._note_leader(reach)
+        try:
+            is_other = self._note_leader(reach)
+        except (ShmqError, OSError) as error:
+            if self._refused != str(error):
+                self._log("ha.not_followed", master=reach.broker, epoch=epoch, reason=str(error))
+            self._refused = str(error)
+            return False
+        self._refused = ""
         if self._store.standing != READ_ONLY_FOLLOWER:
             self._replica.fence_off(reach.broker, _FENCE_SECONDS)
             self._log("ha.demoted", master=reach.broker, log_end=self._store.log_end, epoch=epoch)
             KeeperStore(self._store).set_retired()  # the keeper ends, and comes again as a slave's
             self._ended()
-            return
+            return True
         if self._store.leader != reach.broker:
             self._replica.follow(reach.broker)
         if is_other:
@@ -166,10 +182,16 @@ class Station:
         def run() -> None:
             if before is not None:
                 before.join()
-            following.run()
+            try:
+                following.run()
+            except Exception as error:
+                if not following.stopping.is_set():
+                    self._failed(error)  # nothing would be copied any more, and the leader may stay for months
+                raise
 
         self._thread = threading.Thread(target=run, name="following", daemon=True)
         self._thread.start()
+        return True
 
     def rest(self, reason: str) -> None:
         """Neither lead nor follow."""

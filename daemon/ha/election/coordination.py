@@ -37,7 +37,7 @@ class StateKey(NamedTuple):
 
     Attributes:
         epoch: of the last election.
-        in_sync: the stores that have every confirmed byte; only they can be elected.
+        in_sync: the stores that have every confirmed byte; only they can be elected. None: no epoch has begun, all can.
         successor: to whom the last leader has handed over; empty if it has not.
         why: how the epoch began.
     """

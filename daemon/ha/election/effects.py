@@ -86,7 +86,10 @@ class Allow(NamedTuple):
 
 
 class Promote(NamedTuple):
-    """Begin an epoch at the log end as it is now; followers are shipped to from there on."""
+    """Begin an epoch at the log end as it is now; followers are shipped to from there on.
+
+    The member hears of it by `promoted`, or by `unable`, before anything else.
+    """
 
     epoch: int
     why: str

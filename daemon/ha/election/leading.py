@@ -7,10 +7,11 @@
                                                                                an elected one has not
     not kept alive      asynchronous, all that count have promised             until 3 s after the oldest question
     not kept alive      otherwise                                              no
-    any                 handing over                                           no
+    any                 handing over, or the epoch has not begun               no
 
-A lease that has expired while no other was elected is reclaimed: the state is as this leader wrote it, so epoch and set
-go on.
+A broker that cannot begin its epoch gives the place back: in one transaction no broker leads, and who could be elected
+before may be again; in the first epoch of a group that is every one. A lease that has expired while no other was
+elected is reclaimed: the state is as this leader wrote it, so epoch and set go on.
 
 Invariants:
  1. What is allowed is lowered before the store is asked for members that could be elected.
@@ -74,6 +75,7 @@ class Term:
     ) -> None:
         assert view.leader is not None and view.state is not None
         self.over = ""  # why it is
+        self.is_begun = False  # the broker has begun the epoch
         self.epoch = view.state.epoch
         self.members = MemberSet(me.uuid, view.state, policy)
         self.kept_ms = granted_ms  # when the last keep-alive that succeeded was sent
@@ -94,6 +96,7 @@ class Term:
         self._promises_asked: dict[int, int] = {}  # number: when it was sent
         self._promised_until_ms: dict[str, int] = {}
         self._hand_over: _HandOver | None = None
+        self._given_back: frozenset[str] | None = None  # the set that could be elected before this term
         self._leaving: set[str] = set()
         self._allowed: Allow | None = None
 
@@ -120,9 +123,11 @@ class Term:
             return
         self.members.tick(self._log_end, now_ms)
         self.allow(now_ms)
-        if not self._lease:
+        if self._given_back is not None:
+            self._go_on_giving_back(self._given_back)
+        elif not self._lease:
             self._reclaim(now_ms)
-        elif not self._is_keeping and now_ms >= self._keep_at_ms:
+        if self._lease and not self._is_keeping and now_ms >= self._keep_at_ms:
             self._is_keeping = True
             self._outbox.ask(KeepAlive(self._lease), partial(self._kept, now_ms))
         if self._hand_over is not None:
@@ -132,8 +137,8 @@ class Term:
 
     def allow(self, now_ms: int) -> None:
         """Say until when may be appended, if that is something else than before."""
-        if self.over:
-            return  # the end of the term forbids it
+        if self.over or not self.is_begun:
+            return  # nothing was allowed yet, or the end of the term forbids it
         allowed = self._may_append(now_ms)
         before = self._allowed
         if before is None or (allowed.until_ms, bool(allowed.reason)) != (before.until_ms, bool(before.reason)):
@@ -175,8 +180,26 @@ class Term:
             return "this broker has no lease in the coordination store now"
         if self._hand_over is None:
             self._hand_over = _HandOver(successor, now_ms + HAND_OVER_MS)
+            # The successor does not keep what it has promised before.
+            self._promises_asked.clear()
+            self._promised_until_ms.clear()
             self.allow(now_ms)
         return ""
+
+    def give_back(self, in_sync: frozenset[str], reason: str, now_ms: int) -> None:
+        """Let those be elected who could be before, as the broker cannot begin this epoch: nothing is stored in it."""
+        self._given_back, self.fence_reason = in_sync, reason
+        self.tick(now_ms)
+
+    def begin(self, now_ms: int) -> None:
+        """The broker has begun the epoch."""
+        self.is_begun = True
+        self.allow(now_ms)
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether this broker could not begin the epoch."""
+        return self._given_back is not None
 
     def view(self, view: View, now_ms: int) -> None:
         """Take the store as it is."""
@@ -192,10 +215,15 @@ class Term:
         self.members.settle(state)
         self._let_leave()
         if leader is None:
-            if self._hand_over is not None and state.successor == self._hand_over.successor:
+            if self._given_back is not None and state.in_sync == self._given_back:
+                self.over = self.fence_reason
+            elif self._hand_over is not None and state.successor == self._hand_over.successor:
                 self.over = f"handed over to {state.successor}"
-            elif self._lease:
-                self._lost(now_ms)
+            else:
+                self._hand_over = None  # it asks for my leader key, which is gone
+                self._leader_revision = 0
+                if self._lease:
+                    self._lost(now_ms)
         elif leader.lease == self._lease:
             self._leader_revision = leader.revision
         elif leader.lease == self._trying:
@@ -240,7 +268,8 @@ class Term:
     def _lost(self, now_ms: int) -> None:
         self._lease = self._lease_until_ms = 0
         self._reclaim_at_ms = now_ms
-        self._hand_over = None  # it asks for my leader key, which is gone: it is done, which the state says, or never
+        if self._hand_over is not None and not self._hand_over.is_asked_for:
+            self._hand_over = None  # else it may be done: what is read next says so
 
     def _reclaim(self, now_ms: int) -> None:
         if not self._is_reclaiming and now_ms >= self._reclaim_at_ms and self._hand_over is None:
@@ -275,7 +304,7 @@ class Term:
     # The set
 
     def _change(self, now_ms: int) -> None:
-        if self._is_changing or not self._lease or now_ms < self._change_at_ms:
+        if self._is_changing or not self._lease or now_ms < self._change_at_ms or self.is_given_back:
             return
         if self._hand_over is not None and not self._hand_over.is_asked_for:
             return
@@ -301,6 +330,11 @@ class Term:
             self._go_on_handing_over(self._hand_over, now_ms)
         self.allow(now_ms)
 
+    def _go_on_giving_back(self, in_sync: frozenset[str]) -> None:
+        """Write the set, also without a lease: an election would write another state."""
+        if not self._is_changing:
+            self._write(self.members.committed._replace(in_sync=in_sync), is_leader_deleted=self._leader_revision > 0)
+
     def _let_leave(self) -> None:
         for uuid in sorted(self._leaving - self.members.electable):
             self._leaving.discard(uuid)
@@ -309,7 +343,7 @@ class Term:
     # Promises, and the orderly switch
 
     def _ask_for_promises(self, now_ms: int) -> None:
-        if self._policy.is_sync or now_ms - self.kept_ms < PROMISE_FROM_MS:
+        if self._policy.is_sync or self._hand_over is not None or now_ms - self.kept_ms < PROMISE_FROM_MS:
             return
         last_ms = self._promises_asked.get(self._promise_number, 0)
         counted = self.members.counted

@@ -5,7 +5,8 @@
     WAITING       FOLLOWING            CAMPAIGNING                     -        -          -
     FOLLOWING     FOLLOWING            CAMPAIGNING                     -        -          WAITING, until it is seen
     CAMPAIGNING   -                    -                               LEADING  WAITING    -
-    LEADING       -                    -                               -        -          WAITING
+    LEADING       -                    -                               -        -          WAITING; so it is where
+                                                                                           the place was given back
     FINISHED      stopped in order
 
 Invariants:
@@ -48,15 +49,19 @@ from shmq.daemon.ha.election.leading import Term
 from shmq.daemon.ha.election.policy import (
     CAMPAIGN_AGAIN_MS,
     LAGGING_MS,
+    LEASE_MS,
     PROMISE_MS,
     READ_AGAIN_MS,
     READ_MS,
     RESIGN_MS,
     SUCCESSOR_MS,
+    UNABLE_AGAIN_MS,
     Identity,
     Policy,
 )
 from shmq.daemon.ha.in_sync import Verdict
+
+_TWIN = "one of the two stores is a copy; stop the broker of the copy, remove shmq.identity from it, and start it again"
 
 
 class Role(Enum):
@@ -105,6 +110,10 @@ class Member:
         self._is_empty = is_empty
         self._outbox = Outbox()
         self._campaign: Campaign | None = None
+        self._electable_before = frozenset[str]()  # by the state that the last campaign replaces; none: all
+        self._unbegun_epoch = 0  # that it asks for, until that was begun
+        self._twin_lease, self._twin_ms = 0, 0  # of another broker that leads with the id of this store, and since when
+        self._has_twin = False
         self._view: View | None = None
         self._following: LeaderKey | None = None
         self._is_cut = False
@@ -193,7 +202,20 @@ class Member:
 
     def verdict(self) -> Verdict | None:
         """Return what the core may confirm; None where this broker does not lead."""
-        return self.term.members.verdict() if self.term is not None else None
+        return self.term.members.verdict() if self.term is not None and self.term.is_begun else None
+
+    def promoted(self, now_ms: int) -> None:
+        """This broker has begun the epoch it was elected for."""
+        self._unbegun_epoch = 0
+        if self.term is not None:
+            self.term.begin(now_ms)
+
+    def unable(self, reason: str, now_ms: int) -> None:
+        """This broker could not begin the epoch it was elected for: the others come first for a while."""
+        if self.term is not None:
+            self._campaign_at_ms = now_ms + UNABLE_AGAIN_MS
+            self.term.give_back(self._electable_before, reason, now_ms)
+            self._look(now_ms)
 
     def visible_end(self, confirmed_end: int, durable_end: int) -> int:
         """Return how far readers may see under synchronous replication: never above what is known as confirmed.
@@ -259,7 +281,7 @@ class Member:
         state = self._view.state if self._view is not None else None
         leader = self._view.leader if self._view is not None else None
         return Status(
-            self.role,
+            Role.CAMPAIGNING if self.term is not None and not self.term.is_begun else self.role,
             self.epoch,
             leader.uuid if leader else "",
             leader.address if leader else "",
@@ -311,8 +333,10 @@ class Member:
                 f"the coordination store knows epoch {epoch}, this log {self.epoch}: the store's state was lost or put"
                 " back; promote the broker whose log is to stay, by force"
             )
-        elif leader is not None and leader.uuid == self._me.uuid:
+        elif leader is not None and leader.uuid == self._me.uuid and leader.address == self._me.address:
             self._revoke_stray(leader)
+        elif leader is not None and leader.uuid == self._me.uuid:
+            self._see_twin(leader, now_ms)
         elif epoch < self._heard_epoch:
             self._rest(f"epoch {self._heard_epoch} has begun, the coordination store was seen at {epoch}")
         elif leader is not None and leader.address == self._me.address:
@@ -325,7 +349,10 @@ class Member:
             self._begin_campaign(view, why, now_ms)
 
     def _is_electable(self, view: View) -> bool:
-        if view.state is None or self._me.uuid in view.state.in_sync:
+        if self._has_twin:
+            self._reason = f"another broker has led with the id of this store, {self._me.uuid}: {_TWIN}"
+            return False
+        if view.state is None or not view.state.in_sync or self._me.uuid in view.state.in_sync:
             return True
         self._reason = f"its store is not in sync: only {', '.join(sorted(view.state.in_sync))} can be elected"
         return False
@@ -344,7 +371,12 @@ class Member:
     def _begin_campaign(self, view: View, why: str, now_ms: int, *, is_forced: bool = False) -> None:
         self._rest("it campaigns")
         self.role = Role.CAMPAIGNING
+        state = view.state
+        is_own = state is not None and state.epoch == self._unbegun_epoch and state.in_sync == {self._me.uuid}
+        if not is_own:
+            self._electable_before = state.in_sync if state is not None else frozenset()
         self._campaign = Campaign(self._me, self._outbox, view, self._heard_epoch, why, now_ms, is_forced=is_forced)
+        self._unbegun_epoch = self._campaign.epoch
 
     def _end_campaign(self, campaign: Campaign, now_ms: int) -> None:
         self._campaign = None
@@ -373,7 +405,7 @@ class Member:
 
     def _go_on_stopping(self, term: Term, now_ms: int) -> None:
         """Hand over, again where that was not done in time; resign where it cannot be."""
-        if term.over:
+        if term.over or term.is_given_back:
             return
         if now_ms >= self._resign_at_ms or (not term.is_handing_over and term.hand_over("", now_ms)):
             self.term = None
@@ -417,6 +449,13 @@ class Member:
         if leader.lease not in self._strays:
             self._strays.add(leader.lease)
             self._outbox.ask(Revoke(leader.lease), partial(self._was_revoked, leader.lease))
+
+    def _see_twin(self, leader: LeaderKey, now_ms: int) -> None:
+        """Another address leads with my id: that of this host before, until its lease ends, or a copy of this store."""
+        if leader.lease != self._twin_lease:
+            self._twin_lease, self._twin_ms = leader.lease, now_ms
+        self._has_twin = self._has_twin or now_ms - self._twin_ms > 2 * LEASE_MS
+        self._rest(f"{leader.address} leads with the id of this store, {leader.uuid}: {_TWIN}")
 
     def _was_revoked(self, lease: int, answer: Answer | None, now_ms: int) -> None:
         if answer is None:

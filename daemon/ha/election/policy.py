@@ -25,6 +25,7 @@ PROMISE_FROM_MS = 1_500  # without a keep-alive for this long, promises are aske
 SUCCESSOR_MS = 1_500  # how long the others leave the place to whom it was handed
 LAGGING_MS = 300  # who knows that it lacks bytes lets the others campaign first
 CAMPAIGN_AGAIN_MS = 500
+UNABLE_AGAIN_MS = 10_000  # after an epoch that this broker could not begin
 CHANGE_AGAIN_MS = 200
 HAND_OVER_MS = 1_000
 RESIGN_MS = 2_000  # a leader that stops and could not hand over does not let the others wait for its lease

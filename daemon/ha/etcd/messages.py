@@ -360,7 +360,7 @@ def _state(pair: _Pair) -> StateKey:
     in_sync = frozenset(_text(uuid, "uuid", least=1) for uuid in value.in_sync)
     if not 0 < value.epoch <= _NUMBER_MAX:
         raise ProtocolError(f"etcd holds epoch {value.epoch}")
-    if not 0 < len(in_sync) == len(value.in_sync) <= _MEMBERS_MAX:
+    if not len(in_sync) == len(value.in_sync) <= _MEMBERS_MAX:
         raise ProtocolError(f"etcd holds a set of {len(value.in_sync)} stores, {len(in_sync)} of them different")
     successor, why = _text(value.successor, "successor"), _text(value.why, "why")
     return StateKey(value.epoch, in_sync, successor, why, _number(pair.mod_revision, "revision", least=1))

@@ -102,7 +102,6 @@ def test_an_answer_is_read() -> None:
         (None, pair(KEYS.state, STATE | {"epoch": 0})),
         (None, pair(KEYS.state, STATE | {"epoch": 1 << 63})),
         (None, pair(KEYS.state, STATE | {"epoch": "3"})),
-        (None, pair(KEYS.state, STATE | {"in_sync": []})),
         (None, pair(KEYS.state, STATE | {"in_sync": ["A", "A"]})),
         (None, pair(KEYS.state, STATE | {"in_sync": [str(number) for number in range(65)]})),
         (None, pair(KEYS.state, STATE) | {"value": "%"}),

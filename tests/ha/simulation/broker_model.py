@@ -181,6 +181,10 @@ class Broker:
             self.allowed_ms = effect.until_ms
         elif isinstance(effect, Tell):
             self._tell(effect.peer, effect.message)
+        elif isinstance(effect, Promote) and self.is_full:
+            self._rest()
+            self.group.checker.gives_back(effect.epoch)
+            self.member.unable("the disk is full", self.now)
         elif isinstance(effect, Promote):
             self._rest()
             self.campaigns_from = None
@@ -188,6 +192,7 @@ class Broker:
             self.log.begin_epoch(effect.epoch)
             self.leading = effect.epoch
             self.group.led(self, effect.epoch)
+            self.member.promoted(self.now)
         elif isinstance(effect, Follow):
             self._rest()
             self.campaigns_from = None

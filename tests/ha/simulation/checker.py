@@ -141,6 +141,11 @@ class Checker:
         elif self.is_sync and epoch >= self._forced_epoch and log.records[: len(self.confirmed)] != self.confirmed:
             raise Violation("lost", f"the leader of epoch {epoch} has not all of {len(self.confirmed)} confirmed")
 
+    def gives_back(self, epoch: int) -> None:
+        """A broker that was elected cannot begin its epoch: nothing was given up for it, if it was forced."""
+        if self._forced_in_store == epoch:
+            self._forced_in_store = self._forced_epoch
+
     def cuts(self, tail: list[Record], position: int | None = None, epoch: int = 0) -> None:
         """A log loses its end, which is kept beside it, or is gone with the disk and known to be.
 
