@@ -1008,16 +1008,22 @@ class Sender:
     ) -> None: ...
     def serve(
         self, data: bytes, at: int, frame_bytes_max: int, count_max: int, born_host: bytes, address: bytes, /
-    ) -> tuple[int, int, bytes, tuple[int, ...], tuple[int, bytes, tuple[int, ...], int] | None]:
+    ) -> tuple[
+        int, int, bytes, tuple[int, ...], tuple[int, bytes, tuple[int, ...], int] | None, tuple[int, CoreError] | None
+    ]:
         """Serve frames from data[at:] on, until one is not whole or not plain, or count_max are served (1024 at most).
 
         Returns (where the first frame that was not served begins, frames served, their answers, indexes of the queues
-        that have new messages, what is held). Readers of other client slots are woken; waiting requests of this process
-        are the caller's. `address` is the first half of a message id: host and port in upper-case hexadecimal.
+        that have new messages, what is held, what is in doubt). Readers of other client slots are woken; waiting
+        requests of this process are the caller's. `address` is the first half of a message id: host and port in
+        upper-case hexadecimal.
 
         What is held is None, or of messages that count on the disk only: (the log position that has to be durable, the
         answers that wait for it, queues whose messages can be seen from then on, frames that are answered then). The
         disk was asked for.
+
+        What is in doubt is None, or of the last frame, when it was stored and the log was fenced before it could be
+        acknowledged: (where it begins, the error that answers it). It counts as served, and its answer is the caller's.
         """
 
 @final

@@ -104,9 +104,12 @@ class PlainPath:
         if not served.frame_count:
             return _NOTHING
         held = served.held
-        count = served.frame_count - (held.frame_count if held is not None else 0)
+        count = served.frame_count - served.doubted_count - (held.frame_count if held is not None else 0)
         if count:
             self._figures.plain(code_of(data), count, began_ns)
+        if served.doubted_count:
+            unavailable = Response.SERVICE_NOT_AVAILABLE
+            self._figures.plain(code_of(data), served.doubted_count, began_ns, answer=unavailable)
         self._busy_poll.arrived()
         if served.queues:
             self._stored(served.queues)

@@ -5,7 +5,7 @@ The bridge implements it over the store (`bridge/store/log.py`), tests over list
 Invariants every implementation keeps:
  1. No call waits for a client, the disk or room in the log; for the append lock one waits some milliseconds, if at all.
  2. What `read` and `record_at` return are records as they are in the log, byte for byte.
- 3. A refused append has stored nothing.
+ 3. A refused append has stored nothing, unless its error says `maybe_stored`: the log was fenced meanwhile.
  4. What is not visible yet is not damaged: `visible` says how far a queue may be read. A part that reads a queue for
     itself, and moves a progress over what it read, goes no farther than that.
 """

@@ -8,6 +8,9 @@
  *
  * Where a message counts on the disk only, its answer is written all the same, but into a box of its own with the log
  * position that lets it go; the caller keeps it until then. All messages of one call ask for the disk together.
+ *
+ * A message that is stored while the log is fenced has no such answer, and may not be stored again: its frame is the last
+ * of the call, and the caller gets the error to answer it with.
  */
 #include <string.h>
 
@@ -49,9 +52,27 @@ struct feed {                  /* the arguments of one call */
     uint32_t frame_bytes_max, count_max, count;
     struct shmq_spec spec;     /* hosts filled in */
     struct shmq_answer answer; /* address filled in */
+    size_t doubted_at;         /* where the frame begins that is stored and in doubt; */
+    PyObject *doubt;           /* the error that says so, or NULL */
 };
 
-/* One frame; false: it is not plain, or something went wrong, and nothing has happened. */
+/* The frame is stored, and the log was fenced since: the last one, because those behind it find the log fenced. Where
+ * memory for the error is missing, that takes its place, and the connection ends: a doubt for every client, too. */
+static bool doubt(PySender *self, struct feed *feed, const struct shmq_frame_view *frame, uint32_t queue_id)
+{
+    PyObject *type, *trace;
+    core_raise_append(self->state, &self->producer->store->core, SHMQ_DOUBTED, feed->spec.topic, queue_id, 0, 0);
+    PyErr_Fetch(&type, &feed->doubt, &trace);
+    PyErr_NormalizeException(&type, &feed->doubt, &trace);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    feed->doubted_at = feed->at;
+    feed->at += frame->frame_bytes;
+    feed->count++;
+    return false;
+}
+
+/* One frame; false: it is not plain, or something went wrong, and nothing has happened; or it is in doubt. */
 static bool serve_one(PySender *self, struct feed *feed)
 {
     struct shmq_frame_view frame;
@@ -62,9 +83,12 @@ static bool serve_one(PySender *self, struct feed *feed)
         return false;
     }
     const size_t room = answer_room(self, frame.codec, &feed->answer);
-    if (!outbox_reserve(&self->outboxes[AT_ONCE], room) || !outbox_reserve(&self->outboxes[WHEN_DURABLE], room) ||
-        !sender_store(self, &frame, &request, &feed->spec, &stored)) {
+    if (!outbox_reserve(&self->outboxes[AT_ONCE], room) || !outbox_reserve(&self->outboxes[WHEN_DURABLE], room)) {
         return false;
+    }
+    const enum shmq_status status = sender_store(self, &frame, &request, &feed->spec, &stored);
+    if (status != SHMQ_OK) {
+        return status == SHMQ_DOUBTED && doubt(self, feed, &frame, (uint32_t)request.queue_id);
     }
     struct outbox *outbox = &self->outboxes[stored.waits ? WHEN_DURABLE : AT_ONCE];
     feed->at += frame.frame_bytes;
@@ -108,6 +132,7 @@ static bool feed_open(PySender *self, PyObject *const *args, struct feed *feed)
     feed->frame_bytes_max = (uint32_t)frame_bytes_max;
     feed->count_max = count_max < QUEUES_MAX ? (uint32_t)count_max : QUEUES_MAX;
     feed->count = 0;
+    feed->doubt = NULL;
     feed->spec = self->producer->blank;
     memcpy(feed->spec.born_host, PyBytes_AS_STRING(host), host_bytes);
     feed->spec.born_host_bytes = (uint8_t)host_bytes;
@@ -142,6 +167,11 @@ static PyObject *held_tuple(const PySender *self)
                   : NULL;
 }
 
+static PyObject *doubted_tuple(struct feed *feed)
+{
+    return feed->doubt ? Py_BuildValue("(nN)", (Py_ssize_t)feed->doubted_at, feed->doubt) : Py_NewRef(Py_None);
+}
+
 static PyObject *sender_serve(PySender *self, PyObject *const *args, Py_ssize_t nargs)
 {
     struct feed feed;
@@ -167,11 +197,16 @@ static PyObject *sender_serve(PySender *self, PyObject *const *args, Py_ssize_t 
     const struct outbox *now = &self->outboxes[AT_ONCE];
     PyObject *queues = queues_tuple(now), *held = queues ? held_tuple(self) : NULL;
     if (!held) {
+        Py_XDECREF(feed.doubt);
+    }
+    PyObject *doubted = held ? doubted_tuple(&feed) : NULL;
+    if (!doubted) {
         Py_XDECREF(queues);
+        Py_XDECREF(held);
         return NULL;
     }
-    return Py_BuildValue("(nIy#NN)", (Py_ssize_t)feed.at, feed.count, (const char *)now->bytes, (Py_ssize_t)now->used,
-                         queues, held);
+    return Py_BuildValue("(nIy#NNN)", (Py_ssize_t)feed.at, feed.count, (const char *)now->bytes, (Py_ssize_t)now->used,
+                         queues, held, doubted);
 }
 
 /* ---- the type --------------------------------------------------------------------------------------- */
@@ -272,7 +307,7 @@ static PyObject *sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static PyMethodDef sender_methods[] = {
     {"serve", (PyCFunction)(void (*)(void))sender_serve, METH_FASTCALL,
-     "Store the plain sends at the front of a connection's bytes: (end, count, answers, queues, held)."},
+     "Store the plain sends at the front of a connection's bytes: (end, count, answers, queues, held, doubted)."},
     {NULL},
 };
 

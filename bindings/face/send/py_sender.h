@@ -41,9 +41,12 @@ typedef struct {
 
 struct stored { struct shmq_appended appended; bool waits; }; /* `waits`: its answer is for WHEN_DURABLE */
 
-/* Store what a request brings, in the queue it names. False: it is not plain or something went wrong, and nothing has
- * happened. `spec` has the hosts filled in; positions and queues of the sender say what was stored, and where. */
-bool sender_store(PySender *self, const struct shmq_frame_view *frame, const struct shmq_send_request *request,
-                  struct shmq_spec *spec, struct stored *stored);
+#define NOT_PLAIN SHMQ_WOULD_BLOCK
+
+/* Store what a request brings, in the queue it names. SHMQ_DOUBTED: it is stored, the log was fenced meanwhile, and nothing
+ * else is filled in. Any other status but SHMQ_OK: it is not plain or something went wrong, and nothing has happened.
+ * `spec` has the hosts filled in; positions and queues of the sender say what was stored, and where. */
+enum shmq_status sender_store(PySender *self, const struct shmq_frame_view *frame,
+                              const struct shmq_send_request *request, struct shmq_spec *spec, struct stored *stored);
 
 #endif

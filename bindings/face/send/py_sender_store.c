@@ -1,8 +1,9 @@
 /* Sender: from a request that was read to records in the log, one or a batch.
  *
  * What is stored is what the broker's own path stores. Nothing waits: when the lock is taken, or space is missing, the
- * answer is "not plain", and the path that may wait comes next. `route` pointers stay valid for the life of the producer;
- * what they say is checked before each use.
+ * answer is "not plain", and the path that may wait comes next. What was stored and may not be acknowledged is never left
+ * to that path, which would store it again. `route` pointers stay valid for the life of the producer; what they say is
+ * checked before each use.
  */
 #include <string.h>
 
@@ -69,18 +70,18 @@ static int64_t tag_hash_of(const struct shmq_spec *spec)
     return facts.tag_bytes ? shmq_tag_hash(facts.tag, facts.tag_bytes) : 0;
 }
 
-static bool message_append(PySender *self, const struct shmq_frame_view *frame, const struct shmq_spec *base,
-                           uint32_t queue, struct shmq_appended *appended)
+static enum shmq_status message_append(PySender *self, const struct shmq_frame_view *frame, const struct shmq_spec *base,
+                                       uint32_t queue, struct shmq_appended *appended)
 {
     struct shmq_spec spec = *base;
     spec.body = frame->body;
     spec.body_bytes = frame->body_bytes;
     uint32_t bytes = shmq_record_bytes(&spec);
     if (bytes == 0 || bytes > SHMQ_INLINE_BYTES_MAX) {
-        return false;
+        return SHMQ_TOO_LARGE;
     }
     self->positions_count = 1;
-    return shmq_append(&self->producer->store->core, queue, &spec, tag_hash_of(&spec), 0, appended) == SHMQ_OK;
+    return shmq_append(&self->producer->store->core, queue, &spec, tag_hash_of(&spec), 0, appended);
 }
 
 /* The next record's own properties and the batch's, which `spec` holds, in the room at *text. */
@@ -97,8 +98,8 @@ static void text_join(const struct shmq_batch_record *record, struct shmq_spec *
 }
 
 /* A batch that needs no memory of its own; others are not plain. */
-static bool batch_append(PySender *self, const struct shmq_frame_view *frame, const struct shmq_spec *base,
-                         uint32_t queue, struct shmq_appended *appended)
+static enum shmq_status batch_append(PySender *self, const struct shmq_frame_view *frame, const struct shmq_spec *base,
+                                     uint32_t queue, struct shmq_appended *appended)
 {
     struct batch_part *part = &self->part;
     struct shmq_batch_record record;
@@ -107,7 +108,7 @@ static bool batch_append(PySender *self, const struct shmq_frame_view *frame, co
     for (part->count = 0; (status = shmq_batch_next(frame->body, frame->body_bytes, &at, &record)) == SHMQ_OK;) {
         room += record.properties_bytes + 1 + base->properties_bytes;
         if (++part->count > SHMQ_BATCH_MAX || room > SHMQ_BATCH_BYTES_MAX) {
-            return false;
+            return SHMQ_TOO_LARGE;
         }
     }
     char *text = self->texts;
@@ -121,14 +122,15 @@ static bool batch_append(PySender *self, const struct shmq_frame_view *frame, co
         text_join(&record, spec, &text);
         uint32_t bytes = spec->properties_bytes > SHMQ_PROPERTIES_BYTES_MAX ? 0 : shmq_record_bytes(spec);
         if (bytes == 0 || bytes > SHMQ_BATCH_BYTES_MAX - part->bytes) {
-            return false;
+            return SHMQ_TOO_LARGE;
         }
         self->positions[part->count] = part->bytes; /* for now, from where the first begins */
         part_add(part, bytes, tag_hash_of(spec));
     }
     self->positions_count = part->count;
-    return part->count > 0 && shmq_append_batch(&self->producer->store->core, queue, part->specs, part->tag_hashes,
-                                                part->count, 0, appended) == SHMQ_OK;
+    return part->count > 0 ? shmq_append_batch(&self->producer->store->core, queue, part->specs, part->tag_hashes,
+                                               part->count, 0, appended)
+                           : SHMQ_BAD_ARGUMENT;
 }
 
 static void queue_note(struct outbox *outbox, uint32_t queue)
@@ -138,19 +140,19 @@ static void queue_note(struct outbox *outbox, uint32_t queue)
     }
 }
 
-bool sender_store(PySender *self, const struct shmq_frame_view *frame, const struct shmq_send_request *request,
-                  struct shmq_spec *spec, struct stored *stored)
+enum shmq_status sender_store(PySender *self, const struct shmq_frame_view *frame,
+                              const struct shmq_send_request *request, struct shmq_spec *spec, struct stored *stored)
 {
     uint32_t text_bytes = self->text_bytes_max;
     if (frame->body_bytes > self->body_bytes_max || request->properties_bytes > self->properties_bytes_max ||
         shmq_send_properties(request->properties, request->properties_bytes, PyBytes_AS_STRING(self->suffix),
                              (uint32_t)PyBytes_GET_SIZE(self->suffix), self->text, &text_bytes,
                              &stored->waits) != SHMQ_OK) {
-        return false;
+        return NOT_PLAIN;
     }
     struct route *route = spec_open(self, request, spec);
     if (!route) {
-        return false;
+        return NOT_PLAIN;
     }
     struct shmq_store *core = &self->producer->store->core;
     const uint32_t queue = route->queues[request->queue_id];
@@ -158,8 +160,10 @@ bool sender_store(PySender *self, const struct shmq_frame_view *frame, const str
     spec->properties = self->text;
     spec->properties_bytes = text_bytes;
     self->positions[0] = 0;
-    if (!(request->batch ? batch_append : message_append)(self, frame, spec, queue, &stored->appended)) {
-        return false;
+    const enum shmq_status status =
+        (request->batch ? batch_append : message_append)(self, frame, spec, queue, &stored->appended);
+    if (status != SHMQ_OK) {
+        return status;
     }
     for (uint32_t i = 0; i < self->positions_count; i++) {
         self->positions[i] += stored->appended.log_position;
@@ -171,5 +175,5 @@ bool sender_store(PySender *self, const struct shmq_frame_view *frame, const str
     }
     stored->waits = stored->waits && sync;
     queue_note(&self->outboxes[sync ? WHEN_DURABLE : AT_ONCE], queue);
-    return true;
+    return SHMQ_OK;
 }

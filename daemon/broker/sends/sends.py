@@ -24,6 +24,7 @@ from shmq.daemon.broker.records.property_text import fitting, property_of, with_
 from shmq.daemon.broker.sends.dead_letters import DeadLetters
 from shmq.daemon.broker.sends.flush_waits import FlushWaits
 from shmq.daemon.broker.sends.header import ANSWER_EXT, SendHeader, sent_ext
+from shmq.daemon.broker.sends.unavailable import unavailable
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import IllegalTimer, delayed_route, recall_handle, waiting_topic
@@ -39,14 +40,12 @@ from shmq.errors import (
     BrokerNotRunning,
     InvalidName,
     MessageTooLarge,
-    NotMaster,
     SegmentFull,
     ShmqError,
     StoreError,
 )
 from shmq.message import KEPT_TOPICS, RETRY_PREFIX, RETRY_TOPIC, check_group, check_topic, dead_letter_topic, pop_names
 from shmq.protocol.codes import Request, Response, TopicFlush
-from shmq.protocol.failure import error_fields
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.protocol.system_topics import transaction
 
@@ -363,10 +362,7 @@ class Sends(Part):
             isinstance(error, (SegmentFull, StoreError, BrokerNotRunning))
             or error.code == Response.SERVICE_NOT_AVAILABLE
         ):
-            # A client of ours waits for the next master, and has to know what it did not store.
-            fields = error_fields(error) if isinstance(error, (NotMaster, BrokerNotRunning)) else {}
-            remark = f"service not available now. {error}"
-            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext={**ANSWER_EXT, **fields})
+            return unavailable(error)
         is_said = error.code == Response.TOPIC_NOT_EXIST or isinstance(error, IllegalTimer)
         code = error.code if is_said else Response.SYSTEM_ERROR
         return Answer(code=code, remark=str(error), ext=dict(ANSWER_EXT))

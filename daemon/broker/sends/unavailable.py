@@ -1,0 +1,19 @@
+"""The answer to a send that this broker cannot acknowledge: it takes none now, or what it took is in doubt.
+
+RocketMQ's clients see code 14 and try another broker. A client of ours reads the error itself: what was not stored
+waits for the next master, and of what may be stored its sender hears that it may.
+"""
+
+from shmq.daemon.broker.sends.header import ANSWER_EXT
+from shmq.daemon.logic.requests import Answer
+from shmq.errors import BrokerNotRunning, NotMaster, ShmqError
+from shmq.protocol.codes import Response
+from shmq.protocol.failure import error_fields
+
+
+def unavailable(error: ShmqError) -> Answer:
+    """Return the answer for an error that other brokers may not have."""
+    # A client of ours waits for the next master, and has to know what it did not store.
+    fields = error_fields(error) if isinstance(error, (NotMaster, BrokerNotRunning)) else {}
+    remark = f"service not available now. {error}"
+    return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext={**ANSWER_EXT, **fields})
