@@ -427,6 +427,7 @@ class Store:
     in_sync_end: int
     in_sync_count: int
     safe_end: int
+    may_acknowledge: bool  # what is stored: the log is not fenced, and its lease, which is looked at, lasts
     visible_end: int
     has_sync_topics: bool
     read_only: int  # enum shmq_read_only_reason

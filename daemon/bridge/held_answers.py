@@ -7,10 +7,12 @@ only, all that came of that call is one entry here. Nothing is done for a messag
                                                                          one write for a connection
                  │ after the timeout, or once a flush has failed: the same answers, but FLUSH_DISK_TIMEOUT,
                  │ or FLUSH_SLAVE_TIMEOUT where the disk has it and the slaves have not
+                 │ the log is fenced, or its lease is over: other answers, that it is stored and in doubt
                  └ the connection is gone: its answers are dropped
 
 Invariants:
- 1. An answer goes out once: as it is when the log is on disk up to the end of its entry, else with that code.
+ 1. An answer goes out once: as it is when the log is on disk up to the end of its entry and may be acknowledged, else
+    with that code.
  2. Answers of one connection go out in the order of their log positions.
  3. What is held of a connection is bounded: it is not read while it has more than `BridgeLimits.write_bytes_high`.
 """
@@ -23,6 +25,8 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from shmq.daemon.bridge.send_path import Held
+from shmq.daemon.broker.sends.unavailable import in_doubt
+from shmq.daemon.logic.requests import Answer
 from shmq.protocol.codes import Response
 from shmq.protocol.frame import FrameDecoder
 from shmq.protocol.header import decode_header, encode_command
@@ -107,8 +111,14 @@ def send(entries: Iterable[Entry], code: Response) -> tuple[()]:
 
 
 def _with_code(answers: bytes, code: Response) -> Iterator[bytes]:
-    """The same answers, saying that the message is stored but was not safe in time, or that no slave has it."""
+    """The same answers, saying that the message is stored but was not safe in time, that no slave has it, or that it is
+    in doubt."""
     decoder = FrameDecoder()
     decoder.feed(answers)
     while (frame := decoder.take()) is not None:
-        yield encode_command(replace(decode_header(frame), code=code))
+        command = decode_header(frame)
+        if code == Response.SERVICE_NOT_AVAILABLE:
+            doubt = in_doubt(Answer())
+            yield encode_command(replace(command, code=code, ext=doubt.ext, remark=doubt.remark))
+        else:
+            yield encode_command(replace(command, code=code))

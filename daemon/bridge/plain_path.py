@@ -4,7 +4,8 @@
                           └─▶ pulls (`PullPath`) ──▶ answers        └─▶ held (`HeldAnswers`) until the log is safe
 
 What the path leaves, from its first frame on, becomes commands. Where messages count on the disk only, their answers
-wait here for the durable end of the log, and an answer that waits too long says so.
+wait here for the durable end of the log. An answer that waits too long says so, and one that waits until the log is
+fenced says that the message is in doubt.
 
 Invariants:
  1. Nothing in it waits, and nothing that it raises ends a connection: it is noted, and the frames become commands.
@@ -29,7 +30,8 @@ from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.frame import Frame
 
-_SAFE = (Response.SUCCESS, Response.SLAVE_NOT_AVAILABLE)  # the message is on this disk, so it is visible
+# The message is on this disk, so it is visible; the last one is of a fenced log.
+_SAFE = (Response.SUCCESS, Response.SLAVE_NOT_AVAILABLE, Response.SERVICE_NOT_AVAILABLE)
 
 
 class Client(Waiter, Protocol):

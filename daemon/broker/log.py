@@ -150,8 +150,16 @@ class Log(Protocol):
     def outcome(self, end: int) -> Response:
         """Return RocketMQ's code for a message that ends at a log position and waits to be safe.
 
-        SUCCESS when it is; SLAVE_NOT_AVAILABLE when it is on this disk only, though this broker has slaves confirm;
-        else FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT, which say what it waits for.
+        SUCCESS when it is; SERVICE_NOT_AVAILABLE when it is in doubt all the same; SLAVE_NOT_AVAILABLE when it is on
+        this disk only, though this broker has slaves confirm; else FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT, which say
+        what it waits for.
+        """
+
+    def in_doubt(self, end: int) -> bool:
+        """Return whether what is stored below a log position may not be acknowledged, however safe it is on this host.
+
+        Another host may be the master, and lack it: the log is fenced, or the lease is over, which is looked at now.
+        What slaves have confirmed stays.
         """
 
     @property

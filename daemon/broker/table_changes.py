@@ -145,7 +145,7 @@ class TableChanges(Part):
         waiting, self._waiting = self._waiting, []
         for call, answer in waiting:
             held = self._when_durable(call, answer, self._marked_end, TABLES_TOPIC)
-            effects += held.effects if held.held else later(call, answer)
+            effects += held.effects if held.held else later(call, held)
         return effects
 
     def _append(self) -> int:

@@ -197,6 +197,7 @@ __all__ = [
     "columns_schema",
     "crc32",
     "disk_full_word",
+    "doubted",
     "index_bytes",
     "index_find",
     "index_hash",
@@ -275,7 +276,8 @@ def _not_master(message: str) -> errors.ShmqError:
     return errors.NotMaster(message, hint="connect to the master, shmq.connect('rocketmq://HOST:PORT')")
 
 
-def _doubted(message: str) -> errors.ShmqError:
+def doubted(message: str) -> errors.ShmqError:
+    """Return the error for what is stored here, and may not be acknowledged."""
     error = errors.NotMaster(message, hint="sent again, it may be there twice; not sent again, it may be lost")
     error.maybe_stored = True
     return error
@@ -324,7 +326,7 @@ _RAISED_AS: dict[int, Callable[[str], errors.ShmqError]] = {
     _core.RETIRED: _retired,
     _core.DETACHED: _detached,
     _core.NOT_MASTER: _not_master,
-    _core.DOUBTED: _doubted,
+    _core.DOUBTED: doubted,
 }
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from shmq.errors import NotMaster
 from shmq.protocol.codes import Codec, Request, Response, TopicFlush
 from shmq.protocol.command import Command
+from shmq.protocol.failure import error_of
 from shmq.protocol.header import encode_command
-from shmq.shm.core import READ_ONLY_FLUSH_FAILED, BrokerLog, BrokerTables, KeeperStore, record_decode
+from shmq.shm.core import READ_ONLY_FLUSH_FAILED, BrokerLog, BrokerTables, KeeperStore, ReplicaStore, record_decode
 from tests.bridge.live_bridge import SIZES, LiveBridge, RawPeer, raw_peer, running
 from tests.bridge.sockets.test_security import access_file
 from tests.deadline import eventually as wait_until
@@ -210,6 +212,31 @@ def test_a_failed_flush_is_answered_at_once_to_all_who_wait(codec: Codec) -> Non
         peer.send(send(21, codec=codec))
         reply = peer.take()
         assert reply is not None and reply.code not in (Response.SUCCESS, Response.FLUSH_DISK_TIMEOUT)
+
+
+def fence(log: ReplicaStore) -> None:
+    log.fence_off("", 60.0)
+
+
+def end_the_lease(log: ReplicaStore) -> None:
+    log.lease(1)
+
+
+@pytest.mark.parametrize("ended_by", [fence, end_the_lease])
+def test_what_is_on_disk_only_when_the_log_is_fenced_is_in_doubt(ended_by: Callable[[ReplicaStore], None]) -> None:
+    """Another host may lead without it, so a success would be a promise that nothing keeps."""
+    with broker(flush="sync") as (bridge, peer), raw_peer(bridge, tcp=True) as other:
+        peer.send(b"".join(send(number, codec=codec) for number, codec in enumerate(Codec)))
+        other.send(send(0, i="a\1b\2a\1c"))
+        assert silent(peer) and silent(other)
+        ended_by(ReplicaStore(bridge.store))
+        KeeperStore(bridge.store).flush()
+        for number, each in enumerate((peer, peer, other)):
+            reply = each.take()
+            assert reply is not None and (reply.opaque, reply.code) == (number % 2, Response.SERVICE_NOT_AVAILABLE)
+            error = error_of(reply)
+            assert isinstance(error, NotMaster) and error.maybe_stored and "it is stored here, but" in str(error)
+            assert "msgId" not in reply.ext
 
 
 def test_a_sender_whose_answers_are_held_is_read_no_further() -> None:

@@ -38,6 +38,9 @@ class MemoryLog:
     def outcome(self, end: int) -> Response:
         return Response.SUCCESS if end <= self.durable_end else Response.FLUSH_DISK_TIMEOUT
 
+    def in_doubt(self, end: int) -> bool:
+        return False
+
     def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
         if self.error is not None:
             raise self.error

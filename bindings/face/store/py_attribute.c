@@ -1,6 +1,7 @@
 /* Attributes of Store: words of the segments, read once each. */
 #include <string.h>
 
+#include "core/log/log.h"
 #include "face/store/py_store.h"
 
 #define VALUE(name, value)                                                                                             \
@@ -34,6 +35,7 @@ VALUE(retired, PyBool_FromLong(WORD(retired) != 0))
 VALUE(has_sync_topics, PyBool_FromLong(WORD(has_sync_topics)))
 VALUE(visible_end, PyLong_FromUnsignedLongLong(shmq_visible_end(&self->core)))
 VALUE(safe_end, PyLong_FromUnsignedLongLong(shmq_safe_end(&self->core)))
+VALUE(may_acknowledge, PyBool_FromLong(shmq_receipt(&self->core) == SHMQ_OK))
 VALUE(clock_ms, PyLong_FromUnsignedLongLong(shmq_clock_ms(&self->core)))
 
 static PyObject *get_leader(PyStore *self, void *closure)
@@ -115,6 +117,7 @@ PyGetSetDef store_getset[] = {
     {"clock_ahead_ms", (getter)get_clock_ahead_ms, NULL, "How far it is ahead of the host's; None where it stands.", NULL},
     {"client_slot", (getter)get_client_slot, NULL, "Our client slot, -1 before use_client().", NULL},
     {"safe_end", (getter)get_safe_end, NULL, "What senders wait for: the confirmed or the durable end.", NULL},
+    {"may_acknowledge", (getter)get_may_acknowledge, NULL, "Whether the log is not fenced; the lease is looked at.", NULL},
     {"has_sync_topics", (getter)get_has_sync_topics, NULL, "Some topic is flushed synchronously, or was once.", NULL},
     {"visible_end", (getter)get_visible_end, NULL, "Readers see records that end at or below it.", NULL},
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},

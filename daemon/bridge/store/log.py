@@ -36,9 +36,19 @@ _DAMAGE_COUNTS = 20  # records: the next whole one has to be looked for
 PATIENCE = 0.005  # seconds; longer than writers that only come and go take
 
 
+def in_doubt(store: Store, end: int) -> bool:
+    """Return what `Log.in_doubt` says of a store."""
+    if store.may_acknowledge:
+        return False
+    is_confirmed = store.head["ack_rule"] == ACK_CONFIRMED and store.safe_end >= end
+    return not (is_confirmed and store.in_sync_count)
+
+
 def outcome_of(store: Store, end: int) -> Response:
     """Return what `Log.outcome` says of a store."""
     if store.safe_end >= end:
+        if in_doubt(store, end):
+            return Response.SERVICE_NOT_AVAILABLE
         is_alone = not store.in_sync_count and store.head["ack_rule"] == ACK_CONFIRMED
         return Response.SLAVE_NOT_AVAILABLE if is_alone else Response.SUCCESS
     return Response.FLUSH_SLAVE_TIMEOUT if store.durable_end >= end else Response.FLUSH_DISK_TIMEOUT
@@ -116,6 +126,9 @@ class StoreLog:
 
     def outcome(self, end: int) -> Response:
         return outcome_of(self._store, end)
+
+    def in_doubt(self, end: int) -> bool:
+        return in_doubt(self._store, end)
 
     def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
         return Stored._make(

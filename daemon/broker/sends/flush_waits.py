@@ -5,14 +5,18 @@ Under synchronous flush a send is answered when its message is safe; until then 
 Invariants:
  1. A reply goes out when its log position is safe, or says by its code what was not in time; once. Where no slave
     has it, the answer to a send says so, too.
- 2. Replies of one connection go out in the order of their log positions.
+ 2. None says "stored" once the log is fenced, or its lease is over: it is looked at when they go out, not before, since
+    the disk may have taken longer than the lease.
+ 3. Replies of one connection go out in the order of their log positions.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.sends.unavailable import in_doubt
 from shmq.daemon.logic.effects import Effect
 from shmq.daemon.logic.requests import Answer, Call, later
 from shmq.protocol.codes import Response
@@ -31,8 +35,8 @@ class _Held(NamedTuple):
 class FlushWaits:
     """Answers that are ready but for the disk."""
 
-    def __init__(self, outcome: Callable[[int], Response], *, timeout_ms: int) -> None:
-        self._outcome = outcome
+    def __init__(self, log: Log, *, timeout_ms: int) -> None:
+        self._log = log
         self._timeout_ms = timeout_ms
         self._held: deque[_Held] = deque()  # ends rise: the log has one end, and this is the only one to hold
 
@@ -52,9 +56,7 @@ class FlushWaits:
         effects: list[Effect] = []
         while self._held and self._held[0].end <= durable_end:
             held = self._held.popleft()
-            is_alone = held.is_send and self._outcome(held.end) == Response.SLAVE_NOT_AVAILABLE
-            answer = replace(held.answer, code=Response.SLAVE_NOT_AVAILABLE) if is_alone else held.answer
-            effects += later(held.call, answer)
+            effects += later(held.call, self._durable(held))
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -65,8 +67,18 @@ class FlushWaits:
             effects += later(held.call, self._late(held))
         return effects
 
+    def _durable(self, held: _Held) -> Answer:
+        if not held.is_send:
+            return in_doubt(held.answer) if self._log.in_doubt(held.end) else held.answer
+        code = self._log.outcome(held.end)
+        if code == Response.SERVICE_NOT_AVAILABLE:
+            return in_doubt(held.answer)
+        return replace(held.answer, code=code) if code == Response.SLAVE_NOT_AVAILABLE else held.answer
+
     def _late(self, held: _Held) -> Answer:
-        code = self._outcome(held.end)
+        code = self._log.outcome(held.end)
+        if code == Response.SERVICE_NOT_AVAILABLE:
+            return in_doubt(held.answer)
         if held.is_send:
             return replace(held.answer, code=code)
         if code in (Response.SUCCESS, Response.SLAVE_NOT_AVAILABLE):  # it has just become safe

@@ -24,7 +24,7 @@ from shmq.daemon.broker.records.property_text import fitting, property_of, with_
 from shmq.daemon.broker.sends.dead_letters import DeadLetters
 from shmq.daemon.broker.sends.flush_waits import FlushWaits
 from shmq.daemon.broker.sends.header import ANSWER_EXT, SendHeader, sent_ext
-from shmq.daemon.broker.sends.unavailable import unavailable
+from shmq.daemon.broker.sends.unavailable import in_doubt, unavailable
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import IllegalTimer, delayed_route, recall_handle, waiting_topic
@@ -100,7 +100,7 @@ class Sends(Part):
         self._dead_letters = DeadLetters(self._tables, self._log)
         self._levels = DelayLevels(settings.delay_levels)
         self._cluster = cluster_text(settings.cluster)
-        self._flush_waits = FlushWaits(self._log.outcome, timeout_ms=settings.flush_timeout_ms)
+        self._flush_waits = FlushWaits(self._log, timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()
         self._alarm = Alarm()
         self._forbidden = forbidden_topics(settings.cluster)
@@ -124,9 +124,10 @@ class Sends(Part):
 
     def when_durable(self, call: Call, answer: Answer, end: int, *topics: str) -> Answer:
         """Return an answer to what was stored below a log position, held until that is on disk where one of the topics
-        asks for it; what else follows from the request follows now."""
+        asks for it; what else follows from the request follows now. Of a fenced log it says that this is in doubt."""
         if call.command.is_oneway or end <= self._log.durable_end or not any(map(self._is_counted_on_disk, topics)):
-            return answer
+            # A request that was made before stores nothing, so no append has looked whether the log is fenced.
+            return in_doubt(answer) if self._log.in_doubt(end) else answer
         self._flush_waits.hold(call, replace(answer, effects=()), end, is_send=False)
         # A bridge without TCP does not watch the log for it.
         look = [self._alarm.set(call.now_ms, _LOOK_MS)] if call.connection.is_local else []

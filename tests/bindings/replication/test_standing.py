@@ -150,6 +150,23 @@ def test_a_lease_that_is_over_fences() -> None:
         producer.append("orders", b"x", queue_id=0)
 
 
+def test_what_is_stored_may_be_acknowledged_while_the_lease_lasts_and_no_other_broker_leads() -> None:
+    with LiveStore(files=3) as live:
+        store, replica = live.store, _core.ReplicaStore(live.store)
+        assert store.may_acknowledge
+        replica.lease(boottime_ns() + HOUR_NS)
+        assert store.may_acknowledge
+        replica.lease(1)
+        assert not store.may_acknowledge and store.standing == FENCED, "the next append finds it fenced"
+        replica.lead(0)
+        replica.lease(0)
+        assert store.may_acknowledge
+        live.keeper.set_read_only(4)  # a full disk takes nothing; what it has it keeps
+        assert store.may_acknowledge
+        replica.fence_off(MASTER, 1.0)
+        assert not store.may_acknowledge
+
+
 def test_without_a_lease_records_are_taken_for_ever() -> None:
     with LiveStore(files=3) as live:
         live.topic()

@@ -13,12 +13,14 @@ from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.log import Log, NewRecord, Pulled, Stored
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import BrokerBusy, MessageTooLarge, SegmentFull, TopicNotFound, UsageError
+from shmq.protocol.codes import Response
 from shmq.shm.access import Access
-from shmq.shm.core import BrokerTables, KeeperStore, Store, record_decode, record_verify, tag_hash
+from shmq.shm.core import BrokerTables, KeeperStore, ReplicaStore, Store, record_decode, record_verify, tag_hash
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
 
+LONG = 60.0  # seconds; only a hung test sees the end of it
 RECORD_CRC_BYTES = 20
 IPV6 = bytes(range(16)) + struct.pack(">I", 40_000)
 
@@ -105,6 +107,28 @@ def test_the_durable_end_passes_a_record_when_it_is_on_disk(log: StoreLog, topic
     assert log.durable_end < stored.end
     KeeperStore(store).flush()
     assert log.durable_end >= stored.end
+
+
+def test_what_slaves_have_confirmed_is_not_in_doubt_when_the_log_is_fenced(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(SIZES.file_bytes))
+    instance, store = create_segments("test", store_path=tmp_path, sizes=SIZES, confirms=True)
+    try:
+        KeeperStore(store).set_allocated_end(SIZES.file_bytes)
+        queues = store.topic(BrokerTables(store).topic_put("orders", read_queues=1, write_queues=1))["queues"]
+        log, replica = StoreLog(store, report=lambda _: None), ReplicaStore(store)
+        first, second = [log.append(Topic("orders", 1, 1, 6, 0, 0, tuple(queues)), 0, NewRecord(b"x")) for _ in "12"]
+        KeeperStore(store).flush()
+        replica.confirm(first.end, 1, LONG)
+        assert (log.outcome(first.end), log.outcome(second.end)) == (Response.SUCCESS, Response.FLUSH_SLAVE_TIMEOUT)
+        replica.fence_off("", LONG)
+        assert log.outcome(first.end) == Response.SUCCESS
+        assert [log.in_doubt(each.end) for each in (first, second)] == [False, True]
+        replica.confirm(None, 0, LONG)  # no slave is left to say that it has them
+        assert log.outcome(second.end) == Response.SERVICE_NOT_AVAILABLE
+    finally:
+        store.close()
+        unlink_segments(instance)
 
 
 def test_a_batch_keeps_its_order_whatever_its_records_have_in_common(log: StoreLog, topic: Topic) -> None:

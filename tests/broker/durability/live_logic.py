@@ -59,6 +59,7 @@ class LiveLogic:
             **settings,
         )
         self.admission = Admission()
+        self.asked: list[Command] = []
         self.replies: dict[int, Command] = {}
         self.notices: list[tuple[int, Command]] = []
         self.reports: list[str] = []
@@ -102,8 +103,14 @@ class LiveLogic:
         fields = {name: str(value) for name, value in ext.items()}
         flag = FLAG_ONEWAY if oneway else 0
         command = Command(code=code, opaque=opaque, ext=fields, body=body, flag=flag, version=400)
+        self.asked.append(command)
         self.take(list(self.broker.handle(connection_id, command, self.now_ms)))
         return opaque
+
+    def again(self) -> int:
+        """Send the last request once more; return its new opaque."""
+        last = self.asked[-1]
+        return self.ask(last.code, last.ext, last.body)
 
     def send(self, body: bytes, **properties: str) -> int:
         """Send a message to the topic orders."""

@@ -17,15 +17,19 @@ from pathlib import Path
 
 import pytest
 
+from shmq.errors import NotMaster
 from shmq.message import POP_RETRY, retry_topic, retry_topic_of
 from shmq.properties import encode_properties
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response, TopicFlush
+from shmq.protocol.command import Command
+from shmq.protocol.failure import error_of
 from shmq.protocol.message_id import message_id_text
 from shmq.protocol.pop import BatchAck, BatchAcks, bit_set
 from shmq.protocol.request_reply import SharedAddress, reply_topic
 from shmq.protocol.system_topics import transaction
+from shmq.shm.core import KeeperStore, ReplicaStore
 from tests.broker.durability.live_logic import LiveLogic, live_logic
 from tests.tables.rows import every_row
 
@@ -43,6 +47,7 @@ LONG = (
 SYNC_BY_BROKER, SYNC_BY_TOPIC = (True, TopicFlush.BROKER), (False, TopicFlush.SYNC)
 ASYNC_BY_BROKER, ASYNC_BY_TOPIC = (False, TopicFlush.BROKER), (True, TopicFlush.ASYNC)
 Act = Callable[[LiveLogic], int]
+FENCE_SECONDS = 60.0  # only a hung test sees the end of it
 
 
 def stored_and_flushed(logic: LiveLogic, body: bytes = b"m", **properties: str) -> None:
@@ -266,6 +271,42 @@ def test_an_answer_that_says_stored_waits_for_the_disk(mode: Mode, act: Act) -> 
         assert asked not in logic.replies
         logic.flush()
         assert logic.replies[asked].code == Response.SUCCESS
+
+
+def assert_in_doubt(reply: Command) -> None:
+    error = error_of(reply)
+    assert isinstance(error, NotMaster) and error.maybe_stored, reply
+    assert reply.code == Response.SERVICE_NOT_AVAILABLE and reply.ext["TRACE_ON"] == "true"
+
+
+@every_row("mode", [SYNC_BY_BROKER, SYNC_BY_TOPIC])
+@every_row("act", ACTS)
+def test_no_answer_says_stored_once_the_log_is_fenced(mode: Mode, act: Act) -> None:
+    with logic_in(mode) as logic:
+        asked = act(logic)
+        ReplicaStore(logic.store).fence_off("", FENCE_SECONDS)
+        logic.flush()
+        assert_in_doubt(logic.replies[asked])
+
+
+def test_an_answer_that_comes_late_to_a_fenced_log_does_not_say_stored(logic: LiveLogic) -> None:
+    asked = message(logic)
+    ReplicaStore(logic.store).fence_off("", FENCE_SECONDS)
+    KeeperStore(logic.store).flush()
+    logic.take(logic.broker.tick(logic.now_ms + logic.settings.flush_timeout_ms))
+    assert_in_doubt(logic.replies[asked])
+
+
+@every_row("mode", [SYNC_BY_BROKER, ASYNC_BY_BROKER])
+@every_row("act", [given_up, acknowledged, acknowledged_in_order])
+def test_what_was_done_before_is_not_confirmed_by_a_fenced_log(mode: Mode, act: Act) -> None:
+    """A client whose first answer was lost asks again: nothing is stored, and what was is in doubt."""
+    with logic_in(mode) as logic:
+        first = act(logic)
+        logic.flush()
+        assert logic.replies[first].code == Response.SUCCESS
+        ReplicaStore(logic.store).fence_off("", FENCE_SECONDS)
+        assert_in_doubt(logic.replies[logic.again()])
 
 
 @every_row("mode", [ASYNC_BY_BROKER, ASYNC_BY_TOPIC])
