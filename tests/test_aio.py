@@ -7,6 +7,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,8 +15,10 @@ import pytest
 
 import shmq
 import shmq.aio
+from shmq.aio.sending import Sending
 from shmq.client import options
 from shmq.protocol.codes import Request
+from shmq.shm.core import doubted
 from shmq.testing import Broker, SharedBroker
 from tests.deadline import attempts, eventually_async
 from tests.tables.rows import every_row
@@ -186,6 +189,32 @@ def test_a_new_generation_of_segments_is_sent_to_at_once(shmq_shared_broker: Sha
             before.close()
             await mq.send(topic, b"after")
             assert mq._sending._fast_for(topic) is not former
+
+    run(main())
+
+
+class Fenced:
+    """The try on the loop, at a log that is fenced: before the append, or between the append and the receipt."""
+
+    def __init__(self, *, is_stored: bool) -> None:
+        self.error: shmq.ShmqError = doubted("it is stored here") if is_stored else shmq.NotMaster("it leads no more")
+
+    def send(self, topic: str, body: bytes, **arguments: Any) -> None:
+        raise self.error
+
+
+@every_row("is_stored", [False, True])
+def test_what_the_try_on_the_loop_may_have_stored_is_not_sent_again(is_stored: bool) -> None:
+    sent: list[bytes] = []
+    sender: Any = SimpleNamespace(send=lambda topic, body, **arguments: sent.append(body))
+    sending = Sending(sender, SimpleNamespace(_observer=None, is_remote=False), 1.0)  # type: ignore[arg-type]
+    sending._fast_for = lambda topic: Fenced(is_stored=is_stored)  # type: ignore[assignment,method-assign,return-value]
+
+    async def main() -> None:
+        with pytest.raises(shmq.NotMaster) if is_stored else contextlib.nullcontext() as caught:
+            await sending.store("send", "orders", b"x", {})
+        assert sent == ([] if is_stored else [b"x"])
+        assert caught is None or caught.value.maybe_stored
 
     run(main())
 

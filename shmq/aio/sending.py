@@ -4,8 +4,8 @@ An append takes microseconds, so it is tried on the loop without ever waiting; o
 when the lock is taken, space runs out, or the disk has to be waited for, a thread does the waiting. A remote send runs
 on its connection's I/O thread anyway; the loop only waits for it.
 
-Invariant: a message is stored once. The try on the loop either stores it or leaves nothing behind; a batch that would
-be stored in several parts is not tried.
+Invariant: a message is stored once. The try on the loop either stores it or leaves nothing behind, or its error says
+`maybe_stored` and ends the send; a batch that would be stored in several parts is not tried.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Sending:
                 arguments["keys"] = list(arguments["keys"])  # a second try needs them, too
             try:
                 stored = getattr(fast, name)(topic, body, **arguments)
-            except (BrokerBusy, SegmentFull, NotMaster, BrokerNotRunning):
+            except (BrokerBusy, SegmentFull, NotMaster, BrokerNotRunning) as error:
+                if error.maybe_stored:
+                    raise
                 arguments["timeout"] = timeout
             else:
                 if name != "send_oneway":
