@@ -14,6 +14,11 @@
     answers nothing, was heard of before     waits as long as a demoted one takes to start again, then is done
     answers nothing, was never heard of      is refused: what it has, and its epoch, are unknown here
 
+    the broker that is named, seen from a master     demote
+    ships its log to this host                       is done
+    listens, and says nothing yet                    is done: a stock one is slow to speak, and one of ours stands still
+    ships none, or refuses this host                 waits as long as one takes to start again, then is refused
+
 Rules: (1) the note comes before the epoch and the epoch before the first record of it: a process that finds a note
 carries it out (`finish_promotion`); without the note a broker goes on as what it was; (2) what is refused
 can be forced, and says what may be lost; (3) an epoch is above each that this slave or its master knows. Where
@@ -36,10 +41,11 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.ha.meeting import Side, read_side
 from shmq.daemon.ha.proving import prove_to_master
 from shmq.daemon.ha.slave.master_state import MasterState
-from shmq.daemon.ha.stream import GREETING, FrameReader, pack_report
+from shmq.daemon.ha.stream import GREETING, REFUSAL, FrameReader, pack_report, read_refusal
 from shmq.daemon.ha.trust import Trust
 from shmq.daemon.switched import Switched
 from shmq.errors import ProtocolError, ShmqError, UsageError
+from shmq.options.broker import Options
 from shmq.shm.core import ACK_CONFIRMED, READ_ONLY_FOLLOWER, KeeperStore, ReplicaStore, Store
 from shmq.shm.instance import read_instance
 from shmq.shm.liveness import is_alive, signal_proven
@@ -56,6 +62,7 @@ _CATCH_UP_SECONDS = 8.0
 _FENCE_SECONDS = 0.5
 _BRIDGE_SECONDS = 3.0
 _LOOK_SECONDS = 0.005
+_ASK_SECONDS = 0.2
 _READ_BYTES = 1 << 16
 
 
@@ -75,6 +82,10 @@ class _Seen(NamedTuple):
     leads: bool  # it takes messages
     end: int  # of its log
     epoch: int  # its newest; 0: it did not say
+
+
+class SilentError(TimeoutError):
+    """A replication port that listens has said nothing in time."""
 
 
 class Switching:
@@ -131,7 +142,7 @@ class Switching:
         if request.verb == "promote":
             return self.promote(force=request.force)
         if request.verb == "demote":
-            return self.demote(request.master, request.master_ha)
+            return self.demote(request.master, request.master_ha, force=request.force)
         raise UsageError(f"{request.verb[:32]!r} is no switch", hint="shmq cluster --help")
 
     def promote(self, *, force: bool) -> dict[str, Any]:
@@ -180,7 +191,7 @@ class Switching:
             "master_answered": master.is_there,
         }
 
-    def demote(self, master: str, master_ha: str) -> dict[str, Any]:
+    def demote(self, master: str, master_ha: str, *, force: bool) -> dict[str, Any]:
         """Make this master a slave of another broker."""
         if self._options.is_slave:
             raise UsageError(
@@ -189,7 +200,9 @@ class Switching:
             )
         parse_address(master, name="master")
         role = Role(self._switched.configured, "slave", master, master_ha)
-        self._options.replaced(role="slave", master=master, master_ha=master_ha, in_sync_min=1)  # whether it can be
+        options = self._options.replaced(role="slave", master=master, master_ha=master_ha, in_sync_min=1)
+        if not force:
+            self._refuse_unshipped(options)
         began = time.monotonic()
         has_led = self._store.standing == 0
         is_quiet = self._replica.fence_off(master, _FENCE_SECONDS)
@@ -212,6 +225,36 @@ class Switching:
         self._log("ha.demoted", **facts)
         self._ended()
         return facts
+
+    def _refuse_unshipped(self, options: Options) -> None:
+        """Refuse where this broker could follow none; one that may be about to start again is waited for.
+
+        Raises:
+            UsageError: none ships its log there, or not to this host, or it is this broker itself.
+        """
+        host, port = options.master_ha_address
+        where = options.master_ha or f"{host}:{port}"
+        forced = "here --force, and it is followed as soon as it ships its log to this host"
+        until = time.monotonic() + _RESTART_SECONDS
+        while True:
+            try:
+                side = ask_side((host, port), self._trust, self._me)
+                break
+            except SilentError:
+                return
+            except OSError as error:
+                reason = f"no broker ships its log at {where}: {error.strerror or error}"
+                cure = f"there: shmq serve with --ha-listen {where}, and --ha-allow with the address of this host"
+            except ProtocolError as error:
+                reason, cure = f"{where} ships this broker no log: {error}", error.hint
+            if time.monotonic() >= until:
+                raise UsageError(reason, hint=f"{cure}; or {forced}" if cure else forced)
+            time.sleep(_ASK_SECONDS)
+        if side is not None and side.store and side.store == self._me.store:
+            raise UsageError(
+                f"what answers at {where} is this broker itself",
+                hint="correct --master and --master-ha: they name the broker that becomes the master",
+            )
 
     def _slaves_get_the_rest(self, log_end: int) -> int:
         """Wait until every connected slave has the log; return how much the slowest one lacks after a while.
@@ -344,25 +387,37 @@ def ask_side(address: tuple[str, int], trust: Trust, me: Side) -> Side | None:
 
     Raises:
         OSError: no broker does, or one that is just ending.
-        ProtocolError: what it says cannot be.
+        SilentError: it listens, and has not said in time what it is.
+        ProtocolError: it refuses this host, or what it says cannot be.
     """
     frames = FrameReader()
-    until = time.monotonic() + _PROBE_SECONDS
     with socket.create_connection(address, _PROBE_SECONDS) as connection:
+        until = time.monotonic() + _PROBE_SECONDS
         proven = None
         if trust.secret:
-            proven = prove_to_master(connection, trust, me, seconds=_PROBE_SECONDS)
+            try:
+                proven = prove_to_master(connection, trust, me, seconds=_PROBE_SECONDS)
+            except ProtocolError as error:
+                if time.monotonic() >= until:
+                    raise SilentError(str(error)) from error
+                raise
             if proven is None:
                 return None
         connection.sendall(pack_report(GREETING))
         while (left := until - time.monotonic()) > 0:
             connection.settimeout(left)
-            data = connection.recv(_READ_BYTES)
+            try:
+                data = connection.recv(_READ_BYTES)
+            except TimeoutError:
+                break
             if not data:
                 raise ConnectionResetError("it ended the connection before it said what it is")
             for frame in frames.feed(data):
+                if frame.log_position == REFUSAL:
+                    reason, cure = read_refusal(bytes(frame.data))
+                    raise ProtocolError(f"it refuses this host: {reason}", hint=cure)
                 side = read_side(bytes(frame.data)) if frame.data else None
                 if side is not None and proven is not None:
                     proven.check(side)
                 return side
-    return None
+    raise SilentError("it has not said in time what it is")

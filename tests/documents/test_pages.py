@@ -35,6 +35,17 @@ def test_the_pages_tell_the_layout_of_this_version() -> None:
     assert told == {("c.md", layout), ("CHANGELOG.md", layout)}
 
 
+@every_row("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_host_of_a_pair_that_a_page_starts_can_be_followed_once_it_leads(page: Path) -> None:
+    started = re.findall(r"^(?:\w?\$ )?shmq serve .*$", page.read_text(), re.M)
+    hosts = [command for command in started if "--ha-listen" in command or "--role slave" in command]
+    assert [
+        command
+        for command in hosts
+        if "--ha-listen" not in command or ("--ha-allow" not in command and "--ha-secret-file" not in command)
+    ] == []
+
+
 def test_the_chinese_page_tells_the_same_commands_and_leads_to_the_same_pages() -> None:
     english, chinese = ((ROOT / name).read_text() for name in ("README.md", "README.zh-CN.md"))
     blocks = [re.findall(r"^```.*?^```$", text, re.M | re.S) for text in (english, chinese)]

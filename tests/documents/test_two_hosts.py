@@ -46,6 +46,25 @@ def test_the_second_host_takes_over_what_the_first_has_acknowledged(tmp_path: Pa
 
 
 @needs_hosts
+def test_the_first_host_comes_back_with_what_the_second_was_started_with_and_their_addresses_exchanged(
+    tmp_path: Path,
+) -> None:
+    serving = {name: command for name, command in commands(elected=False) if command.startswith("shmq serve")}
+    with two_hosts(tmp_path, "10.0.0.4", "10.0.0.5") as (first, second):
+        _serve(first, serving["a"])
+        _serve(second, serving["b"])
+        eventually(lambda: "in sync" in first.run("shmq cluster status"), lambda: first.run("shmq cluster status"))
+        first.run("shmq stop")
+        second.run("shmq cluster promote")
+        exchanged = {"10.0.0.4": "10.0.0.5", "10.0.0.5": "10.0.0.4"}
+        _serve(first, re.sub("|".join(exchanged), lambda found: exchanged[found[0]], serving["b"]))
+        eventually(
+            lambda: "in sync" in second.run("shmq cluster status"),
+            lambda: second.run("shmq cluster status") + first.run("shmq cluster status"),
+        )
+
+
+@needs_hosts
 @needs_etcd()
 def test_two_programs_go_on_when_the_master_is_killed(tmp_path: Path) -> None:
     pytest.importorskip("urllib3")

@@ -18,13 +18,17 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.addresses import parse_address
 from shmq.daemon.bridge.sockets.tcp_listener import VIP_DISTANCE
 from shmq.daemon.ha import switching
+from shmq.daemon.ha.leader import UNKNOWN
+from shmq.daemon.ha.meeting import Side, side_bytes
 from shmq.daemon.ha.slave.master_state import MasterState
+from shmq.daemon.ha.stream import pack_header, pack_refusal, pack_welcome
 from shmq.daemon.ha.switching import Switching
 from shmq.daemon.ha.trust import WITHOUT_SECRET
 from shmq.daemon.switched import as_switched
-from shmq.errors import StoreError
+from shmq.errors import StoreError, UsageError
 from shmq.figures.verdict import Verdict
 from shmq.metrics.report import MetricsReport
 from shmq.options.broker import Options
@@ -39,6 +43,7 @@ from shmq.store.lineage.epochs import load_epochs
 from shmq.store.lineage.standing import Role, configured_text, store_role
 from shmq.testing import Broker
 from tests.deadline import eventually
+from tests.ha import pair
 from tests.ha.pair import assert_equal, bodies_of, log_end, send, settled_end, stop_threads
 from tests.ha.seen import findings_of, until_told
 from tests.keeper.conftest import SMALL, Running
@@ -247,6 +252,18 @@ def follows(broker: Broker) -> bool:
 
 
 @pytest.mark.slow
+def test_a_master_whose_slave_ships_no_log_stays_the_master_unless_it_is_forced() -> None:
+    with Broker(**fixed()) as master, pair.slave_of(master) as slave:
+        send(master, range(20))
+        settled_end(master, slave)
+        said = cluster(master, "demote", "--master", slave.broker_address, fails=True)
+        assert "no broker ships its log at" in said["error"] and "--ha-listen" in said["hint"]
+        send(master, range(20, 30))
+        check("cluster-demote", cluster(master, "demote", "--master", slave.broker_address, "--force"))
+        eventually(lambda: follows(master), lambda: master.log[-2000:])
+
+
+@pytest.mark.slow
 def test_who_is_promoted_again_at_once_has_what_the_other_one_stored_meanwhile() -> None:
     with Broker(**fixed()) as first, slave_of(first) as second:
         send(first, range(20))
@@ -354,8 +371,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         each.end()
 
 
-def switch_of(broker: Running, master: MasterState | None, calls: list[str]) -> Switching:
-    me: Any = None  # who asks is of no interest to a master that does not answer
+def switch_of(broker: Running, master: MasterState | None, calls: list[str], me: Side = UNKNOWN) -> Switching:
     return Switching(
         broker.options.place,
         as_switched(broker.options),
@@ -385,31 +401,76 @@ def test_a_master_that_cannot_note_its_demotion_takes_messages_again(
     with monkeypatch.context() as context:
         context.setattr(switching, "store_role", refuse)
         with pytest.raises(StoreError):
-            switch_of(broker, None, calls).demote("127.0.0.1:1", "127.0.0.1:2")
+            switch_of(broker, None, calls).demote("127.0.0.1:1", "127.0.0.1:2", force=True)
     assert broker.store.standing == 0 and not broker.store.retired and calls == []
     assert broker.send("orders", b"behind").offset == 1
-    switch_of(broker, None, calls).demote("127.0.0.1:1", "127.0.0.1:2")
+    switch_of(broker, None, calls).demote("127.0.0.1:1", "127.0.0.1:2", force=True)
+    assert broker.store.retired and calls == ["begins again"]
+
+
+# ---- what a master asks before it is demoted -------------------------------------------------------------------------
+
+ME = Side("DefaultCluster", "orders", "1" * 32)
+
+
+@contextlib.contextmanager
+def saying(words: bytes | None) -> Iterator[str]:
+    """The address of a replication port that answers every greeting so; None: it listens, and stands still."""
+
+    def answer(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while words is not None:
+                accepted, _ = listener.accept()
+                with accepted:
+                    accepted.recv(4096)
+                    accepted.sendall(words)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = threading.Thread(target=answer, args=(listener,), daemon=True)
+        answering.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        answering.join()
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "cure"),
+    [
+        (None, "no broker ships its log at 127.0.0.1:", "--ha-listen 127.0.0.1:"),
+        (pack_refusal("10.0.0.4 is not named by --ha-allow", "name it"), "10.0.0.4 is not named", "name it; or here"),
+        (pack_welcome(side_bytes(ME)), "is this broker itself", "correct --master"),
+    ],
+    ids=["none", "refused", "itself"],
+)
+def test_a_master_is_not_demoted_to_a_broker_that_does_not_ship_it_a_log(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, words: bytes | None, why: str, cure: str
+) -> None:
+    monkeypatch.setattr(switching, "_RESTART_SECONDS", 0.0)
+    broker, calls = start(), list[str]()
+    with contextlib.ExitStack() as listening:
+        address = f"127.0.0.1:{free_ports()}" if words is None else listening.enter_context(saying(words))
+        with pytest.raises(UsageError, match=why) as refused:
+            switch_of(broker, None, calls, ME).demote(address, address, force=False)
+        assert cure in refused.value.hint
+        assert broker.send("orders", b"it leads as before").offset == 0 and calls == []
+        done = switch_of(broker, None, calls, ME).demote(address, address, force=True)
+    assert done["master"] == address and broker.store.retired and calls == ["begins again"]
+
+
+@pytest.mark.parametrize(
+    "words", [pack_welcome(side_bytes(Side(store="2" * 32))), pack_header(0, 0), None], ids=["shmq", "stock", "silent"]
+)
+def test_a_master_is_demoted_to_a_broker_that_ships_or_may(start: Callable[..., Running], words: bytes | None) -> None:
+    broker, calls = start(), list[str]()
+    with saying(words) as address:
+        switch_of(broker, None, calls, ME).demote(address, address, force=False)
     assert broker.store.retired and calls == ["begins again"]
 
 
 def test_a_master_that_is_just_ending_is_no_stock_one() -> None:
     """It accepts and closes: it may be about to start again, and is waited for; a stock one speaks, or stays."""
-
-    def end_each(listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                accepted, _ = listener.accept()
-                accepted.recv(4096)
-                accepted.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ending = threading.Thread(target=end_each, args=(listener,), daemon=True)
-        ending.start()
-        nothing: Any = None
-        with pytest.raises(ConnectionResetError):
-            switching.ask_side(listener.getsockname(), WITHOUT_SECRET, nothing)
-        listener.shutdown(socket.SHUT_RDWR)
-        ending.join()
+    with saying(b"") as address, pytest.raises(ConnectionResetError):
+        switching.ask_side(parse_address(address), WITHOUT_SECRET, ME)
 
 
 def test_a_slave_that_cannot_note_its_promotion_begins_to_follow_again(

@@ -14,14 +14,17 @@ from shmq.tools.command import Call, Command, pass_call
 @click.argument("broker", required=False)
 @click.option("--master", required=True, metavar="HOST:PORT", help="The broker that becomes the master, or is it.")
 @click.option("--master-ha", default="", metavar="HOST:PORT", help="Where it ships its log (the port behind).")
+@click.option("--force", is_flag=True, help="Also where that ships no log to this host yet.")
 @pass_call
-def demote(call: Call, broker: str | None, master: str, master_ha: str) -> int:
+def demote(call: Call, broker: str | None, master: str, master_ha: str, force: bool) -> int:
     """Make a master on this host the slave of another broker; BROKER is its name.
 
     From then on it refuses messages and names the other; slaves that are connected get the rest of its log first. What
-    it has and the other lacks is cut off when both meet, and kept: shmq store export --tail.
+    it has and the other lacks is cut off when both meet, and kept: shmq store export --tail. Refused where the other
+    ships no log to this host, after 8 s in which it may start again: nothing would be followed then.
     """
-    place, done = switch(call, broker, {"verb": "demote", "master": master, "master_ha": master_ha})
+    request = {"verb": "demote", "master": master, "master_ha": master_ha, "force": force}
+    place, done = switch(call, broker, request)
     name = place.broker_name
     if call.terminal.structured:
         call.terminal.document({"broker": name, **done})
