@@ -5,6 +5,9 @@ no                 -            shmq and stock peers on loopback; a slave follow
 no                 CIDR         those, and both kinds of peer there: none of them proves its identity
 yes                -            shmq peers that prove the secret, anywhere; no stock peer
 yes                CIDR         those, and stock peers there, loopback too only if it is named
+
+Where the broker has accounts (--acl), the first two lines hold without "on loopback": accounts keep the users of this
+host from each other, and a slave gets the messages of all of them. There loopback has to be named, too.
 """
 
 from __future__ import annotations
@@ -24,17 +27,29 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 4096
 
 
 class Trust(NamedTuple):
-    """Which peers one broker trusts on its links; an empty secret: peers prove nothing."""
+    """Which peers one broker trusts on its links.
+
+    Attributes:
+        secret: what they prove; empty: nothing.
+        has_accounts: the users of this host are not trusted for being on it.
+    """
 
     networks: Sequence[Network] = ()
     secret: bytes = b""
+    has_accounts: bool = False
 
     def refuses(self, host: str) -> tuple[str, str] | None:
         """Why a slave at an address is not listened to, and what to do about it; None if it is."""
-        if self.secret or is_allowed(host, self.networks):
+        if self.secret or is_allowed(host, self.networks, is_loopback_named=self.has_accounts):
             return None
-        cure = f'if it is a slave of yours, start the master with --ha-allow "{host}", and what it names now'
-        return f"{host} is not named by --ha-allow", cure
+        reason, cure = (
+            f"{host} is not named by --ha-allow",
+            f'start the master with --ha-allow "{host}", and what it names',
+        )
+        if is_allowed(host, self.networks):  # but for the accounts
+            reason += ", and loopback is not trusted by itself where the master has accounts (--acl)"
+            cure = f"give both the same --ha-secret-file; or, where each user of that host may read the log, {cure}"
+        return reason, f"if it is a slave of yours, {cure} now"
 
     def refuses_plain(self, host: str) -> tuple[str, str] | None:
         """Why a stock peer at an address is neither served nor followed, and what to do about it; None if it is."""
@@ -48,15 +63,17 @@ class Trust(NamedTuple):
 WITHOUT_SECRET = Trust()
 
 
-def is_allowed(host: str, networks: Sequence[Network]) -> bool:
-    """Return whether a slave at this address may have the log: loopback, and what is named."""
+def is_allowed(host: str, networks: Sequence[Network], *, is_loopback_named: bool = False) -> bool:
+    """Return whether a slave at this address may have the log: what is named, and loopback, unless that has to be."""
     address = _address(host)
-    return address is not None and (address.is_loopback or any(address in network for network in networks))
+    if address is None:
+        return False
+    return (address.is_loopback and not is_loopback_named) or any(address in network for network in networks)
 
 
 def open_trust(options: Options) -> Trust:
     """Return whom a broker trusts; raises UsageError."""
-    return Trust(parse_networks(options.ha_allow), _read_secret(options.ha_secret_file))
+    return Trust(parse_networks(options.ha_allow), _read_secret(options.ha_secret_file), bool(options.acl))
 
 
 def is_open_unproven(options: Options) -> bool:

@@ -142,7 +142,7 @@ class Options:
     slave_id: int = option(1, "Its id at name servers, as a slave.", value="N", within=(1, 1 << 31))
     ha_listen: str = option("", "Ship the log to slaves on other hosts.", value="HOST:PORT", shown="no")
     # With a secret, those of stock peers only.
-    ha_allow: str = option("", "Which addresses they may have, beside loopback.", value="CIDR;…")
+    ha_allow: str = option("", "Which addresses they may have; without --acl loopback, too.", value="CIDR;…")
     ha_secret_file: str = option("", "Both ends prove to know it.", value="FILE")
     # Then `role` says what the elected one is.
     etcd: str = option("", "Elect the master of this name over etcd.", value="URL;…", shown="no")

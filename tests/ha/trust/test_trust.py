@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from shmq.errors import UsageError
 from shmq.options.broker import Options, parse_networks
 from shmq.store.lineage.epochs import Epoch
 from shmq.testing import Broker
+from tests.bridge.sockets.test_security import access_file
 from tests.deadline import eventually
 from tests.ha.pair import assert_equal, send, settled_end, slave_of
 from tests.ha.seen import replication_of, until_told
@@ -158,6 +160,25 @@ def test_no_unproven_peer_makes_a_master_believe_that_it_was_replaced(master: Br
     send(master, range(50, 51))
 
 
+def test_with_accounts_a_user_of_this_host_neither_reads_the_log_nor_stops_the_master_unproven(tmp_path: Path) -> None:
+    accounts = str(access_file(tmp_path))
+    with Broker(tcp=True, acl=accounts, ha_listen="127.0.0.1:0") as guarded:
+        newer = Side("DefaultCluster", guarded.name, "forged", epochs=(Epoch(0, 0), Epoch(99, 1)))
+        for words in (pack_report(GREETING) + pack_hello(side_bytes(newer)) + pack_progress(0, 0), pack_report(0)):
+            with socket.create_connection(ha_address(guarded), 60.0) as local:
+                with contextlib.suppress(ConnectionError):  # it may have been refused before it has spoken
+                    local.sendall(words)
+                assert b"--ha-secret-file" in local.recv(4096)
+        until_told(guarded, lambda told: any("--acl" in lost.reason for lost in told.refused))
+        assert is_writable(guarded) and "ha.replaced" not in guarded.log
+    with Broker(tcp=True, acl=accounts, ha_listen="127.0.0.1:0", ha_allow="127.0.0.1") as naming:
+        with naming.connect() as mq:
+            mq.producer().send("orders", b"for every named peer")
+        with socket.create_connection(ha_address(naming), 60.0) as local:
+            local.sendall(pack_report(0))
+            assert local.recv(8, socket.MSG_WAITALL) == pack_header(0, 0)[:8]
+
+
 def test_a_secret_that_others_can_read_or_that_is_short_is_refused(tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.write_text("too short\n")
@@ -182,6 +203,9 @@ def test_whom_a_secret_and_a_list_let_in() -> None:
     )
     assert not Trust((), b"s").refuses("10.2.0.1") and Trust((), b"s").refuses_plain("127.0.0.1")
     assert not Trust(named, b"s").refuses_plain("10.1.0.1") and Trust(named, b"s").refuses_plain("127.0.0.1")
+    assert Trust(named, has_accounts=True).refuses("127.0.0.1") and Trust((), b"", True).refuses("::1")
+    assert not Trust(parse_networks("127.0.0.1"), has_accounts=True).refuses("127.0.0.1")
+    assert not Trust((), b"s", has_accounts=True).refuses("127.0.0.1")
     assert is_open_unproven(Options(ha_listen="0.0.0.0:10912"))
     assert not is_open_unproven(Options(ha_listen="127.0.0.1:10912"))
     assert not is_open_unproven(Options(ha_listen="0.0.0.0:10912", ha_secret_file="/s"))
