@@ -31,7 +31,7 @@ from shmq.typed_json import decode_json
 
 START_AGAIN = "stop the slave, move its store directory away, and start it again: it takes the whole log"
 SIDE_BYTES_MAX = 256 << 10
-_TEXT_CHARACTERS_MAX, _IN_SYNC_MIN_MAX = 255, 2
+_TEXT_CHARACTERS_MAX, _IN_SYNC_MIN_MAX, _POSITION_MAX = 255, 2, (1 << 63) - 1
 
 
 class State(StrEnum):
@@ -178,12 +178,14 @@ def read_side(data: bytes) -> Side:
         check_epochs(side.epochs)
     except (ValueError, RecursionError) as error:  # msgspec's own are such
         raise ProtocolError(f"the peer does not say who it is: {error}") from error
+    if side.epochs[-1].start > _POSITION_MAX:
+        raise ProtocolError(f"the peer says that epoch {side.epoch} begins at {side.epochs[-1].start}")
     texts = (side.cluster, side.broker, side.store, side.log)
     if any(len(text) > _TEXT_CHARACTERS_MAX or not text.isprintable() for text in texts):
         raise ProtocolError("the peer has a name that is none")
     if not 0 <= side.in_sync_min <= _IN_SYNC_MIN_MAX:
         raise ProtocolError(f"the peer asks for {side.in_sync_min} disks")
-    if side.file_bytes < 0 or not 0 <= side.begin <= side.end:
+    if side.file_bytes < 0 or not 0 <= side.begin <= side.end <= _POSITION_MAX:
         raise ProtocolError(
             f"the peer says that its log goes from {side.begin} to {side.end} in files of {side.file_bytes} bytes"
         )

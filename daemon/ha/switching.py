@@ -44,7 +44,7 @@ from shmq.daemon.ha.slave.master_state import MasterState
 from shmq.daemon.ha.stream import GREETING, REFUSAL, FrameReader, pack_report, read_refusal
 from shmq.daemon.ha.trust import Trust
 from shmq.daemon.switched import Switched
-from shmq.errors import ProtocolError, ShmqError, UsageError
+from shmq.errors import ProtocolError, ShmqError, StoreError, UsageError
 from shmq.options.broker import Options
 from shmq.shm.core import ACK_CONFIRMED, READ_ONLY_FOLLOWER, KeeperStore, ReplicaStore, Store
 from shmq.shm.instance import read_instance
@@ -52,7 +52,7 @@ from shmq.shm.liveness import is_alive, signal_proven
 from shmq.shm.place import Place
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
-from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs, with_epoch
+from shmq.store.lineage.epochs import EPOCH_MAX, Epoch, load_epochs, store_epochs, with_epoch
 from shmq.store.lineage.standing import Role, load_identity, store_role
 from shmq.store.tables import LoweredOffset, lower_offsets
 
@@ -177,6 +177,11 @@ class Switching:
         KeeperStore(self._store).flush()
         epochs = load_epochs(self._layout)
         epoch = max(epochs[-1].number, self._store.epoch, master.epoch) + (1 if was_heard_of or master.epoch else 2)
+        if epoch > EPOCH_MAX:
+            raise StoreError(
+                f"no epoch is left: the last one is {EPOCH_MAX}",
+                hint="promote a host whose epoch is lower: shmq cluster status",
+            )
         role = "sync-master" if in_sync_min else "master"
         store_role(self._layout, Role(self._switched.configured, role, epoch=epoch, inSyncMin=in_sync_min))
         confirms = in_sync_min > 0

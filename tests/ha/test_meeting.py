@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,11 +71,21 @@ def test_a_side_comes_over_the_wire_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [{"file_bytes": -1}, {"begin": 901}, {"begin": -1}, {"cluster": "a\nb"}, {"broker": "b" * 300}]
+    "facts",
+    [
+        {"file_bytes": -1},
+        {"begin": 901},
+        {"begin": -1},
+        {"cluster": "a\nb"},
+        {"broker": "b" * 300},
+        {"epochs": (ZERO, Epoch(1 << 53, 4))},
+        {"epochs": (ZERO, Epoch(1, 1 << 63))},
+        {"end": 1 << 63},
+    ],
 )
 def test_a_side_that_cannot_be_is_refused(facts: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError):
-        read_side(side_bytes(side(900, **facts)))
+        read_side(side_bytes(msgspec.structs.replace(side(900), **facts)))
 
 
 @given(st.binary(max_size=300))

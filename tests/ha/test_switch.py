@@ -39,7 +39,7 @@ from shmq.shm.liveness import signal_proven
 from shmq.shm.place import prepare_runtime
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.lineage.cutting import tails
-from shmq.store.lineage.epochs import load_epochs
+from shmq.store.lineage.epochs import EPOCH_MAX, Epoch, load_epochs, store_epochs
 from shmq.store.lineage.standing import Role, configured_text, store_role
 from shmq.testing import Broker
 from tests.deadline import eventually
@@ -487,3 +487,11 @@ def test_a_slave_that_cannot_note_its_promotion_begins_to_follow_again(
     assert calls == ["stopped", "begins again"] and broker.store.standing == READ_ONLY_FOLLOWER
     done = switch_of(broker, master, calls).promote(force=True)
     assert broker.store.standing == 0 and done["forced"]
+
+
+def test_behind_the_last_epoch_that_can_be_nothing_is_promoted_or_noted(start: Callable[..., Running]) -> None:
+    broker, calls = start(role="slave", master="127.0.0.1:1"), list[str]()
+    store_epochs(broker.attached.files.layout, (Epoch(EPOCH_MAX, 0),))
+    with pytest.raises(StoreError, match="no epoch is left"):
+        switch_of(broker, MasterState("127.0.0.1"), calls).promote(force=True)
+    assert calls == ["stopped", "begins again"] and not broker.attached.files.layout.role.exists()

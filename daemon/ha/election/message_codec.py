@@ -19,6 +19,7 @@ from shmq.daemon.ha.election.effects import (
     PromiseWanted,
 )
 from shmq.errors import ProtocolError
+from shmq.store.lineage.epochs import EPOCH_MAX
 
 _KINDS: dict[str, type[Message]] = {
     kind.__name__: kind for kind in (Position, PromiseWanted, Promise, Leaving, Left, HandOverWanted, OldEpoch)
@@ -46,7 +47,7 @@ def read_message(data: bytes) -> Message:
         for name, value in values.items():
             if type(value) is not _HINTS[kind][name]:
                 raise ValueError(f"{name} is {value!r}")
-            if type(value) is int and not 0 <= value <= _NUMBER_MAX:
+            if type(value) is int and not 0 <= value <= (EPOCH_MAX if name == "epoch" else _NUMBER_MAX):
                 raise ValueError(f"{name} is {value}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"a peer says in an election what is no message: {error}") from error

@@ -28,6 +28,7 @@ import msgspec
 
 from shmq.daemon.ha.election.coordination import LeaderKey, Lease, Outcome, StateKey, Transaction, View
 from shmq.errors import ProtocolError
+from shmq.store.lineage.epochs import EPOCH_MAX
 from shmq.typed_json import decode_json
 
 ANSWER_BYTES_MAX = 64 << 10
@@ -358,7 +359,7 @@ def _leader(pair: _Pair) -> LeaderKey:
 def _state(pair: _Pair) -> StateKey:
     value = _value(pair, _State)
     in_sync = frozenset(_text(uuid, "uuid", least=1) for uuid in value.in_sync)
-    if not 0 < value.epoch <= _NUMBER_MAX:
+    if not 0 < value.epoch <= EPOCH_MAX:
         raise ProtocolError(f"etcd holds epoch {value.epoch}")
     if not len(in_sync) == len(value.in_sync) <= _MEMBERS_MAX:
         raise ProtocolError(f"etcd holds a set of {len(value.in_sync)} stores, {len(in_sync)} of them different")

@@ -32,6 +32,7 @@ from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
 
 EPOCHS_MAX = 4096
+EPOCH_MAX = (1 << 53) - 1  # exact in every JSON, and within what a line of the file holds
 _CRC_MASK = 0x7FFFFFFF
 _LINE = re.compile(r"([0-9]{1,18})-([0-9]{1,19})")
 
@@ -60,6 +61,8 @@ def check_epochs(epochs: Sequence[Epoch]) -> Epochs:
             raise ValueError(
                 f"epoch {after.number} from {after.start} follows epoch {before.number} from {before.start}"
             )
+    if epochs[-1].number > EPOCH_MAX:
+        raise ValueError(f"epoch {epochs[-1].number} is above {EPOCH_MAX}, the last that can be")
     if epochs[0].number < 0 or epochs[0].start < 0:
         raise ValueError(f"epoch {epochs[0].number} begins at {epochs[0].start}")
     return tuple(epochs)

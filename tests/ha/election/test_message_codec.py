@@ -24,11 +24,12 @@ from shmq.errors import ProtocolError
 from tests.tables.rows import every_row
 
 NUMBER = st.integers(0, (1 << 63) - 1)
+EPOCH = st.integers(0, (1 << 53) - 1)
 MESSAGES = st.one_of(
-    st.builds(Position, NUMBER, NUMBER, NUMBER),
-    st.builds(OldEpoch, NUMBER, st.booleans()),
-    *(st.builds(kind, NUMBER, NUMBER) for kind in (Promise, PromiseWanted)),
-    *(st.builds(kind, NUMBER) for kind in (Leaving, Left, HandOverWanted)),
+    st.builds(Position, EPOCH, NUMBER, NUMBER),
+    st.builds(OldEpoch, EPOCH, st.booleans()),
+    *(st.builds(kind, EPOCH, NUMBER) for kind in (Promise, PromiseWanted)),
+    *(st.builds(kind, EPOCH) for kind in (Leaving, Left, HandOverWanted)),
 )
 
 
@@ -55,7 +56,9 @@ def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
         {"kind": "Promise", "epoch": "1", "number": 2},
         {"kind": "Promise", "epoch": True, "number": 2},
         {"kind": "Promise", "epoch": -1, "number": 2},
-        {"kind": "Promise", "epoch": 1 << 63, "number": 2},
+        {"kind": "Promise", "epoch": 1 << 53, "number": 2},
+        {"kind": "Promise", "epoch": 1, "number": 1 << 63},
+        {"kind": "OldEpoch", "epoch": 1 << 53, "is_leader": True},
         {"kind": "OldEpoch", "epoch": 1, "is_leader": 1},
         {"kind": "Promote", "epoch": 1},
         [],

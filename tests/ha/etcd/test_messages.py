@@ -100,7 +100,7 @@ def test_an_answer_is_read() -> None:
         (pair(KEYS.leader, ["A"], lease="1"), None),
         (pair(KEYS.state, LEADER, lease="1"), None),
         (None, pair(KEYS.state, STATE | {"epoch": 0})),
-        (None, pair(KEYS.state, STATE | {"epoch": 1 << 63})),
+        (None, pair(KEYS.state, STATE | {"epoch": 1 << 53})),
         (None, pair(KEYS.state, STATE | {"epoch": "3"})),
         (None, pair(KEYS.state, STATE | {"in_sync": ["A", "A"]})),
         (None, pair(KEYS.state, STATE | {"in_sync": [str(number) for number in range(65)]})),

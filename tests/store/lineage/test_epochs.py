@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,25 @@ def test_a_damaged_file_is_read_from_its_backup(layout: StoreLayout) -> None:
 def test_what_is_no_list_of_epochs_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
         parse_epochs(text)
+
+
+@every_row(
+    ("epochs", "is_possible"),
+    [
+        ((Epoch((1 << 53) - 1, 9),), True),
+        ((Epoch(0, 0), Epoch((1 << 53) - 1, 9)), True),
+        ((Epoch(0, 0), Epoch(1 << 53, 9)), False),
+        ((Epoch(1 << 53, 0),), False),
+        ((Epoch(0, 0), Epoch(10**19, 9)), False),
+    ],
+)
+def test_an_epoch_is_taken_only_if_its_file_can_be_read_back(
+    layout: StoreLayout, epochs: tuple[Epoch, ...], is_possible: bool
+) -> None:
+    before = load_epochs(layout)
+    with contextlib.nullcontext() if is_possible else pytest.raises(ValueError, match="epoch"):
+        store_epochs(layout, epochs)
+    assert load_epochs(layout) == (epochs if is_possible else before)
 
 
 @every_row(
