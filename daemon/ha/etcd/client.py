@@ -67,7 +67,7 @@ WATCH_SECONDS = 5.0
 _READ_BYTES = 8 << 10
 _CONNECTIONS = 8
 _OK = 200
-_ANEW = "If it was set up anew, stop every broker of the group first"
+_ANEW = "If it was set up anew or put back, stop every broker of the group, and start the one that led last alone"
 
 
 @dataclass(frozen=True)

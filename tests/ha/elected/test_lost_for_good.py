@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from shmq.figures.verdict import Finding, Verdict
+from shmq.store.lineage.epochs import load_epochs
 from shmq.testing import Broker
 from tests.deadline import eventually
 from tests.ha.elected.group import Group, acknowledged, group_of, leads
 from tests.ha.etcd.server import needs_etcd
 from tests.ha.pair import assert_equal
 from tests.ha.seen import findings_of
-from tests.ha.test_switch import cluster, read
+from tests.ha.test_switch import cluster, layout_of, read
 
 pytest.importorskip("urllib3")
 pytestmark = [needs_etcd(), pytest.mark.slow]
@@ -84,3 +88,37 @@ def test_a_leader_goes_on_without_the_data_of_etcd_and_leads_by_force_after_a_re
             eventually(lambda broker=broker: waits_because(broker, "lost or put back"), group.told)
             assert not leads(broker)
         check_promoted(group, old, stored)
+
+
+def last_record(broker: Broker) -> int:
+    """Where the last record of a stopped broker's log lies, as the page has it looked at."""
+    command = [sys.executable, "-m", "shmq", "--json", "store", "inspect", "--tail", str(broker.store)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return int(json.loads(done.stdout)["record"]["position"])
+
+
+def test_behind_an_etcd_that_was_put_back_within_the_epoch_the_host_that_led_is_started_alone(tmp_path: Path) -> None:
+    """What etcd had then names as in sync a store that left the set since: it would be elected, without the rest."""
+    with group_of(tmp_path, 2, sync=True) as (group, etcd):
+        old = group.wait_for_set(2)
+        new = group.other(old)
+        stored = acknowledged(old, range(10))
+        etcd.stop()
+        shutil.copytree(tmp_path / "etcd" / "data", tmp_path / "backup")
+        etcd.start()
+        assert group.wait_for_set(2) is old
+        new.kill_daemon()
+        assert group.wait_for_set(1) is old
+        stored += acknowledged(old, range(10, 20))
+        old.kill_daemon()
+        etcd.stop()
+        shutil.rmtree(tmp_path / "etcd" / "data")
+        shutil.copytree(tmp_path / "backup", tmp_path / "etcd" / "data")
+        etcd.start()
+        assert load_epochs(layout_of(old)) == load_epochs(layout_of(new)) and last_record(old) > last_record(new)
+        old.restart()
+        eventually(lambda: leads(old), group.told)
+        new.restart()
+        assert group.wait_for_set(2) is old
+        assert_equal(old, new)
+        assert read(new, 20, "readers") == stored
