@@ -427,7 +427,7 @@ class Store:
     in_sync_end: int
     in_sync_count: int
     safe_end: int
-    may_acknowledge: bool  # what is stored: the log is not fenced, and its lease, which is looked at, lasts
+    lease_lasts: bool  # the log has none, or it is not over; the clock is looked at
     visible_end: int
     has_sync_topics: bool
     read_only: int  # enum shmq_read_only_reason

@@ -7,7 +7,7 @@ only, all that came of that call is one entry here. Nothing is done for a messag
                                                                          one write for a connection
                  │ after the timeout, or once a flush has failed: the same answers, but FLUSH_DISK_TIMEOUT,
                  │ or FLUSH_SLAVE_TIMEOUT where the disk has it and the slaves have not
-                 │ the log is fenced, or its lease is over: other answers, that it is stored and in doubt
+                 │ the lease of the log is over: other answers, that it is stored and in doubt
                  └ the connection is gone: its answers are dropped
 
 Invariants:

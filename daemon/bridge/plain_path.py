@@ -4,8 +4,8 @@
                           └─▶ pulls (`PullPath`) ──▶ answers        └─▶ held (`HeldAnswers`) until the log is safe
 
 What the path leaves, from its first frame on, becomes commands. Where messages count on the disk only, their answers
-wait here for the durable end of the log. An answer that waits too long says so, and one that waits until the log is
-fenced says that the message is in doubt.
+wait here for the durable end of the log. An answer that waits too long says so, and one that waits until the lease of
+the log is over says that the message is in doubt.
 
 Invariants:
  1. Nothing in it waits, and nothing that it raises ends a connection: it is noted, and the frames become commands.
@@ -30,7 +30,7 @@ from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.frame import Frame
 
-# The message is on this disk, so it is visible; the last one is of a fenced log.
+# The message is on this disk, so it is visible; the last one is of a log whose lease is over.
 _SAFE = (Response.SUCCESS, Response.SLAVE_NOT_AVAILABLE, Response.SERVICE_NOT_AVAILABLE)
 
 

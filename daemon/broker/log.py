@@ -158,8 +158,8 @@ class Log(Protocol):
     def in_doubt(self, end: int) -> bool:
         """Return whether what is stored below a log position may not be acknowledged, however safe it is on this host.
 
-        Another host may be the master, and lack it: the log is fenced, or the lease is over, which is looked at now.
-        What slaves have confirmed stays.
+        Another host may have been elected, and lack it: the lease is over, which is looked at now. What slaves have
+        confirmed stays, and so does what is handed over: a log that is fenced for that has its lease.
         """
 
     @property

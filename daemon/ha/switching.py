@@ -87,6 +87,9 @@ class _Seen(NamedTuple):
 class SilentError(TimeoutError):
     """A replication port that listens has said nothing in time."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
 
 class Switching:
     """The switches of one broker.
@@ -245,8 +248,11 @@ class Switching:
             try:
                 side = ask_side((host, port), self._trust, self._me)
                 break
-            except SilentError:
-                return
+            except SilentError as error:
+                plain = self._trust.refuses_plain(host)  # as a stock master is, which speaks late
+                if plain is None:
+                    return
+                reason, cure = f"what listens at {where} has not proven the secret: {error}", plain[1]
             except OSError as error:
                 reason = f"no broker ships its log at {where}: {error.strerror or error}"
                 cure = f"there: shmq serve with --ha-listen {where}, and --ha-allow with the address of this host"

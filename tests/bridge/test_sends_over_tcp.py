@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -214,22 +214,16 @@ def test_a_failed_flush_is_answered_at_once_to_all_who_wait(codec: Codec) -> Non
         assert reply is not None and reply.code not in (Response.SUCCESS, Response.FLUSH_DISK_TIMEOUT)
 
 
-def fence(log: ReplicaStore) -> None:
-    log.fence_off("", 60.0)
-
-
-def end_the_lease(log: ReplicaStore) -> None:
-    log.lease(1)
-
-
-@pytest.mark.parametrize("ended_by", [fence, end_the_lease])
-def test_what_is_on_disk_only_when_the_log_is_fenced_is_in_doubt(ended_by: Callable[[ReplicaStore], None]) -> None:
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_what_is_on_disk_only_when_the_lease_is_over_is_in_doubt(is_fenced: bool) -> None:
     """Another host may lead without it, so a success would be a promise that nothing keeps."""
     with broker(flush="sync") as (bridge, peer), raw_peer(bridge, tcp=True) as other:
         peer.send(b"".join(send(number, codec=codec) for number, codec in enumerate(Codec)))
         other.send(send(0, i="a\1b\2a\1c"))
         assert silent(peer) and silent(other)
-        ended_by(ReplicaStore(bridge.store))
+        if is_fenced:
+            ReplicaStore(bridge.store).fence_off("", 60.0)
+        ReplicaStore(bridge.store).lease(1)
         KeeperStore(bridge.store).flush()
         for number, each in enumerate((peer, peer, other)):
             reply = each.take()
@@ -237,6 +231,16 @@ def test_what_is_on_disk_only_when_the_log_is_fenced_is_in_doubt(ended_by: Calla
             error = error_of(reply)
             assert isinstance(error, NotMaster) and error.maybe_stored and "it is stored here, but" in str(error)
             assert "msgId" not in reply.ext
+
+
+def test_what_waits_for_the_disk_as_the_log_is_handed_over_is_stored() -> None:
+    """A log that is fenced for the next master goes there whole."""
+    with broker(flush="sync") as (bridge, peer):
+        peer.send(b"".join(send(number, codec=codec) for number, codec in enumerate(Codec)))
+        assert silent(peer)
+        ReplicaStore(bridge.store).fence_off("10.0.0.5:10911", 60.0)
+        KeeperStore(bridge.store).flush()
+        assert [peer.take().code for _ in Codec] == [Response.SUCCESS] * len(Codec)
 
 
 def test_a_sender_whose_answers_are_held_is_read_no_further() -> None:

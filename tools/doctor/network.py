@@ -72,6 +72,13 @@ def check_links(case: Case) -> Iterator[Finding]:
         return
     if case.options.get("ha_secret_file"):
         yield ok("network.links", f"who connects to {listen} proves a secret, or is named by --ha-allow")
+    elif (
+        (host == "localhost" or is_loopback_address(host))
+        and case.options.get("acl")
+        and not case.options.get("ha_allow")
+    ):
+        text = f"no slave is let in at {listen}: where the broker has accounts, loopback is not trusted by itself"
+        yield warn("network.links", text, "shmq serve --ha-secret-file FILE, the same file for both", listen=listen)
     elif host == "localhost" or is_loopback_address(host):
         yield ok("network.links", f"only this host reaches {listen}, where the log is shipped")
     else:

@@ -7,6 +7,8 @@
 
 /* standing.c */
 enum shmq_status shmq_writable_check(struct shmq_store *store, uint32_t queue);
+/* Whether the log has no lease, or one that is not over; the clock is looked at. */
+bool shmq_lease_lasts(struct shmq_store *store);
 enum shmq_status shmq_receipt_doubted(struct shmq_store *store);
 /* Whether a record that was stored may be acknowledged: SHMQ_DOUBTED when it may not. */
 static inline enum shmq_status shmq_receipt(struct shmq_store *store)

@@ -108,9 +108,14 @@ enum shmq_status shmq_writable_check(struct shmq_store *store, uint32_t queue)
     return shmq_queue_entry(store, queue) != NULL ? SHMQ_OK : SHMQ_NO_QUEUE;
 }
 
+bool shmq_lease_lasts(struct shmq_store *store)
+{
+    return !store->writable || atomic_load_explicit(&store->log->leased, memory_order_acquire) == 0 || !is_over(store);
+}
+
 enum shmq_status shmq_receipt_doubted(struct shmq_store *store)
 {
-    if (store->writable && atomic_load_explicit(&store->log->leased, memory_order_acquire) != 0 && is_over(store)) {
+    if (!shmq_lease_lasts(store)) {
         return SHMQ_DOUBTED;
     }
     /* Fenced since it was stored: what the new master has not got is cut off. A full disk is no reason. */

@@ -35,7 +35,7 @@ VALUE(retired, PyBool_FromLong(WORD(retired) != 0))
 VALUE(has_sync_topics, PyBool_FromLong(WORD(has_sync_topics)))
 VALUE(visible_end, PyLong_FromUnsignedLongLong(shmq_visible_end(&self->core)))
 VALUE(safe_end, PyLong_FromUnsignedLongLong(shmq_safe_end(&self->core)))
-VALUE(may_acknowledge, PyBool_FromLong(shmq_receipt(&self->core) == SHMQ_OK))
+VALUE(lease_lasts, PyBool_FromLong(shmq_lease_lasts(&self->core)))
 VALUE(clock_ms, PyLong_FromUnsignedLongLong(shmq_clock_ms(&self->core)))
 
 static PyObject *get_leader(PyStore *self, void *closure)
@@ -117,7 +117,7 @@ PyGetSetDef store_getset[] = {
     {"clock_ahead_ms", (getter)get_clock_ahead_ms, NULL, "How far it is ahead of the host's; None where it stands.", NULL},
     {"client_slot", (getter)get_client_slot, NULL, "Our client slot, -1 before use_client().", NULL},
     {"safe_end", (getter)get_safe_end, NULL, "What senders wait for: the confirmed or the durable end.", NULL},
-    {"may_acknowledge", (getter)get_may_acknowledge, NULL, "Whether the log is not fenced; the lease is looked at.", NULL},
+    {"lease_lasts", (getter)get_lease_lasts, NULL, "Whether the log has no lease, or one that is not over.", NULL},
     {"has_sync_topics", (getter)get_has_sync_topics, NULL, "Some topic is flushed synchronously, or was once.", NULL},
     {"visible_end", (getter)get_visible_end, NULL, "Readers see records that end at or below it.", NULL},
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},

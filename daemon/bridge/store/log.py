@@ -38,7 +38,7 @@ PATIENCE = 0.005  # seconds; longer than writers that only come and go take
 
 def in_doubt(store: Store, end: int) -> bool:
     """Return what `Log.in_doubt` says of a store."""
-    if store.may_acknowledge:
+    if store.lease_lasts:
         return False
     is_confirmed = store.head["ack_rule"] == ACK_CONFIRMED and store.safe_end >= end
     return not (is_confirmed and store.in_sync_count)

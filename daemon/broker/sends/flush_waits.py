@@ -5,8 +5,8 @@ Under synchronous flush a send is answered when its message is safe; until then 
 Invariants:
  1. A reply goes out when its log position is safe, or says by its code what was not in time; once. Where no slave
     has it, the answer to a send says so, too.
- 2. None says "stored" once the log is fenced, or its lease is over: it is looked at when they go out, not before, since
-    the disk may have taken longer than the lease.
+ 2. None says "stored" once the lease of the log is over: it is looked at when they go out, not before, since the disk
+    may have taken longer than the lease.
  3. Replies of one connection go out in the order of their log positions.
 """
 

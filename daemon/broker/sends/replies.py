@@ -52,7 +52,7 @@ class Replies(Part):
         except ShmqError as error:
             return self._sends.failed(error)
         if shared is not None:
-            return self._sends.when_durable(call, stored, end, header.topic)
+            return self._sends.when_durable(call, stored, end, header.topic) if end else stored
         connection_id = self._registry.producer_connection(requester)
         if connection_id is None:
             missing = f"channel of <{requester[:255]}> not found." if requester else f"properties[{REPLY_TO}] is null"
@@ -76,7 +76,9 @@ class Replies(Part):
 
         def answered(reply: Command | None) -> Sequence[Effect]:
             if reply is not None and reply.code == Response.SUCCESS:
-                answer = self._sends.when_durable(call, Answer(ext=fields), end, header.topic)
+                answer = Answer(ext=fields)
+                if end:
+                    answer = self._sends.when_durable(call, answer, end, header.topic)
                 return answer.effects if answer.held else later(call, answer)
             remark = f"push reply message to {requester[:255]}fail."
             return later(call, Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=fields))

@@ -1,7 +1,7 @@
 """Answers where this broker cannot acknowledge what it was sent: it takes nothing now, or what it took is in doubt.
 
 RocketMQ's clients see code 14 and try another broker. A client of ours reads the error itself: what was not stored
-waits for the next master, and of what may be stored its sender hears that it may.
+waits for the next master, and what may be stored is tried again as after no answer, with `maybe_stored` in its error.
 """
 
 from dataclasses import replace
@@ -25,6 +25,6 @@ def unavailable(error: ShmqError) -> Answer:
 
 
 def in_doubt(answer: Answer) -> Answer:
-    """Return an answer that was to say "stored", once the log is fenced; what else follows from the request stays."""
+    """Return an answer that was to say "stored", once the lease is over; what else follows from the request stays."""
     refusal = unavailable(_FENCED)
     return replace(answer, code=refusal.code, remark=refusal.remark, ext=refusal.ext, body=b"", shared=None)

@@ -1,6 +1,7 @@
 """Carries out an election at this broker: its log takes messages, follows another one's, or rests.
 
-    rest      the link to the leader ends, nothing is sent to it any more; a log that took messages takes none
+    rest      the link to the leader ends, nothing is sent to it any more; a log that took messages takes none, and
+              acknowledges none
     follow    a log that led: note of the role, the segments are given up, this process starts again as a slave's;
               any other: the note and the name of the leader change, and it is copied
     promote   note of the role · epoch at the log's end · what follows; the bridges start again. No message is taken yet
@@ -196,6 +197,7 @@ class Station:
     def rest(self, reason: str) -> None:
         """Neither lead nor follow."""
         self._end_following()
+        self._replica.lease(1)  # long over: nothing that waits for the disk is acknowledged any more
         if self._store.standing == 0:
             self._fence(reason)
             self._changed(reason)

@@ -10,8 +10,8 @@ Routes, codes and `now` go in, queues and verdicts come out; nothing here waits 
     10, 12                       stored, but not durable in time       SendTimeout
     1 2 14 16 17 204 205 1500    not stored by this broker             another one, twice at most, then the error
     no connection                not stored                            the same
-    no answer                    not known to be stored                the same: it may then be stored twice, and the
-                                                                       error of a later try says `maybe_stored`
+    no answer, or 14 with        not known to be stored, or not known  the same: it may then be stored twice, and the
+    `maybe_stored`               to be at the next master              error of a later try says `maybe_stored`
     anything else                                                      the error
 
     not stored, as the broker's master is gone, or it leads no more, and another of its hosts may become the master;

@@ -109,7 +109,7 @@ def test_the_durable_end_passes_a_record_when_it_is_on_disk(log: StoreLog, topic
     assert log.durable_end >= stored.end
 
 
-def test_what_slaves_have_confirmed_is_not_in_doubt_when_the_log_is_fenced(tmp_path: Path) -> None:
+def test_what_slaves_have_confirmed_is_not_in_doubt_when_the_lease_is_over(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(SIZES.file_bytes))
     instance, store = create_segments("test", store_path=tmp_path, sizes=SIZES, confirms=True)
@@ -121,7 +121,7 @@ def test_what_slaves_have_confirmed_is_not_in_doubt_when_the_log_is_fenced(tmp_p
         KeeperStore(store).flush()
         replica.confirm(first.end, 1, LONG)
         assert (log.outcome(first.end), log.outcome(second.end)) == (Response.SUCCESS, Response.FLUSH_SLAVE_TIMEOUT)
-        replica.fence_off("", LONG)
+        replica.lease(1)
         assert log.outcome(first.end) == Response.SUCCESS
         assert [log.in_doubt(each.end) for each in (first, second)] == [False, True]
         replica.confirm(None, 0, LONG)  # no slave is left to say that it has them

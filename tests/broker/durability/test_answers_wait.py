@@ -47,7 +47,6 @@ LONG = (
 SYNC_BY_BROKER, SYNC_BY_TOPIC = (True, TopicFlush.BROKER), (False, TopicFlush.SYNC)
 ASYNC_BY_BROKER, ASYNC_BY_TOPIC = (False, TopicFlush.BROKER), (True, TopicFlush.ASYNC)
 Act = Callable[[LiveLogic], int]
-FENCE_SECONDS = 60.0  # only a hung test sees the end of it
 
 
 def stored_and_flushed(logic: LiveLogic, body: bytes = b"m", **properties: str) -> None:
@@ -281,17 +280,17 @@ def assert_in_doubt(reply: Command) -> None:
 
 @every_row("mode", [SYNC_BY_BROKER, SYNC_BY_TOPIC])
 @every_row("act", ACTS)
-def test_no_answer_says_stored_once_the_log_is_fenced(mode: Mode, act: Act) -> None:
+def test_no_answer_says_stored_once_the_lease_is_over(mode: Mode, act: Act) -> None:
     with logic_in(mode) as logic:
         asked = act(logic)
-        ReplicaStore(logic.store).fence_off("", FENCE_SECONDS)
+        ReplicaStore(logic.store).lease(1)
         logic.flush()
         assert_in_doubt(logic.replies[asked])
 
 
-def test_an_answer_that_comes_late_to_a_fenced_log_does_not_say_stored(logic: LiveLogic) -> None:
+def test_an_answer_that_comes_behind_its_lease_does_not_say_stored(logic: LiveLogic) -> None:
     asked = message(logic)
-    ReplicaStore(logic.store).fence_off("", FENCE_SECONDS)
+    ReplicaStore(logic.store).lease(1)
     KeeperStore(logic.store).flush()
     logic.take(logic.broker.tick(logic.now_ms + logic.settings.flush_timeout_ms))
     assert_in_doubt(logic.replies[asked])
@@ -299,13 +298,13 @@ def test_an_answer_that_comes_late_to_a_fenced_log_does_not_say_stored(logic: Li
 
 @every_row("mode", [SYNC_BY_BROKER, ASYNC_BY_BROKER])
 @every_row("act", [given_up, acknowledged, acknowledged_in_order])
-def test_what_was_done_before_is_not_confirmed_by_a_fenced_log(mode: Mode, act: Act) -> None:
+def test_what_was_done_before_is_not_confirmed_without_a_lease(mode: Mode, act: Act) -> None:
     """A client whose first answer was lost asks again: nothing is stored, and what was is in doubt."""
     with logic_in(mode) as logic:
         first = act(logic)
         logic.flush()
         assert logic.replies[first].code == Response.SUCCESS
-        ReplicaStore(logic.store).fence_off("", FENCE_SECONDS)
+        ReplicaStore(logic.store).lease(1)
         assert_in_doubt(logic.replies[logic.again()])
 
 
@@ -331,6 +330,14 @@ def test_a_reply_waits_where_its_topic_says_so_and_nowhere_else(mode: Mode) -> N
         assert asked not in logic.replies
         logic.flush()
         assert logic.replies[asked].code == Response.SUCCESS
+
+
+def test_a_reply_that_was_not_stored_is_not_said_to_be() -> None:
+    with logic_in(ASYNC_BY_BROKER) as logic:
+        ReplicaStore(logic.store).fence_off("", 60.0)
+        ReplicaStore(logic.store).lease(1)
+        error = error_of(logic.replies[replied(logic)])
+        assert isinstance(error, NotMaster) and not error.maybe_stored
 
 
 def test_a_oneway_does_not_wait(logic: LiveLogic) -> None:

@@ -71,6 +71,8 @@ def test_a_link_to_other_hosts_without_a_shared_secret_is_warned_of(real: Case) 
 
     assert found() == [] and found(ha_listen="") == []
     assert found(ha_listen="127.0.0.1:10912") == ["ok"] and found(ha_listen="[::1]:10912") == ["ok"]
+    assert found(ha_listen="127.0.0.1:10912", acl="accounts.yml") == ["warn"], "loopback is not trusted by itself then"
+    assert found(ha_listen="127.0.0.1:10912", acl="accounts.yml", ha_allow="127.0.0.1/32") == ["ok"]
     assert found(ha_listen="10.0.0.4:10912", ha_secret_file="/etc/link") == ["ok"]
     assert found(ha_listen="10.0.0.4:10912") == found(ha_listen="0.0.0.0:10912") == ["warn"]
     [finding] = network.check_links(replace(real, options={"ha_listen": "10.0.0.4:10912"}))
