@@ -42,7 +42,11 @@ def run(*words_before: str) -> int:
         if status is not None:
             os._exit(status)
         gc.enable()
-    return _whole(words)
+    status = _whole(words)
+    # A KeyboardInterrupt in code of a string, as dataclasses are made of, has the interpreter end by SIGINT whatever
+    # was done about it. The next such code takes that back.
+    exec("")
+    return status
 
 
 def keep_interrupts() -> None:

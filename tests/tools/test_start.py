@@ -108,3 +108,24 @@ def test_a_ctrl_c_that_the_interpreter_has_dropped_comes_again(is_kept: bool) ->
             out, err = process.communicate(timeout=60)
     assert (b"ended" in out) is not is_kept, err
     assert (process.returncode == 0) is not is_kept
+
+
+_IN_A_STRING = """
+import sys
+from shmq.tools import start
+
+def whole(words):
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return 130
+
+start._whole = whole
+sys.exit(start.run())
+"""
+
+
+def test_a_ctrl_c_in_code_of_a_string_ends_a_command_with_its_status(tmp_path: Path) -> None:
+    (tmp_path / "probe.py").write_text(_IN_A_STRING)
+    ended = subprocess.run([sys.executable, "-m", "probe"], cwd=tmp_path, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"")

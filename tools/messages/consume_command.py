@@ -42,7 +42,7 @@ from shmq.tools.messages.text import (
     render_json_line,
     render_pretty,
 )
-from shmq.tools.terminal.interrupt import interrupt_deferred
+from shmq.tools.terminal.interrupt import interrupt_deferred, interrupts_kept, raise_dropped
 from shmq.tools.terminal.output import csv_text, json_line
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def run(call: Call, wish: Wish) -> int:
     delivery = Delivery(call, wish)
     consume_from = _consume_topic if wish.group is None else _consume_group
     try:
-        with ExitStack() as stack:
+        with interrupts_kept(), ExitStack() as stack:
             consume_from(call, wish, delivery, stack)
     except KeyboardInterrupt:
         delivery.finish()
@@ -256,6 +256,7 @@ def _pump(call: Call, wish: Wish, delivery: Delivery, source: Source) -> None:
     """Deliver until enough came, the end was reached, or nothing came for too long."""
     last = time.monotonic()
     while delivery.wanted:
+        raise_dropped()
         messages = source.take(delivery.wanted, WAIT_AT_END if wish.exit_at_end else WAIT)
         if messages:
             delivery.deliver(messages, source)

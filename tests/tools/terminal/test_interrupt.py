@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 import threading
+import weakref
 
 import pytest
 
-from shmq.tools.terminal.interrupt import ended_in_order, interrupt_deferred
+from shmq.tools.terminal.interrupt import ended_in_order, interrupt_deferred, interrupts_kept, raise_dropped
 
 
 def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not() -> None:
@@ -26,6 +28,35 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not() -> None:
             os.kill(os.getpid(), signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class Thing:
+    """What something is called for when it goes."""
+
+
+def test_a_loop_ends_by_a_ctrl_c_that_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: dropped.append(unraisable.exc_type))
+    with interrupts_kept():
+        raise_dropped()
+        with interrupt_deferred():
+            pass
+        thing = Thing()
+        reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+        del thing
+        assert reference() is None and dropped == [KeyboardInterrupt]
+        with pytest.raises(KeyboardInterrupt):
+            raise_dropped()
+    with interrupts_kept():
+        raise_dropped()
+
+
+def test_a_step_is_finished_where_interrupts_are_kept() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), interrupts_kept(), interrupt_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("the rest of the step")
+    assert done
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
