@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,7 +59,8 @@ DEFECTS = {
         ),
     ),
     "who is not in sync can be elected": Defect(
-        f"{ELECTION}.member", (("if view.state is None or self._me.uuid in view.state.in_sync:", "if True:"),)
+        f"{ELECTION}.member",
+        (("if view.state is None or not view.state.in_sync or self._me.uuid in view.state.in_sync:", "if True:"),),
     ),
     "a follower acknowledges before its log was cut": Defect(
         f"{ELECTION}.member",
@@ -129,6 +131,13 @@ def test_no_schedule_breaks_a_rule(schedules: int) -> None:
     status, printed = run(schedules)
     assert status == 0, printed
     assert json.loads(printed.splitlines()[-1])["elections"] > schedules
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_rule_that_is_to_be_taken_out_is_there(name: str) -> None:
+    defect = DEFECTS[name]
+    source = Path(import_module(defect.module).__file__ or "").read_text()
+    assert [text for text, _ in defect.edits if source.count(text) != 1] == []
 
 
 @pytest.mark.slow
