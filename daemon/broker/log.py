@@ -159,7 +159,8 @@ class Log(Protocol):
         """Return whether what is stored below a log position may not be acknowledged, however safe it is on this host.
 
         Another host may have been elected, and lack it: the lease is over, which is looked at now. What slaves have
-        confirmed stays, and so does what is handed over: a log that is fenced for that has its lease.
+        confirmed stays. A log that is fenced to be handed over keeps its lease until the successor has begun: till then
+        what waits for the disk is acknowledged; what waits longer is in doubt, though the successor has it.
         """
 
     @property

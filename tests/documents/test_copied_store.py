@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from shmq.daemon.ha.election.coordination import LeaderKey, StateKey, View
+from shmq.daemon.ha.election.effects import Rest
+from shmq.daemon.ha.election.member import Member
+from shmq.daemon.ha.election.policy import Identity, Policy
 from shmq.store.lineage.standing import load_identity
 from shmq.testing import Broker
 from tests.ha.pair import assert_equal, send
 from tests.ha.test_switch import demote, fixed, layout_of, promote, read, slave_of
-
-pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -24,6 +26,7 @@ def removed_files() -> list[str]:
     return [name.removeprefix("COPY/") for name in names.split()]
 
 
+@pytest.mark.slow
 def test_a_copy_that_becomes_another_host_has_a_store_of_its_own_of_the_same_log() -> None:
     with Broker(**fixed()) as first, slave_of(first) as second:
         send(first, range(20))
@@ -44,3 +47,11 @@ def test_a_copy_that_becomes_another_host_has_a_store_of_its_own_of_the_same_log
             ours, theirs = (load_identity(layout_of(broker)) for broker in (copied, second))
             assert ours.log == theirs.log and ours.store != theirs.store
             assert read(copied, 60, "readers") == list(range(60))
+
+
+def test_a_member_with_the_id_of_another_store_says_to_remove_the_same_files() -> None:
+    member = Member(Identity("me", "10.0.0.4:10911/10.0.0.4:10912"), Policy(True, 1), 0, 0, is_empty=False)
+    leader = LeaderKey("me", "10.0.0.5:10911/10.0.0.5:10912", 1, 7)
+    member.seen(View(7, leader, StateKey(3, frozenset({"me"}), "", "elected", 7)), 0)
+    [reason] = [each.reason for each in member.take() if isinstance(each, Rest)]
+    assert f"rm -f {' '.join(removed_files())}" in reason

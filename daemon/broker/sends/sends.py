@@ -124,9 +124,9 @@ class Sends(Part):
 
     def when_durable(self, call: Call, answer: Answer, end: int, *topics: str) -> Answer:
         """Return an answer to what was stored below a log position, held until that is on disk where one of the topics
-        asks for it; what else follows from the request follows now. Of a fenced log it says that this is in doubt."""
+        asks for it; what else follows from the request follows now. Once the lease is over it says "in doubt"."""
         if call.command.is_oneway or end <= self._log.durable_end or not any(map(self._is_counted_on_disk, topics)):
-            # A request that was made before stores nothing, so no append has looked whether the log is fenced.
+            # A request that was made before stores nothing, so no append has looked whether the lease is over.
             return in_doubt(answer) if self._log.in_doubt(end) else answer
         self._flush_waits.hold(call, replace(answer, effects=()), end, is_send=False)
         # A bridge without TCP does not watch the log for it.

@@ -13,7 +13,7 @@ from shmq.protocol.codes import Response
 from shmq.protocol.failure import error_fields
 from shmq.shm.core import doubted
 
-_FENCED = doubted("it is stored here, but this broker is the master no more, and the new one may lack it")
+_LEASE_OVER = doubted("it is stored here, but this broker is the master no more, and the new one may lack it")
 
 
 def unavailable(error: ShmqError) -> Answer:
@@ -26,5 +26,5 @@ def unavailable(error: ShmqError) -> Answer:
 
 def in_doubt(answer: Answer) -> Answer:
     """Return an answer that was to say "stored", once the lease is over; what else follows from the request stays."""
-    refusal = unavailable(_FENCED)
+    refusal = unavailable(_LEASE_OVER)
     return replace(answer, code=refusal.code, remark=refusal.remark, ext=refusal.ext, body=b"", shared=None)

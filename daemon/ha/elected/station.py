@@ -128,7 +128,7 @@ class Station:
         try:
             self._begin(epoch, why)
         except (ShmqError, OSError) as error:
-            self._log("ha.promotion_failed", epoch=epoch, reason=str(error), hint="another broker in sync is elected")
+            self._log("ha.promotion_failed", epoch=epoch, reason=str(error), hint="shmq health")
             raise
 
     def _begin(self, epoch: int, why: str) -> None:

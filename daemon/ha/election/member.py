@@ -61,7 +61,9 @@ from shmq.daemon.ha.election.policy import (
 )
 from shmq.daemon.ha.in_sync import Verdict
 
-_TWIN = "one of the two stores is a copy; stop the broker of the copy, remove shmq.identity from it, and start it again"
+_TWIN = (
+    "one of the two stores is a copy; stop the broker of the copy, rm -f shmq.identity shmq.role there, start it again"
+)
 
 
 class Role(Enum):

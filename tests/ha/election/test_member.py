@@ -307,13 +307,19 @@ def test_who_stops_while_it_gives_its_place_back_finishes_that_first() -> None:
     assert elected.member.take()[-1] == Finished() and elected.member.role is Role.FINISHED
 
 
-def test_a_leader_that_hands_over_relies_on_no_promise_of_before() -> None:
-    """The successor campaigns though it has promised, and the outcome of the hand-over may be unknown."""
-    policy, outbox = Policy(is_sync=False), Outbox()
+def term_with_a_follower() -> tuple[Term, Outbox, StateKey]:
+    """A term without synchronous replication that has begun, with a follower that has all of its log."""
+    outbox = Outbox()
     leader, state = LeaderKey("me", HERE, 5, 2), StateKey(1, frozenset({"me", "next"}), "", "first", 2)
-    term = Term(Identity("me", HERE), policy, outbox, View(2, leader, state), 5, 0, 100)
+    term = Term(Identity("me", HERE), Policy(is_sync=False), outbox, View(2, leader, state), 5, 0, 100)
     term.begin(0)
     term.reported("next", 100, 0)
+    return term, outbox, state
+
+
+def test_a_leader_that_hands_over_relies_on_no_promise_of_before() -> None:
+    """The successor campaigns though it has promised, and the outcome of the hand-over may be unknown."""
+    term, outbox, state = term_with_a_follower()
     term.tick(PROMISE_FROM_MS)
     asked = [each.message for each in outbox.take() if isinstance(each, Tell)]
     assert isinstance(asked[0], PromiseWanted)
@@ -327,11 +333,7 @@ def test_a_leader_that_hands_over_relies_on_no_promise_of_before() -> None:
 
 def test_a_leader_whose_hand_over_may_be_done_asks_for_no_promise() -> None:
     """The successor would give one before it sees that the place is its own."""
-    policy, outbox = Policy(is_sync=False), Outbox()
-    leader, state = LeaderKey("me", HERE, 5, 2), StateKey(1, frozenset({"me", "next"}), "", "first", 2)
-    term = Term(Identity("me", HERE), policy, outbox, View(2, leader, state), 5, 0, 100)
-    term.begin(0)
-    term.reported("next", 100, 0)
+    term, outbox, state = term_with_a_follower()
     term.tick(KEEP_ALIVE_MS)
     [kept] = [each for each in outbox.take() if isinstance(each, Ask) and isinstance(each.request, KeepAlive)]
     assert term.hand_over("next", KEEP_ALIVE_MS) == ""
