@@ -411,7 +411,8 @@ class Member:
             return
         if now_ms >= self._resign_at_ms or (not term.is_handing_over and term.hand_over("", now_ms)):
             self.term = None
-            self._rest("it was stopped in order")  # nothing is appended any more when the others may begin
+            term.over = "it was stopped in order"  # what it has asked the store for may be answered yet
+            self._rest(term.over)  # nothing is appended any more when the others may begin
             if not term.lease:
                 self._finish()
                 return

@@ -162,6 +162,18 @@ def test_a_leader_that_stops_and_is_not_relieved_in_time_gives_its_lease_back() 
     assert leading.member.role is Role.FINISHED
 
 
+def test_a_leader_that_has_resigned_allows_nothing_when_the_store_answers_at_last() -> None:
+    leading = Leading({"me", "away"})
+    leading.pass_ms(KEEP_ALIVE_MS)
+    asked = {type(each.request): each for each in leading.effects if isinstance(each, Ask)}
+    leading.member.stop(leading.now)
+    leading.take()
+    assert leading.resigned_at is not None
+    leading.member.answered(asked[KeepAlive].number, Lease(5, LEASE_MS), leading.now)
+    leading.member.answered(asked[Commit].number, None, leading.now)
+    assert not any(isinstance(each, Allow) for each in leading.take())
+
+
 def test_a_leader_that_stops_tries_again_to_hand_over() -> None:
     leading = Leading({"me", "slow"})
     leading.member.log(50, 0, 0)
