@@ -113,7 +113,7 @@ class Member:
         self._outbox = Outbox()
         self._campaign: Campaign | None = None
         self._electable_before = frozenset[str]()  # by the state that the last campaign replaces; none: all
-        self._unbegun_epoch = 0  # that it asks for, until that was begun
+        self._unbegun_from = 0  # the first epoch that it asked for in place of that set, until one was begun
         self._twin_lease, self._twin_ms = 0, 0  # of another broker that leads with the id of this store, and since when
         self._has_twin = False
         self._view: View | None = None
@@ -208,7 +208,7 @@ class Member:
 
     def promoted(self, now_ms: int) -> None:
         """This broker has begun the epoch it was elected for."""
-        self._unbegun_epoch = 0
+        self._unbegun_from = 0
         if self.term is not None:
             self.term.begin(now_ms)
 
@@ -374,11 +374,11 @@ class Member:
         self._rest("it campaigns")
         self.role = Role.CAMPAIGNING
         state = view.state
-        is_own = state is not None and state.epoch == self._unbegun_epoch and state.in_sync == {self._me.uuid}
+        is_own = state is not None and 0 < self._unbegun_from <= state.epoch and state.in_sync == {self._me.uuid}
+        self._campaign = Campaign(self._me, self._outbox, view, self._heard_epoch, why, now_ms, is_forced=is_forced)
         if not is_own:
             self._electable_before = state.in_sync if state is not None else frozenset()
-        self._campaign = Campaign(self._me, self._outbox, view, self._heard_epoch, why, now_ms, is_forced=is_forced)
-        self._unbegun_epoch = self._campaign.epoch
+            self._unbegun_from = self._campaign.epoch
 
     def _end_campaign(self, campaign: Campaign, now_ms: int) -> None:
         self._campaign = None

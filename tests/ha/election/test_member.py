@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shmq.daemon.ha.election.coordination import (
     Answer,
     Commit,
@@ -193,23 +195,25 @@ class Elected:
     """A member in sync that was elected, with lease 5, and whose disk then took nothing.
 
     Args:
-        is_first_answer_lost: it had been elected before, and has not heard of it.
+        answers_lost: of campaigns before: by the first one it was elected, the others were not done.
         is_first_election: the group had no epoch.
     """
 
-    def __init__(self, *, is_first_answer_lost: bool = False, is_first_election: bool = False) -> None:
+    def __init__(self, *, answers_lost: int = 0, is_first_election: bool = False) -> None:
         self.before = frozenset({"me", "old", "third"})
         epoch = 0 if is_first_election else 3
         self.member = Member(Identity("me", HERE), Policy(True, 1), epoch, -PROMISE_MS, is_empty=False)
         state = None if is_first_election else StateKey(3, self.before, "me", "handed over", 7)
         self.member.seen(View(7, None, state), 0)
         self.leader = LeaderKey("me", HERE, 5, 8)
-        if is_first_answer_lost:
-            won = self.campaign()._replace(revision=7)
+        won: StateKey | None = None
+        for number in range(answers_lost):
+            asked_for = self.campaign()._replace(revision=7)
+            won = won or asked_for
             self.answer(self.committing, None)
             self.answer(self.asked(Revoke), Lease(5, 0))
             self.answer(self.asked(Commit), Outcome(True, View(8, None, won)))
-            self.member.tick(CAMPAIGN_AGAIN_MS)
+            self.member.tick((number + 1) * CAMPAIGN_AGAIN_MS)
         self.state = self.campaign()._replace(revision=8)
         self.answer(self.committing, Outcome(True, View(8, self.leader, self.state)))
         assert self.member.role is Role.LEADING
@@ -293,8 +297,9 @@ def test_a_place_whose_lease_has_ended_is_given_back_all_the_same() -> None:
     assert elected.member.role is Role.WAITING
 
 
-def test_a_campaign_whose_answer_was_lost_does_not_forget_who_could_be_elected() -> None:
-    elected = Elected(is_first_answer_lost=True)
+@pytest.mark.parametrize("answers_lost", [1, 2, 3])
+def test_a_campaign_whose_answer_was_lost_does_not_forget_who_could_be_elected(answers_lost: int) -> None:
+    elected = Elected(answers_lost=answers_lost)
     assert elected.state.epoch == 5
     view = elected.give()
     assert view.state is not None and view.state.in_sync == elected.before
