@@ -73,6 +73,9 @@ def main() -> int:
                 "given_up_by_force": sum(result.given_up for result in results),
                 "late_receipts_of_standing_clocks": sum(result.late_receipts for result in results),
                 "stuck_without_their_stores": sum(result.is_stuck for result in results),
+                "places_given_back": sum(result.given_back for result in results),
+                "led_beside_a_full_disk": sum(result.is_led_beside for result in results),
+                "only_a_full_disk_in_sync": sum(result.is_left_alone for result in results),
             }
         )
     )

@@ -3,7 +3,9 @@
     moment                        strikes, up to three of them together
     a lease is asked for          the request is on its way for long
     who leads, or the set, is     the same; nothing comes from the store; the asker is alone, or its process stops;
-    being written                 the one that joins or leaves is killed, or cut off from the asker
+    being written                 the one that joins or leaves is killed, or cut off from the asker; the asker's disk
+                                  takes nothing any more; the asker is to stop in order
+    a promise was given           an operator has the leader hand over, and no answer of the store comes
     a lease was kept alive        the answer takes long; then the asker is alone, or has some of its peers and no store
 
 Faults at any moment seldom come together in the tenth of a second in which two of them matter.
@@ -36,12 +38,13 @@ class Ambush:
         self._answer_ms = answer_ms
         self._of_writes = self._chance.choice((0.0, 0.15, 0.5))
         self._of_keep_alives = self._chance.choice((0.0, 0.1, 0.5))
+        self._of_promises = self._chance.choice((0.0, 0.1, 0.5))
         self._is_over = False
         self.count = 0
 
     def end(self) -> None:
         """Strike no more."""
-        self._of_writes = self._of_keep_alives = 0.0
+        self._of_writes = self._of_keep_alives = self._of_promises = 0.0
         self._is_over = True
 
     def request_ms(self, broker: Broker, request: Request) -> int:
@@ -71,8 +74,18 @@ class Ambush:
         self._group.world.after(ms + 20, None, self._isolate, broker, self._chance.choice((1.0, 0.5)), LEASE_MS)
         return ms
 
+    def promised(self, leader: Broker) -> None:
+        """A leader that hears nothing of the store was given a promise."""
+        if self._chance.random() >= self._of_promises:
+            return
+        self._of_promises = 0.0
+        self.count += 1
+        self._group.cut.discard((leader.name, "store"))
+        self._group.cut_for(self._span(), {("store", leader.name)})
+        leader.hand_over()
+
     def _strike(self, broker: Broker, transaction: Transaction) -> int:
-        what = self._chance.randrange(6)
+        what = self._chance.randrange(8)
         if what == 0:
             return self._chance.randrange(self._answer_ms)
         if what == 1:
@@ -81,6 +94,10 @@ class Ambush:
             self._group.world.after(self._chance.randrange(30), None, self._isolate, broker)
         elif what == 3:
             self._group.stop_for(self._span(), broker)
+        elif what == 6:
+            self._group.fill_for_good(broker)
+        elif what == 7:
+            self._group.world.after(self._chance.randrange(30), broker.host, self._stop_in_order, broker)
         else:
             self._strike_peer(broker, transaction, is_killed=what == 4)
         return 0
@@ -97,6 +114,10 @@ class Ambush:
         elif peer.is_running:
             peer.kill(loses_unflushed=self._chance.random() < 0.5)
             group.world.after(self._span(), None, group.restart, peer)
+
+    def _stop_in_order(self, broker: Broker) -> None:
+        if not self._is_over:
+            broker.stop_in_order()
 
     def _isolate(self, broker: Broker, share: float = 1.0, least_ms: int = 0) -> None:
         if self._is_over:

@@ -39,6 +39,8 @@ ANSWER_MS = 1_000
 SILENCE_MS = 2_500
 HEARTBEAT_MS = 500
 RECEIPT_MS = 40
+STOP_MS = 3_000  # what an orderly stop may take
+OTHERS_FIRST_MS = 5_000  # who could not begin an epoch leaves the next one to the others for so long, at least
 
 
 class Connection:
@@ -70,7 +72,8 @@ class Broker:
         self.disk_number = 0
         self.clock_offset = 0
         self.clock_stood = False
-        self.is_full = False  # its disk takes nothing
+        self.is_filled = False  # its disk takes nothing for a while
+        self.stays_full = False  # it takes nothing until the schedule ends
         self.rate = group.world.chance.choice((1.0, 1.0, 1.005, 0.995))
         self.log = LogModel()
         self.group.checker.disks[self.uuid] = self.log
@@ -84,6 +87,10 @@ class Broker:
     @property
     def now(self) -> int:
         return int(self.group.world.now * self.rate) + self.clock_offset + 1_000_000
+
+    @property
+    def is_full(self) -> bool:
+        return self.is_filled or self.stays_full
 
     # Lives
 
@@ -106,6 +113,7 @@ class Broker:
         self.is_flushing = True
         self.campaigns_from: int | None = None
         self.promised_until = self.promised_epoch = 0
+        self.gave_back_ms: int | None = None
         me = Identity(self.uuid, self.name)
         self.member = Member(me, self.group.policy, self.log.epoch, self.now, is_empty=not self.log.end)
         world = self.group.world
@@ -120,6 +128,7 @@ class Broker:
             host.is_up = host.is_stopped = False
             host.waiting.clear()
         self.is_running = False
+        self.group.checker.forgets(self.uuid)
         if loses_unflushed:
             self.group.checker.cuts(self.log.records[self.log.durable :])
             self.log.lose_unflushed()
@@ -130,7 +139,7 @@ class Broker:
         """The host comes again with an empty disk."""
         self.group.checker.cuts(self.log.records)
         self.disk_number += 1
-        self.is_full = False
+        self.is_filled = self.stays_full = False
         self.log = LogModel()
         self.group.checker.disks[self.uuid] = self.log
 
@@ -178,21 +187,13 @@ class Broker:
         if isinstance(effect, Ask):
             self._ask(effect.number, effect.request)
         elif isinstance(effect, Allow):
+            if effect.until_ms and not self.leading:
+                raise Violation("unbegun", f"{self.uuid} is allowed to append, and has begun no epoch")
             self.allowed_ms = effect.until_ms
         elif isinstance(effect, Tell):
             self._tell(effect.peer, effect.message)
-        elif isinstance(effect, Promote) and self.is_full:
-            self._rest()
-            self.group.checker.gives_back(effect.epoch)
-            self.member.unable("the disk is full", self.now)
         elif isinstance(effect, Promote):
-            self._rest()
-            self.campaigns_from = None
-            self.group.checker.leads(effect.epoch, self.log, effect.why)
-            self.log.begin_epoch(effect.epoch)
-            self.leading = effect.epoch
-            self.group.led(self, effect.epoch)
-            self.member.promoted(self.now)
+            self._promote(effect)
         elif isinstance(effect, Follow):
             self._rest()
             self.campaigns_from = None
@@ -203,6 +204,23 @@ class Broker:
         elif isinstance(effect, Finished):
             self.group.finished(self)
         self.member.log(self.log.end, self.leader_end, self.now)
+
+    def _promote(self, effect: Promote) -> None:
+        self._rest()
+        gave_back_ms, now = self.gave_back_ms, self.group.world.now
+        if gave_back_ms is not None and now - gave_back_ms < OTHERS_FIRST_MS and effect.why != "forced by hand":
+            raise Violation("again", f"{self.uuid} is elected {now - gave_back_ms} ms after it gave its place back")
+        if self.is_full:
+            self.gave_back_ms = now
+            self.group.checker.gives_back(effect.epoch)
+            self.member.unable("the disk is full", self.now)
+            return
+        self.campaigns_from = None
+        self.group.checker.leads(effect.epoch, self.log, effect.why)
+        self.log.begin_epoch(effect.epoch)
+        self.leading = effect.epoch
+        self.group.led(self, effect.epoch)
+        self.member.promoted(self.now)
 
     def _rest(self) -> None:
         self.leading = self.allowed_ms = 0
@@ -251,12 +269,27 @@ class Broker:
         self._heard(link)
         self.member.heard(peer, message, self.now)
         self.do()
+        if isinstance(message, Promise):
+            self.group.ambush.promised(self)
 
     def _heard(self, link: Connection) -> None:
         if link.leader is self:
             link.heard_follower_ms = self.group.world.now
         else:
             link.heard_leader_ms = self.group.world.now
+
+    def hand_over(self) -> None:
+        """An operator has this broker hand over to the best member."""
+        self.member.log(self.log.end, self.leader_end, self.now)
+        self.member.hand_over("", self.now)
+        self.do()
+
+    def stop_in_order(self) -> None:
+        """An operator stops this broker; what does not end in time is killed."""
+        self.member.log(self.log.end, self.leader_end, self.now)
+        self.member.stop(self.now)
+        self.group.world.after(STOP_MS, self.host, self.group.finished, self)
+        self.do()
 
     # The link
 
@@ -419,8 +452,10 @@ class Broker:
 
     def _confirm(self) -> None:
         verdict = self.member.verdict()
-        if verdict is None or not self.leading:
+        if verdict is None:
             return
+        if not self.leading:
+            raise Violation("unbegun", f"{self.uuid} may confirm up to {verdict.end}, and has begun no epoch")
         self.lacks_replicas = verdict.lacks_replicas
         durable = self.log.durable
         end = durable if verdict.end is None else min(verdict.end, durable)

@@ -12,7 +12,15 @@
     acknowledged    a candidate acknowledges nothing
     promised        one that promised does not campaign
     names           the names never lead from a newer epoch to an older one
+    unbegun         nothing is allowed or confirmed in an epoch that its broker has not begun
+    again           who gave its place back is not elected again before the others had time to be, but by force
+    blocked         while one disk takes nothing, and all other faults are over, another broker leads and confirms
     stuck           when all faults are over, one leads, is not fenced, and all are in sync
+
+`blocked` holds where another broker could be elected: by the set of the newest epoch that a broker has begun, or by
+what the store has. An epoch that was not begun takes this from no broker, except where the broker that was elected has
+ended before it gave its place back: it alone knew which set it had replaced. That the other one confirms holds where
+`in_sync_min` disks take something.
 
 Excepted: what a promotion by force gave up, which is counted, and receipts of a host whose clock stood still.
 """
@@ -44,6 +52,9 @@ class Checker:
         self.late_receipts = 0  # of hosts whose clock stood still
         self.written: dict[tuple[int, int], Record] = {}
         self.disks: dict[str, LogModel] = {}
+        self.electable = frozenset[str]()  # by the newest epoch that was begun; empty: every store
+        self.given_back = 0  # places of brokers that could not begin
+        self._begun_epoch = 0
         self.names: int = 0
         self._store = store
         self._view = store.view
@@ -53,6 +64,8 @@ class Checker:
     def stored(self, view: View) -> None:
         """Something was written into the store."""
         before, self._view = self._view, view
+        if view.state is not None and view.state.epoch == self._begun_epoch:
+            self.electable = view.state.in_sync
         if view.state is not None and view.state != before.state and view.state.why == "forced by hand":
             self._forced_in_store = view.state.epoch
         if self._forced_in_store > self._forced_epoch:
@@ -123,6 +136,8 @@ class Checker:
 
     def leads(self, epoch: int, log: LogModel, why: str) -> None:
         """A broker begins an epoch."""
+        if self._view.state is not None and self._view.state.epoch == epoch:
+            self._begun_epoch, self.electable = epoch, self._view.state.in_sync
         if why == "forced by hand" or self._forced_in_store > self._forced_epoch:
             self._forced_epoch = max(self._forced_epoch, epoch)
             known = self.confirmed
@@ -143,8 +158,20 @@ class Checker:
 
     def gives_back(self, epoch: int) -> None:
         """A broker that was elected cannot begin its epoch: nothing was given up for it, if it was forced."""
+        self.given_back += 1
         if self._forced_in_store == epoch:
             self._forced_in_store = self._forced_epoch
+
+    def forgets(self, uuid: str) -> None:
+        """A broker ends: if it was elected, and has not begun, it does not know any more who could be before."""
+        state = self._view.state
+        if state is not None and state.epoch > self._begun_epoch and state.in_sync == {uuid}:
+            self.electable = state.in_sync
+
+    def can_be_elected(self, uuid: str) -> bool:
+        """Whether a store has a right to be elected."""
+        in_store = self._view.state.in_sync if self._view.state is not None else frozenset()
+        return not self.electable or not in_store or uuid in self.electable | in_store
 
     def cuts(self, tail: list[Record], position: int | None = None, epoch: int = 0) -> None:
         """A log loses its end, which is kept beside it, or is gone with the disk and known to be.

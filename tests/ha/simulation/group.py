@@ -90,6 +90,15 @@ class Group:
             if host.is_stopped:
                 self.world.resume(host)
 
+    def fill_for_good(self, broker: Broker) -> None:
+        """Let a disk take nothing until the schedule ends: one disk of the group at most."""
+        if self.with_full_disk() is None:
+            broker.stays_full = True
+
+    def with_full_disk(self) -> Broker | None:
+        """The broker whose disk takes nothing until the schedule ends, if there is one."""
+        return next((broker for broker in self.brokers.values() if broker.stays_full), None)
+
     # The store
 
     def ask(self, broker: Broker, request: Request, then: Callable[[Answer | None], None]) -> None:
@@ -109,6 +118,8 @@ class Group:
         if self.store.is_down:
             return
         answer = self.store.do(request)
+        if broker.host.life != life:
+            self.checker.forgets(broker.uuid)
         lost = self.lost_answers.get(broker.name, 0)
         if lost and not isinstance(request, Grant | KeepAlive):
             self.lost_answers[broker.name] = lost - 1

@@ -11,11 +11,9 @@ from shmq.daemon.ha.election.policy import Policy
 from tests.ha.simulation.broker_model import Broker
 from tests.ha.simulation.checker import Violation
 from tests.ha.simulation.group import Group
+from tests.ha.simulation.recovery import CALM_MS, COMMAND_MS, LOOK_MS, find_leader_beside_full_disk, heal, roles
 
 BEGIN_MS = 3_500  # the first election, and the first set
-CALM_MS = 16_000  # how long a group may take to find together once all faults are over
-LOOK_MS = 500
-COMMAND_MS = 3_600  # what a command may take: an orderly stop, and the start after it
 
 
 class Result(NamedTuple):
@@ -26,6 +24,9 @@ class Result(NamedTuple):
         given_up: records given up by force.
         late_receipts: of a host whose clock stood still.
         is_stuck: every store that is in sync is gone, so none may be elected.
+        given_back: places of brokers that could not begin their epoch.
+        is_led_beside: another broker led while one disk stayed full.
+        is_left_alone: one disk stayed full, and no other broker could be elected.
     """
 
     confirmed: int
@@ -36,6 +37,9 @@ class Result(NamedTuple):
     given_up: int
     late_receipts: int
     is_stuck: bool
+    given_back: int
+    is_led_beside: bool
+    is_left_alone: bool
 
 
 class _Faults:
@@ -99,8 +103,11 @@ class _Faults:
 
     def fill(self) -> None:
         broker = self.some()
-        broker.is_full = True
-        self.group.world.after(self.span(), None, setattr, broker, "is_full", False)
+        broker.is_filled = True
+        self.group.world.after(self.span(), None, setattr, broker, "is_filled", False)
+
+    def fill_for_good(self) -> None:
+        self.group.fill_for_good(self.some())
 
     def command(self) -> None:
         broker = self.some()
@@ -113,8 +120,7 @@ class _Faults:
             elif what < 0.6:
                 broker.member.promote(now)
             elif what < 0.95:
-                broker.member.stop(now)
-                self.group.world.after(COMMAND_MS - 600, broker.host, self.group.finished, broker)
+                broker.stop_in_order()
             else:
                 broker.member.promote(now, is_forced=True)
             broker.do()
@@ -128,6 +134,7 @@ _KINDS: list[tuple[int, Callable[[_Faults], None]]] = [
     (10, _Faults.lose_answers),
     (6, _Faults.slow),
     (8, _Faults.fill),
+    (8, _Faults.fill_for_good),
     (14, _Faults.command),
 ]
 
@@ -147,7 +154,8 @@ def run_schedule(seed: int) -> Result:
         group.world.after(at, None, faults.one)
         at += group.world.chance.choice((50, 400, 1_500, 3_000)) + group.world.chance.randrange(300)
     group.world.run(at)
-    _heal(group)
+    beside = find_leader_beside_full_disk(group)
+    heal(group)
     is_stuck = _find_together(group)
     lost = 0 if is_stuck else _end(group)
     checker = group.checker
@@ -160,23 +168,10 @@ def run_schedule(seed: int) -> Result:
         checker.given_up,
         checker.late_receipts,
         is_stuck,
+        checker.given_back,
+        beside is True,
+        beside is False,
     )
-
-
-def _heal(group: Group) -> None:
-    group.cut.clear()
-    group.slow_ms = group.store_slow_ms = group.flush_slow_ms = 0
-    group.ambush.end()
-    group.lost_answers.clear()
-    group.late_requests.clear()
-    if group.store.is_down:
-        group.store.come_up(renews=False)
-    for broker in group.brokers.values():
-        broker.is_full = False
-        for host in (broker.core, broker.host):
-            if host.is_stopped:
-                group.world.resume(host)
-        group.restart(broker)
 
 
 def _find_together(group: Group) -> bool:
@@ -190,13 +185,12 @@ def _find_together(group: Group) -> bool:
         for broker in group.brokers.values():
             group.restart(broker)
             if broker.host.is_stopped:
-                _heal(group)
+                heal(group)
     state = group.store.state
     stores = {broker.uuid for broker in group.brokers.values()}
     if state is not None and group.store.leader is None and not state.in_sync & stores:
         return True
-    roles = ", ".join(f"{b.uuid} {b.member.status(b.now)}" for b in group.brokers.values())
-    raise Violation("stuck", f"{roles}; {group.store.view}")
+    raise Violation("stuck", roles(group))
 
 
 def _is_together(group: Group) -> bool:
