@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 0.5  # with other processes that judge it at the same moment
 _LOOK_AGAIN_SECONDS = 0.05
+_LOOKS_MAX = round(_PATIENCE_SECONDS / _LOOK_AGAIN_SECONDS)  # counted: on a busy host one look takes as long as all
 BLOCK_BYTES = 512  # st_blocks, whatever the file system's own block is
 STATES = ("living", "foreign", "unjudged", "waiting", "mapped", "dead")
 
@@ -137,15 +138,10 @@ def find_leftovers(place: Place) -> list[Leftover]:
 def find_settled_leftovers(place: Place) -> list[Leftover]:
     """Return every generation as `find_leftovers` does, once other processes that judge it have let go of it.
 
-    A broker that starts and another command map what they judge, for some milliseconds. What is still mapped after half
-    a second is in use.
+    A broker that starts and another command map what they judge, for some milliseconds. What is mapped at each of ten
+    looks is in use.
     """
-    until = time.monotonic() + _PATIENCE_SECONDS
-    found = find_leftovers(place)
-    while any(entry.state == "mapped" for entry in found) and time.monotonic() < until:
-        time.sleep(_LOOK_AGAIN_SECONDS)
-        found = find_leftovers(place)
-    return found
+    return _settled(lambda: find_leftovers(place))
 
 
 def recorded_instances(place: Place) -> list[Instance]:
@@ -170,11 +166,10 @@ def remove_leftover(place: Place, leftover: Leftover, *, also_waiting: bool = Fa
     """
     from shmq.shm.holders import StillHeld, proven_free
 
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while (now := _again(place, leftover)) is not None and now.state == "mapped" and time.monotonic() < until:
-        time.sleep(_LOOK_AGAIN_SECONDS)
-    if now is None:
+    again = _settled(lambda: _again(place, leftover))
+    if not again:
         return []
+    [now] = again
     if now.state != "dead" and not (also_waiting and now.state == "waiting"):
         raise StillHeld(now.reason)
     with proven_free(now.paths, uid=os.geteuid(), patience_seconds=_PATIENCE_SECONDS):
@@ -188,9 +183,20 @@ def remove_leftover(place: Place, leftover: Leftover, *, also_waiting: bool = Fa
     return removed or [f"sem:{presence_key:#x}"]
 
 
-def _again(place: Place, leftover: Leftover) -> Leftover | None:
+def _settled(look: Callable[[], list[Leftover]]) -> list[Leftover]:
+    """Look until none is mapped, some times at most."""
+    found = look()
+    for _ in range(_LOOKS_MAX):
+        if not any(entry.state == "mapped" for entry in found):
+            break
+        time.sleep(_LOOK_AGAIN_SECONDS)
+        found = look()
+    return found
+
+
+def _again(place: Place, leftover: Leftover) -> list[Leftover]:
     key = (leftover.broker_name, leftover.generation)
-    return next((entry for entry in find_leftovers(place) if key == (entry.broker_name, entry.generation)), None)
+    return [entry for entry in find_leftovers(place) if key == (entry.broker_name, entry.generation)]
 
 
 def _names() -> list[str]:
