@@ -31,7 +31,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Broker(file_bytes=FILE_BYTES, default_queues=1) as broker:
         with broker.connect() as mq:
             for number in range(MESSAGES):
-                mq.send("orders", b"%d" % number * 100, tag="fruit")
+                mq.send("orders", b"%d" % number * 180, tag="fruit")  # three files and more of records
             running = verify_store(broker.store)
         assert running.fault_count == 0 and running.records <= MESSAGES
         supervisor = broker.processes["supervisor"]
@@ -189,6 +189,17 @@ def test_a_file_that_retention_removes_meanwhile_is_not_missing(store: Path) -> 
     assert log_problems(layout, LogFiles(layout.commitlog), before) == []
     first_log(store).unlink()
     assert len(log_problems(layout, LogFiles(layout.commitlog), before)) == 1
+
+
+def test_a_log_of_which_no_file_is_left_is_missing_as_a_whole(store: Path) -> None:
+    mark = known_mark(StoreLayout(store, Access(-1)))
+    assert mark is not None
+    for path in (store / "commitlog").iterdir():
+        path.unlink()
+    found = verify_store(store)
+    missing = f"all log files are missing with {mark.durable_end} bytes that were on disk, positions 0 to "
+    assert missing in found.faults[0].reason and f"--accept-loss 0-{mark.durable_end}" in found.faults[0].reason
+    assert [each.reason for each in prove_store(store).findings.disagreements if missing in each.reason]
 
 
 def test_what_the_retention_of_a_stock_broker_removed_is_a_note(store: Path) -> None:

@@ -69,15 +69,18 @@ def missing_cure(ranges: list[Range]) -> str:
 
 
 def missing_text(ranges: list[Range], file_bytes: int) -> str:
-    """Say how much is missing, and in which files it was."""
+    """Say how much is missing, and in which files it was; `file_bytes` is 0 where none is left to tell it."""
+    lost = sum(each.end - each.begin for each in ranges)
+    where = ", ".join(f"{each.begin} to {each.end - 1}" for each in ranges)
+    what = f"with {lost} bytes that were on disk, positions {where}"
+    if not file_bytes:
+        return f"all log files are missing {what}"
     positions = [at for each in ranges for at in range(each.begin - each.begin % file_bytes, each.end, file_bytes)]
     names = ", ".join(file_name(at) for at in positions[:_NAMED_FILES_MAX])
     more = f" … {file_name(positions[-1])}" if len(positions) > _NAMED_FILES_MAX else ""
     count = f"{len(positions)} log file{'' if len(positions) == 1 else 's'}"
-    lost = sum(each.end - each.begin for each in ranges)
     verb = "is" if len(positions) == 1 else "are"
-    where = ", ".join(f"{each.begin} to {each.end - 1}" for each in ranges)
-    return f"{count} {verb} missing ({names}{more}) with {lost} bytes that were on disk, positions {where}"
+    return f"{count} {verb} missing ({names}{more}) {what}"
 
 
 def accept_missing(
