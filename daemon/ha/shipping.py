@@ -30,6 +30,7 @@ from shmq.daemon.ha.meeting import Side, State
 from shmq.daemon.ha.replicas import Replicas
 from shmq.daemon.ha.stream import SILENCE_MS_MAX, pack_refusal
 from shmq.daemon.ha.trust import Trust
+from shmq.errors import ShmqError
 
 SLAVES_MAX = 16
 # A slave of ours speaks at once. A stock one may wait 5 s before it does, so where one may come it has longer.
@@ -150,9 +151,12 @@ class Shipping:
         if not self._trust.secret:
             await self._ship(accepted, address, None, b"")
             return
+        me = self._me_for(accepted, address)
+        if me is None:
+            return
         refuses_plain = self._trust.refuses_plain(host)
         until_ms = _now_ms() + (PROVING_MS_MAX if refuses_plain is not None else SILENCE_MS_MAX)
-        shake = MasterHandshake(self._trust.secret, self._me(), os.urandom(NONCE_BYTES), until_ms, refuses_plain)
+        shake = MasterHandshake(self._trust.secret, me, os.urandom(NONCE_BYTES), until_ms, refuses_plain)
         self._strangers[host] += 1
         try:
             await _prove(accepted, shake)
@@ -172,12 +176,22 @@ class Shipping:
             return
         await self._ship(accepted, address, shake.proven, shake.rest)
 
+    def _me_for(self, accepted: socket.socket, address: str) -> Side | None:
+        """Who this broker is; None: the disk does not say it just now, and the slave comes again."""
+        try:
+            return self._me()
+        except (OSError, ShmqError) as error:
+            self._refuse(accepted, address, f"the master cannot read who it is: {error}", "see the master's log")
+            return None
+
     async def _ship(self, accepted: socket.socket, address: str, proven: Claim | None, first: bytes) -> None:
-        counting = self._counting
+        counting, me = self._counting, self._me_for(accepted, address)
+        if me is None:
+            return
         link = LeaderLink(
             _now_ms(),
             is_prompt=counting is not None and counting.is_prompt,
-            me=self._me(),
+            me=me,
             tells_confirmed=counting is not None and counting.tells_confirmed,
             proven=proven,
         )

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
 import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
 from ipaddress import ip_network
+from typing import Any, cast
 
 import pytest
 from psutil import CONN_LISTEN, Process
 
 from shmq.addresses import parse_address
+from shmq.daemon.ha.growth import Growth
+from shmq.daemon.ha.leader import LogSpan
+from shmq.daemon.ha.log_file import LogFile
+from shmq.daemon.ha.meeting import Side
+from shmq.daemon.ha.shipping import Shipping
 from shmq.daemon.ha.slave.follower import FollowerLink
 from shmq.daemon.ha.stream import HEADER_BYTES, pack_header, pack_report
-from shmq.daemon.ha.trust import is_allowed
-from shmq.errors import BrokerNotRunning, UsageError
+from shmq.daemon.ha.switching import ask_side
+from shmq.daemon.ha.trust import WITHOUT_SECRET, Trust, is_allowed
+from shmq.errors import BrokerNotRunning, ProtocolError, StoreError, UsageError
 from shmq.options.broker import Options
 from shmq.shm.addresses import read_addresses
 from shmq.testing import Broker
+from tests.bindings.live_store import LiveStore
 from tests.deadline import eventually
+from tests.keeper.conftest import Events
 from tests.tables.rows import every_row
 
 FILE_BYTES = 4 << 20
@@ -123,6 +135,44 @@ def test_a_slave_ahead_of_the_master_is_turned_away(broker: Broker) -> None:
         slave.sendall(pack_report(1 << 40))
         assert slave.recv(1) == b""
     eventually(lambda: "they are not of one log" in broker.log)
+
+
+@every_row(
+    ("trust", "answers"),
+    [(WITHOUT_SECRET, 0), (Trust(secret=b"of both hosts"), 0), (Trust(secret=b"of both hosts"), 1)],
+)
+def test_a_disk_that_does_not_say_who_the_master_is_costs_one_connection_and_not_all(
+    trust: Trust, answers: int
+) -> None:
+    with LiveStore() as live:
+        asyncio.run(_served_again(live, trust, answers))
+
+
+async def _served_again(live: LiveStore, trust: Trust, answers: int) -> None:
+    """Slaves come while the disk fails after so many answers, and one comes after that."""
+    side, failing, events = Side(store="1" * 32), list[Exception | None](), Events()
+
+    def me() -> Side:
+        if failing and (failure := failing.pop(0)) is not None:
+            raise failure
+        return side
+
+    growth, span = Growth(live.store), LogSpan(0, live.store.log_end, live.sizes["file_bytes"], 0)
+    shipping = Shipping(lambda: span, growth, lambda: LogFile(live.store), trust, cast(Any, events), me=me)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        serving = asyncio.create_task(shipping.serve(listener))
+        for failure in (StoreError("it cannot be read"), OSError(errno.EIO, "the disk fails")):
+            failing += [None] * answers + [failure]
+            with pytest.raises((ProtocolError, OSError)):
+                await asyncio.to_thread(ask_side, listener.getsockname(), trust, Side(store="2" * 32))
+            assert str(failure) in events.named("ha.slave_refused")[-1]["reason"] and not failing
+        found = await asyncio.to_thread(ask_side, listener.getsockname(), trust, Side(store="2" * 32))
+        assert found is not None and found.store == side.store
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+    growth.close()
 
 
 def test_hostile_bytes_end_only_their_connection(broker: Broker) -> None:
