@@ -87,7 +87,7 @@ def attach(options: Options, log: EventLog, *, epoch: int = 0, directories: Sequ
     locked = directories[1] if len(directories) > 1 else -1
     with contextlib.closing(HeldDirectory(layout.commitlog, locked)) as commitlog:
         attached = _attach(options, files, commitlog, log)
-    return _standing(attached, options, epoch)
+    return _standing(attached, options, epoch, log)
 
 
 def _attach(options: Options, files: OpenFiles, commitlog: HeldDirectory, log: EventLog) -> Attached:
@@ -107,13 +107,13 @@ def _attach(options: Options, files: OpenFiles, commitlog: HeldDirectory, log: E
     return cold
 
 
-def _standing(attached: Attached, options: Options, epoch: int) -> Attached:
+def _standing(attached: Attached, options: Options, epoch: int, log: EventLog) -> Attached:
     """Let the log follow or lead, before a client can attach."""
     store, layout = attached.store, attached.files.layout
+    epochs = load_epochs(layout, log)
     if options.is_slave:
         ReplicaStore(store).follow(options.master)
         return attached
-    epochs = load_epochs(layout)
     if epoch > epochs[-1].number:  # the promotion was noted, and not finished
         epochs = with_epoch(epochs, Epoch(epoch, store.log_end))
         store_epochs(layout, epochs)

@@ -14,6 +14,7 @@ from shmq.shm.core import FRAME_BYTES, BrokerTables, CoreError, KeeperStore, Sto
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.shm.unit import unpack_unit
 from shmq.store.checkpoint import read_checkpoint
+from shmq.store.lineage.epochs import Epoch, store_epochs
 from tests.interruption import interrupted_everywhere
 
 StartKeeper = Callable[..., Any]
@@ -232,6 +233,15 @@ def test_a_stop_may_come_at_every_line_of_a_round(start_keeper: StartKeeper) -> 
             return running.keeper.rounds >= rounds + 3
 
     assert interrupted_everywhere(lambda: running.keeper.run(Asked()), running.keeper.wake) > 100
+
+
+def test_a_slave_that_has_its_epochs_from_the_backup_says_so_at_its_start(start_keeper: StartKeeper) -> None:
+    """With fewer of them its log would be said to part from its master's."""
+    layout = start_keeper().attached.files.layout
+    store_epochs(layout, (Epoch(0, 0), Epoch(1, 0)))
+    layout.epochs.write_bytes(b"2\n")
+    running = start_keeper(role="slave", master="127.0.0.1:1", master_ha="127.0.0.1:2")
+    assert [told["epoch"] for told in running.events.named("epochs.from_backup")] == [1]
 
 
 def test_nothing_stays_in_dev_shm(start_keeper: StartKeeper) -> None:

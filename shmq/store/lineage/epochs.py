@@ -13,9 +13,10 @@ one master wrote both. Behind it they part, and the one that is not the master's
 
 A log that was never switched has no file, and one epoch, 0 from 0.
 
-Rules: (1) a file is replaced as a whole, the one before stays as `.bak`, and what has neither the right number of lines
-nor the right CRC is not believed; (2) an epoch is on the disk before a record of it is in the log; (3) of more than
-EPOCHS_MAX the oldest go: what is compared is the newest one that both logs have.
+Rules: (1) a file is replaced as a whole, then `.bak` gets the same epochs: with fewer a slave would be cut where it
+parts from none. What has neither the right number of lines nor the right CRC is not believed; (2) an epoch is on the
+disk before a record of it is in the log; (3) of more than EPOCHS_MAX the oldest go: what is compared is the newest one
+that both logs have.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import itertools
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, StoreError
@@ -98,24 +99,32 @@ def cut_epochs(epochs: Sequence[Epoch], log_end: int) -> Epochs:
     return (epochs[0], *(epoch for epoch in epochs[1:] if epoch.start < log_end))
 
 
-def load_epochs(layout: StoreLayout) -> Epochs:
+def load_epochs(layout: StoreLayout, log: Callable[..., None] | None = None) -> Epochs:
     """Return the epochs of a store's log.
+
+    Args:
+        log: called where they had to be read from the backup.
 
     Raises:
         CorruptionError: there are files, and none can be believed.
         StoreError: they cannot be read.
     """
-    path, reason = layout.epochs, ""
+    path, reason, is_damaged = layout.epochs, "", False
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            return parse_epochs(read_plain(candidate))
+            epochs = parse_epochs(read_plain(candidate))
         except FileNotFoundError:
-            continue
+            reason = reason or "it is missing"
         except OSError as error:
             raise StoreError(f"{candidate} cannot be read: {error.strerror}") from error
         except ValueError as error:
-            reason = reason or str(error)
-    if reason:
+            is_damaged, reason = True, reason or str(error)
+        else:
+            if reason and log is not None:
+                cure = f"cp -p {candidate} {path}"
+                log("epochs.from_backup", file=str(path), reason=reason, epoch=epochs[-1].number, hint=cure)
+            return epochs
+    if is_damaged:
         raise CorruptionError(path, 0, reason, hint="copy the file of another broker of this name, or empty this store")
     return FIRST
 
@@ -128,7 +137,8 @@ def store_epochs(layout: StoreLayout, epochs: Sequence[Epoch]) -> None:
     """
     try:
         content = epochs_text(check_epochs(epochs)).encode()
-        write_atomically(layout.epochs, content, mode=layout.access.mode, gid=layout.access.gid, backup=True)
+        for _ in range(2):  # the second time `.bak` gets what the first has written
+            write_atomically(layout.epochs, content, mode=layout.access.mode, gid=layout.access.gid, backup=True)
     except OSError as error:
         raise StoreError(f"{layout.epochs} cannot be written: {error.strerror}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from shmq.store.lineage.epochs import (
     store_epochs,
     with_epoch,
 )
+from tests.keeper.conftest import Events
 from tests.tables.rows import every_row
 
 SWITCHED = (Epoch(0, 0), Epoch(1, 4096), Epoch(4, 9000))
@@ -47,14 +49,37 @@ def test_the_text_is_rocketmqs() -> None:
     assert parse_epochs(b"2\n0\n0-0\n1-4096\n") == SWITCHED[:2]  # a later one, set not to check
 
 
-def test_a_damaged_file_is_read_from_its_backup(layout: StoreLayout) -> None:
+def backup_of(layout: StoreLayout) -> Path:
+    return layout.epochs.with_name(layout.epochs.name + ".bak")
+
+
+def test_a_damaged_file_is_read_from_its_backup_which_lacks_no_epoch(layout: StoreLayout) -> None:
     store_epochs(layout, SWITCHED[:2])
     store_epochs(layout, SWITCHED)
+    assert not layout.epochs.samefile(backup_of(layout)), "what damages the bytes of one would damage both"
     layout.epochs.write_bytes(layout.epochs.read_bytes().replace(b"9000", b"9001"))
-    assert load_epochs(layout) == SWITCHED[:2]
-    layout.epochs.with_name(layout.epochs.name + ".bak").write_bytes(b"")
+    assert load_epochs(layout) == SWITCHED
+    backup_of(layout).write_bytes(b"")
     with pytest.raises(CorruptionError, match="checksum"):
         load_epochs(layout)
+    layout.epochs.unlink()
+    with pytest.raises(CorruptionError):
+        load_epochs(layout)
+
+
+@every_row("how", ["damaged", "missing"])
+def test_what_was_read_from_the_backup_is_said(layout: StoreLayout, how: str) -> None:
+    events = Events()
+    store_epochs(layout, SWITCHED)
+    assert load_epochs(layout, events) == SWITCHED and not events.lines
+    if how == "damaged":
+        layout.epochs.write_bytes(b"3\n")
+    else:
+        layout.epochs.unlink()
+    assert load_epochs(layout, events) == SWITCHED
+    [told] = events.named("epochs.from_backup")
+    assert told["file"] == str(layout.epochs) and told["epoch"] == 4 and told["reason"]
+    assert shlex.split(told["hint"]) == ["cp", "-p", str(backup_of(layout)), str(layout.epochs)]
 
 
 @every_row(
