@@ -52,6 +52,7 @@ from shmq.shm.liveness import is_alive, signal_proven
 from shmq.shm.place import Place
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
+from shmq.store.lineage.cutting import met_epoch, withdraw_wishes
 from shmq.store.lineage.epochs import EPOCH_MAX, Epoch, load_epochs, store_epochs, with_epoch
 from shmq.store.lineage.standing import Role, load_identity, store_role
 from shmq.store.tables import LoweredOffset, lower_offsets
@@ -179,13 +180,16 @@ class Switching:
         self._note_known_pops()
         KeeperStore(self._store).flush()
         epochs = load_epochs(self._layout)
-        epoch = max(epochs[-1].number, self._store.epoch, master.epoch) + (1 if was_heard_of or master.epoch else 2)
+        met = met_epoch(self._layout)  # of a master whose log parted from this one, which then has fewer epochs
+        known = max(epochs[-1].number, self._store.epoch, master.epoch, met)
+        epoch = known + (1 if was_heard_of or master.epoch else 2)
         if epoch > EPOCH_MAX:
             raise StoreError(
                 f"no epoch is left: the last one is {EPOCH_MAX}",
                 hint="promote a host whose epoch is lower: shmq cluster status",
             )
         role = "sync-master" if in_sync_min else "master"
+        withdraw_wishes(self._layout)
         store_role(self._layout, Role(self._switched.configured, role, epoch=epoch, inSyncMin=in_sync_min))
         confirms = in_sync_min > 0
         for topic, group, was, now in finish_promotion(self._layout, self._store, epoch, confirms=confirms):

@@ -21,6 +21,7 @@ Eventually = Callable[..., Any]
 
 SYNC = {"role": "sync-master", "ha_listen": "127.0.0.1:10912", "flush_interval_ms": 20}
 ELECTED = {**SYNC, "etcd": "http://127.0.0.1:2379", "group_role": "sync-master"}
+FOLLOWS = {"role": "slave", "master": "127.0.0.1:1", "master_ha": "127.0.0.1:2"}  # as a leader was met
 FIELDS = struct.Struct(">qqqqq")  # RocketMQ's: three times, flushed, confirmed
 FAR = 1 << 40
 
@@ -72,14 +73,14 @@ class Life:
         self._eventually(lambda: read_checkpoint(layout).confirmed == store.log_end)
         return int(store.log_end)
 
-    def come_again(self, how: str) -> Any:
+    def come_again(self, how: str, **values: Any) -> Any:
         """Its end, in order or by kills, what happens to the file then, and its return."""
         getattr(self.running, self._end_of_broker)()
         if how == "old":
             self.path.write_bytes(self.old_content)
         else:
             DAMAGE[how](self.path)
-        self.running = self._start(**ELECTED, store=self._store)
+        self.running = self._start(**{**ELECTED, **values}, store=self._store)
         return self.running.store
 
     def known(self, how: str) -> int:
@@ -117,8 +118,8 @@ def test_a_log_that_is_cut_counts_nothing_behind_the_cut_as_confirmed(
     @every_row("how", ["old", *DAMAGE])
     def each(how: str) -> None:
         life = Life(start_keeper, f"{options.store}-cut-{how}", eventually)
-        wish_cut(life.running.attached.files.layout, life.confirmed, 1)
-        store = life.come_again(how)
+        wish_cut(life.running.attached.files.layout, life.confirmed, 1, end=life.end)
+        store = life.come_again(how, **FOLLOWS)
         assert store.log_end == life.confirmed
         assert store.confirmed_end == store.visible_end == 0  # the leader has not said more yet
         layout = life.running.attached.files.layout

@@ -45,6 +45,7 @@ from shmq.shm.instance import read_instance
 from shmq.shm.liveness import signal_proven
 from shmq.shm.place import Place
 from shmq.store.layout import StoreLayout
+from shmq.store.lineage.cutting import withdraw_wishes
 from shmq.store.lineage.standing import Role, own_identity, store_role
 
 _FENCE_SECONDS = 0.3
@@ -138,6 +139,7 @@ class Station:
             followed.note_known_pops()
         KeeperStore(self._store).flush()
         role = self._options.group_role
+        withdraw_wishes(self._layout)
         store_role(self._layout, Role(self._configured, role, epoch=epoch, inSyncMin=self._in_sync_min))
         self._options, self._epoch = led(self._options, self._in_sync_min), epoch
         own_identity(self._layout, makes_log=True, in_sync_min=self._in_sync_min)

@@ -340,6 +340,7 @@ class Following:
     def _join(self, master: Side | None) -> None:
         """Take over which log this is, and whose epochs; before a byte of it. A stock master says neither."""
         self._is_joined = True
+        self._own.joined()
         if master is None:
             return
         log = master.log or self._me.log

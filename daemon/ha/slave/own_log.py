@@ -3,7 +3,8 @@
     empty, and the master's begins elsewhere   `begin_at`: the keeper makes new segments, whose log begins there
     parts from the master's                    `cut_at`: the keeper cuts it there, and keeps what is cut off
 
-Both are wishes in the store directory; the keeper of the next generation carries them out before anything is served.
+Both are wishes in the store directory; the keeper of the next generation carries them out before anything is served,
+unless the slave has joined a master since, or leads: their reason is gone then, and so are they.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from shmq.shm.core import KeeperStore, Store
 from shmq.shm.unit import Unit, units_of
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import wish_beginning
-from shmq.store.lineage.cutting import wish_cut
+from shmq.store.lineage.cutting import wish_cut, withdraw_wishes
 
 
 class OwnLog:
@@ -54,6 +55,10 @@ class OwnLog:
         queues = (queue for topic in self._store.topics() for queue in topic["queues"])
         return log_end == 0 or not any(self._store.queue(queue).offset_max for queue in queues)
 
+    def joined(self) -> None:
+        """Let it be as it is: it is the beginning of the log of the master that is followed now. Raises StoreError."""
+        withdraw_wishes(self._layout)
+
     def begin_at(self, position: int, master: str, *, is_stock: bool) -> None:
         """Have the log of this host, which is empty, begin where the master's does."""
         if is_stock:
@@ -74,20 +79,15 @@ class OwnLog:
 
     def start_over(self, begin: int, epoch: int, master: str) -> None:
         """Give up this log, which lies before where the master's begins, and have it begin there."""
-        wish_cut(self._layout, self._store.log_begin, epoch, drops=True)
-        wish_beginning(self._layout, begin)
         end = self._store.log_end
+        wish_beginning(self._layout, begin)  # alone it does nothing to a log with records
+        wish_cut(self._layout, self._store.log_begin, epoch, end=end, drops=True)
         self._log("ha.overtaken", master=master, log_position=begin, bytes=end - self._store.log_begin, epoch=epoch)
         KeeperStore(self._store).set_retired()  # the keeper ends, and comes again
 
     def cut_at(self, position: int, epoch: int, master: str) -> None:
         """Have the log of this host cut where it parts from the master's; what is cut off is kept."""
-        wish_cut(self._layout, position, epoch)
-        self._log(
-            "ha.parted",
-            master=master,
-            log_position=position,
-            bytes=self._store.log_end - position,
-            epoch=epoch,
-        )
+        end = self._store.log_end
+        wish_cut(self._layout, position, epoch, end=end)
+        self._log("ha.parted", master=master, log_position=position, bytes=end - position, epoch=epoch)
         KeeperStore(self._store).set_retired()  # as above

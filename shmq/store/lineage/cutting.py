@@ -1,7 +1,7 @@
 """Cutting a log that is not its master's from some place on, and giving its last files other inodes.
 
-    shmq.cut                     {"position", "id", "epoch"}: where the log is to be cut; there from the moment when
-                                 that is decided until it is done
+    shmq.cut                     {"position", "id", "epoch", "drops", "end"}: where the log is to be cut; there from the
+                                 moment when that is decided until it is done, or no slave's any more
     tails/<position>-<id>/       what was cut off, as log files with zeros where nothing of it is
         <20 digits>              a log file; the first one begins with zeros up to the position
         shmq.tail                {"begin", "end", "epoch", "at_ms"}
@@ -17,11 +17,13 @@ replaced by copies: that memory belongs to no log then. Copying is what makes de
                copy up to there · the durable mark falls, what was derived from the log goes · the wish goes
 
 Rules: (1) each step may be done twice, and the wish goes last, so a crash in any step is repaired by beginning again;
-(2) nothing is cut off before it is on the disk elsewhere; (3) no process appends meanwhile.
+(2) nothing is cut off before it is on the disk elsewhere; (3) no process appends meanwhile; (4) only the log that was
+judged is cut: a wish goes when its slave joins a master or leads, and counts for no log that has grown.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -30,7 +32,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from shmq.errors import CorruptionError, StoreError
+from shmq.errors import CorruptionError, ShmqError, StoreError
 from shmq.plain_file import open_plain, read_plain
 from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.checkpoint import Checkpoint, known_confirmed, read_checkpoint, write_checkpoint
@@ -49,12 +51,14 @@ class Cut(NamedTuple):
 
     Attributes:
         drops: the whole log goes, and is not kept.
+        end: where the log ended that was compared with the master's.
     """
 
     position: int
     id: str
     epoch: int
     drops: bool = False
+    end: int = 0
 
 
 class Tail(NamedTuple):
@@ -67,9 +71,9 @@ class Tail(NamedTuple):
     at_ms: int
 
 
-def wish_cut(layout: StoreLayout, position: int, epoch: int, *, drops: bool = False) -> None:
-    """Have the next cold start cut the log, or give all of it up. Raises StoreError."""
-    wish = Cut(position, os.urandom(4).hex(), epoch, drops)
+def wish_cut(layout: StoreLayout, position: int, epoch: int, *, end: int, drops: bool = False) -> None:
+    """Have the next cold start cut the log that ends at `end`, or give all of it up. Raises StoreError."""
+    wish = Cut(position, os.urandom(4).hex(), epoch, drops, end)
     content = sealed(json.dumps(wish._asdict()).encode())
     try:
         write_atomically(layout.cut, content, mode=layout.access.mode, gid=layout.access.gid)
@@ -80,6 +84,36 @@ def wish_cut(layout: StoreLayout, position: int, epoch: int, *, drops: bool = Fa
 def is_cut_wished(layout: StoreLayout) -> bool:
     """Whether the next call of `cut_as_wished` cuts."""
     return layout.cut.exists()
+
+
+def withdraw_wishes(layout: StoreLayout) -> None:
+    """Let the log be as it is: what it was judged by is over. Raises StoreError."""
+    found = [path for path in (layout.cut, layout.beginning) if path.exists()]
+    try:
+        for path in found:
+            path.unlink(missing_ok=True)
+        if found:
+            sync_directory(layout.root)
+    except OSError as error:
+        raise StoreError(f"{found[0]} cannot be removed: {error.strerror}") from error
+
+
+def is_cut_void(layout: StoreLayout, commitlog: CommitLogFiles) -> bool:
+    """Whether the log has grown since a cut was wished. Raises what `cut_as_wished` raises."""
+    cut = _wished(layout)
+    commitlog.remove_temporaries()
+    commitlog.load()
+    return cut is not None and any(True for _ in _pieces(commitlog, cut.end))
+
+
+def met_epoch(layout: StoreLayout) -> int:
+    """Return the newest epoch of the masters from whose logs this one parted, as far as is known here; 0: of none."""
+    known = [0]
+    with contextlib.suppress(ShmqError):  # what is damaged there is no reason not to lead
+        known += [tail.epoch for tail in tails(layout)]
+    with contextlib.suppress(ShmqError):
+        known += [cut.epoch for cut in (_wished(layout),) if cut is not None]
+    return max(known)
 
 
 def cut_as_wished(layout: StoreLayout, commitlog: CommitLogFiles, mark: DurableMark) -> Cut | None:
@@ -143,7 +177,8 @@ def tails(layout: StoreLayout) -> list[Tail]:
 def _wished(layout: StoreLayout) -> Cut | None:
     try:
         values = unsealed(read_plain(layout.cut))
-        return Cut(int(values["position"]), str(values["id"]), int(values["epoch"]), values.get("drops", False) is True)
+        place = int(values["position"]), str(values["id"]), int(values["epoch"])
+        return Cut(*place, values.get("drops", False) is True, int(values.get("end", 0)))
     except FileNotFoundError:
         return None
     except OSError as error:

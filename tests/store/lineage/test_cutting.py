@@ -19,6 +19,7 @@ from shmq.store.recovery import OpenFiles
 
 OpenSession = Callable[..., Any]
 FILE_BYTES = 64 << 10
+END = 1 << 40  # of the log that was judged; whether it has grown since is the keeper's question
 
 
 def layout_of(root: Path) -> StoreLayout:
@@ -49,7 +50,7 @@ def test_a_cut_log_is_that_of_before_and_goes_on_from_there(open_session: OpenSe
     whole = b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
     open_session().end()  # the marks say that all of it is on the disk
     at = positions[90]
-    wish_cut(layout_of(root), at, 3)
+    wish_cut(layout_of(root), at, 3, end=END)
     cut(root)
     session = open_session()
     assert session.store.log_end == at
@@ -70,7 +71,7 @@ def test_a_cut_log_is_that_of_before_and_goes_on_from_there(open_session: OpenSe
 def test_a_cut_that_was_interrupted_is_done_again(open_session: OpenSession, root: Path) -> None:
     _, positions = filled(open_session, 200)
     at = positions[30]
-    wish_cut(layout_of(root), at, 1)
+    wish_cut(layout_of(root), at, 1, end=END)
     wish = layout_of(root).cut.read_bytes()
     cut(root)
     layout_of(root).cut.write_bytes(wish)  # killed before the last step
@@ -85,7 +86,7 @@ def test_a_cut_at_the_end_keeps_no_tail(open_session: OpenSession, root: Path) -
     session.send("orders", b"x")
     end = session.store.log_end
     session.end()
-    wish_cut(layout_of(root), end, 1)
+    wish_cut(layout_of(root), end, 1, end=END)
     cut(root)
     assert open_session().store.log_end == end
     assert tails(layout_of(root)) == []
@@ -105,7 +106,7 @@ def test_a_log_that_is_dropped_leaves_nothing_and_begins_anywhere(
         files.mark.advance(log_begin=begin)
         files.close()
     assert positions[-1] > 2 * FILE_BYTES
-    wish_cut(layout, begin, 3, drops=True)
+    wish_cut(layout, begin, 3, end=END, drops=True)
     wish = layout.cut.read_bytes()
     cut(root)
     assert tails(layout) == [] and [path.name for path in (root / "commitlog").iterdir()] == [file_name(begin)]
@@ -126,7 +127,7 @@ def test_a_log_that_is_dropped_leaves_nothing_and_begins_anywhere(
 def test_the_epochs_of_what_was_cut_go(open_session: OpenSession, root: Path) -> None:
     _, positions = filled(open_session, 50)
     store_epochs(layout_of(root), (Epoch(0, 0), Epoch(1, positions[5]), Epoch(2, positions[40])))
-    wish_cut(layout_of(root), positions[20], 3)
+    wish_cut(layout_of(root), positions[20], 3, end=END)
     cut(root)
     assert load_epochs(layout_of(root)) == (Epoch(0, 0), Epoch(1, positions[5]))
 
@@ -145,7 +146,7 @@ def test_a_mapping_of_the_old_file_belongs_to_no_log(open_session: OpenSession, 
         before = bytes(stopped)
         files = files_of(root)
         if cuts:
-            wish_cut(layout_of(root), positions[20], 1)
+            wish_cut(layout_of(root), positions[20], 1, end=END)
             cut_as_wished(files.layout, files.commitlog, files.mark)
         else:
             assert renew_end(files.commitlog, files.mark) >= 1
