@@ -126,6 +126,16 @@ def test_a_log_that_cannot_be_started_over_stays(start: Start, fails: str) -> No
     assert again.store.log_end == end and again.store.message_at(0).body == b"judged"
 
 
+def test_a_log_that_was_overtaken_is_given_up_and_begins_where_the_masters_does(start: Start) -> None:
+    written(start)
+    begin = 4 * SMALL["file_bytes"]
+    following = start(**FOLLOWS)
+    own_log_of(following).start_over(begin, 3, "a master")
+    again = start(**FOLLOWS)
+    assert (again.store.log_begin, again.store.log_end) == (begin, begin)
+    assert wished(layout_of(again)) == [] and tails(layout_of(again)) == []
+
+
 def test_a_slave_that_joins_a_master_wishes_nothing_any_more(
     slave: LiveStore,  # noqa: F811
     broker: Master,  # noqa: F811
