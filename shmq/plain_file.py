@@ -1,11 +1,15 @@
 """Opens files by their names, and nothing else that has such a name: of stores, runtime directories and users.
 
+And reads and writes bytes at a place of one: all of them, where the kernel may give or take a part of what was asked.
+
 Other programs can put a FIFO, a directory, a link or a device in the place of a file. Opening a FIFO waits for its
 other end, for good; a reader that has opened a link reads what its owner likes.
 
     open_plain   a descriptor of a plain file
     read_plain   the bytes of one
     NoPlainFile  says what lies there instead; an OSError
+    read_whole   so many bytes at a place
+    write_whole  likewise
 
 Links are followed where an administrator or a user put the file there, as certificates and settings often are links.
 
@@ -69,6 +73,28 @@ def read_plain(path: str | os.PathLike[str], bytes_max: int = -1, *, follows_lin
     """Return the bytes of a plain file, of a longer one so many; raises as `open_plain` does."""
     with open(open_plain(path, os.O_RDONLY, follows_links=follows_links), "rb") as file:
         return file.read(bytes_max)
+
+
+def read_whole(descriptor: int, size: int, at: int) -> bytes:
+    """Return the bytes at a place of a file, fewer only where the file ends; raises OSError.
+
+    One call of the system may give a part, as in front of a page that the disk does not give.
+    """
+    data = os.pread(descriptor, size, at)
+    while 0 < len(data) < size and (more := os.pread(descriptor, size - len(data), at + len(data))):
+        data += more
+    return data
+
+
+def write_whole(descriptor: int, content: bytes | memoryview, at: int) -> None:
+    """Write all bytes at a place of a file; raises OSError where that cannot be, and a part of them may be there.
+
+    One call of the system may take a part, as where the disk gets full.
+    """
+    rest = memoryview(content)
+    while rest:
+        written = os.pwrite(descriptor, rest, at)
+        rest, at = rest[written:], at + written
 
 
 def _no_plain_file(path: str | os.PathLike[str], mode: int) -> NoPlainFile:

@@ -32,6 +32,7 @@ from typing import Protocol
 import posix_ipc
 
 from shmq.errors import SegmentError
+from shmq.plain_file import write_whole
 from shmq.shm.access import Access
 from shmq.shm.descriptors import above_standard
 from shmq.shm.instance import Instance
@@ -264,7 +265,7 @@ def _create(instance: Instance, access: Access, size: int) -> None:
         os.fchmod(descriptor, access.read_mode)
         os.ftruncate(descriptor, size)
         os.posix_fallocate(descriptor, 0, PAGE_BYTES)
-        os.pwrite(descriptor, HEAD.pack(MAGIC, VERSION, instance.generation, _now_ms()), 0)
+        write_whole(descriptor, HEAD.pack(MAGIC, VERSION, instance.generation, _now_ms()), 0)
     except OSError as error:
         remove_counters(instance)
         raise SegmentError(f"/dev/shm{counters_name(instance)} could not be made: {error}") from error

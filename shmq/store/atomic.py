@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from shmq.plain_file import open_plain
+from shmq.plain_file import open_plain, write_whole
 
 
 class _Given(NamedTuple):
@@ -122,9 +122,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int, gid: int = -1, ba
     try:
         os.fchown(descriptor, -1, gid)
         os.fchmod(descriptor, mode)
-        written = 0
-        while written < len(content):
-            written += os.write(descriptor, content[written:])
+        write_whole(descriptor, content, 0)
         os.fsync(descriptor)
     except OSError:
         temporary.unlink(missing_ok=True)

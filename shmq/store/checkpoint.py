@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 from shmq.errors import StoreError
-from shmq.plain_file import NoPlainFile, open_plain, read_plain
+from shmq.plain_file import NoPlainFile, open_plain, read_plain, write_whole
 from shmq.store.layout import StoreLayout
 
 CHECKPOINT_BYTES = 4096
@@ -150,7 +150,7 @@ def write_checkpoint(layout: StoreLayout, checkpoint: Checkpoint) -> None:
             if os.fstat(descriptor).st_size != CHECKPOINT_BYTES:
                 os.ftruncate(descriptor, CHECKPOINT_BYTES)
             seal = _MAGIC + content + _CRC.pack(zlib.crc32(content))
-            os.pwrite(descriptor, content.ljust(_OURS_AT, b"\0") + seal, 0)
+            write_whole(descriptor, content.ljust(_OURS_AT, b"\0") + seal, 0)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)

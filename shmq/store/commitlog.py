@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shmq.errors import CorruptionError, SegmentFull, StoreError, UsageError
-from shmq.plain_file import open_plain
+from shmq.plain_file import open_plain, read_whole, write_whole
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_fault, file_name, position_of
 
@@ -256,8 +256,15 @@ class CommitLogFiles:
             os.posix_fallocate(copy, 0, self.file_bytes)
             for start, size in list(_data_ranges(original, 0, until - base)):
                 for at in range(start, start + size, _CHUNK_BYTES):
-                    os.pwrite(copy, os.pread(original, min(_CHUNK_BYTES, start + size - at), at), at)
+                    write_whole(copy, self._read(base, original, min(_CHUNK_BYTES, start + size - at), at), at)
         return temporary
+
+    def _read(self, base: int, original: int, size: int, at: int) -> bytes:
+        try:
+            return read_whole(original, size, at)
+        except OSError as error:
+            error.filename = os.fspath(self.path(base))  # not the file that is being made
+            raise
 
     def _name(self, temporary: Path, position: int) -> None:
         os.replace(temporary, self._layout.commitlog / file_name(position - position % self.file_bytes))
@@ -321,7 +328,7 @@ class CommitLogFiles:
             within = start % self.file_bytes
             with self._open(start) as descriptor:
                 for at in range(within, within + size, _CHUNK_BYTES):
-                    os.pwrite(descriptor, os.pread(descriptor, min(_CHUNK_BYTES, within + size - at), at), at)
+                    write_whole(descriptor, read_whole(descriptor, min(_CHUNK_BYTES, within + size - at), at), at)
                 os.fdatasync(descriptor)
 
     def _pieces(self, position: int, end: int) -> Iterator[tuple[int, int]]:
@@ -338,6 +345,9 @@ class CommitLogFiles:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         try:
             yield descriptor
+        except OSError as error:
+            error.filename = error.filename or os.fspath(self.path(position))
+            raise
         finally:
             os.close(descriptor)
 
@@ -378,7 +388,7 @@ def _zero(descriptor: int, at: int, size: int) -> int:
         length = min(_CHUNK_BYTES, at + size - begin)
         chunk = os.pread(descriptor, length, begin)
         if chunk != _ZEROS[:length]:
-            os.pwrite(descriptor, _ZEROS[:length], begin)
+            write_whole(descriptor, _ZEROS[:length], begin)
             changed += length
     return changed
 

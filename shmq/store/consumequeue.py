@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shmq.plain_file import open_plain
+from shmq.plain_file import open_plain, write_whole
 from shmq.shm.core import UNIT_BYTES
 from shmq.shm.unit import PRE_BLANK, is_pre_blank, unpack_unit
 from shmq.store.atomic import sync_directory
@@ -159,9 +159,8 @@ class ConsumeQueueFiles:
             begin, begin_at = at - first * UNIT_BYTES, at - base
             descriptor = self._file(queue, base, first_unit_at=begin_at)
             view = memoryview(units)[begin : begin + size]
-            while view:
-                size = os.pwrite(descriptor, view, at - base)
-                view, at = view[size:], at + size
+            write_whole(descriptor, view, at - base)
+            at += size
             path = self._path(queue, base)
             written = UnitRange(queue, (base + begin_at) // UNIT_BYTES, at // UNIT_BYTES)
             self._note_dirty(path, written)
@@ -218,7 +217,7 @@ class ConsumeQueueFiles:
             os.close(descriptor)
         copy = self._file(queue, base, first_unit_at=0)
         for at, chunk in written:
-            os.pwrite(copy, chunk, at)
+            write_whole(copy, chunk, at)
         self._note_dirty(path, UnitRange(queue, base // UNIT_BYTES, (base + FILE_BYTES) // UNIT_BYTES))
 
     def bisect(self, queue: Queue, is_before: Callable[[int, int], bool], *, high: int | None = None) -> int:
@@ -384,7 +383,7 @@ class ConsumeQueueFiles:
         os.fchmod(descriptor, self._layout.access.read_mode)
         os.ftruncate(descriptor, FILE_BYTES)
         if first_unit_at and not self._has_predecessor(queue, base):
-            os.pwrite(descriptor, PRE_BLANK * (first_unit_at // UNIT_BYTES), 0)
+            write_whole(descriptor, PRE_BLANK * (first_unit_at // UNIT_BYTES), 0)
         self._dirty_directories.add(str(parent))
         self._remember(path, descriptor)
         return descriptor
@@ -422,7 +421,7 @@ class ConsumeQueueFiles:
         changed = False
         for at, chunk in _chunks(descriptor, keep):
             if chunk != bytes(len(chunk)):
-                os.pwrite(descriptor, bytes(len(chunk)), at)
+                write_whole(descriptor, bytes(len(chunk)), at)
                 zeroed = UnitRange(queue, (base + keep) // UNIT_BYTES, -(-(base + at + len(chunk)) // UNIT_BYTES))
                 self._note_dirty(path, zeroed)
                 changed = True

@@ -35,7 +35,7 @@ import zlib
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError
-from shmq.plain_file import open_plain, read_plain
+from shmq.plain_file import open_plain, read_plain, write_whole
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
 
@@ -157,7 +157,7 @@ class DurableMark:
         mark = mark._replace(sequence=self.current.sequence + 1)
         if self._descriptor < 0:
             self._open()
-        os.pwrite(self._descriptor, _pack(mark), (mark.sequence % 2) * _SLOT_STRIDE)
+        write_whole(self._descriptor, _pack(mark), (mark.sequence % 2) * _SLOT_STRIDE)
         os.fdatasync(self._descriptor)
         self._current = mark
 

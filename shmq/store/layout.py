@@ -161,6 +161,9 @@ class StoreLayout:
             os.fchown(descriptor, -1, self.access.gid)
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
+        except OSError as error:
+            error.filename = error.filename or os.fspath(path)
+            raise
         finally:
             os.close(descriptor)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from shlex import quote
 
 from shmq.errors import StoreError, StoreLocked
-from shmq.plain_file import NoPlainFile, open_plain
+from shmq.plain_file import NoPlainFile, open_plain, write_whole
 from shmq.shm.core import process_died
 from shmq.store.layout import StoreLayout
 
@@ -60,7 +60,7 @@ class StoreLock:
         try:
             lock._open()
             lock._lock(wait_seconds)
-            os.pwrite(lock.descriptor, _CONTENT, 0)
+            write_whole(lock.descriptor, _CONTENT, 0)
         except BaseException:
             lock.release()
             raise

@@ -8,7 +8,7 @@ Rule: only whole records with their own log position are taken, and only where t
 
 import os
 
-from shmq.plain_file import open_plain
+from shmq.plain_file import open_plain, read_whole, write_whole
 from shmq.record import BLANK_MAGIC, HEAD_BYTES, LENGTH_AND_MAGIC, RECORD_BYTES_MAX, RECORD_MAGICS, log_position_of
 
 
@@ -31,7 +31,7 @@ def take_missing(path: str, source: str, *, base: int, end: int) -> int:
                 size = _record_bytes(other, at, base, file_end)
                 if not size:
                     break
-                os.pwrite(to, os.pread(other, size, at - base), at - base)
+                write_whole(to, read_whole(other, size, at - base), at - base)
                 taken += 1
             at += size
         if taken:

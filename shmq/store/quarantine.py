@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from shmq.plain_file import read_plain
+from shmq.plain_file import read_plain, write_whole
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
 
@@ -42,7 +42,7 @@ class Quarantine:
             return False
         for path, content in ((copy.with_suffix(_FACTS), json.dumps(facts).encode()), (copy, record)):
             with self._layout.new_file(path, self._layout.access.read_mode) as descriptor:
-                os.write(descriptor, content)
+                write_whole(descriptor, content, 0)
         return True
 
 

@@ -31,7 +31,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from shmq.plain_file import open_plain, read_plain
+from shmq.plain_file import open_plain, read_plain, write_whole
 from shmq.shm.core import UNIT_BYTES
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout, is_safe_name
@@ -293,9 +293,7 @@ class UnitSums:
             try:
                 if os.fstat(descriptor).st_size < self._file_bytes:  # a batch behind a hole would be read as none
                     raise OSError(errno.EIO, f"{self._path} was truncated")
-                written = 0
-                while written < len(batch):
-                    written += os.pwrite(descriptor, batch[written:], self._file_bytes + written)
+                write_whole(descriptor, batch, self._file_bytes)
                 os.fdatasync(descriptor)
             finally:
                 os.close(descriptor)

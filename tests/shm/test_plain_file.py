@@ -2,6 +2,7 @@
 
 import ast
 import os
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from shmq.client.consumers.kept_offsets import open_kept_offsets
 from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.errors import CorruptionError, SegmentError, UsageError
-from shmq.plain_file import NoPlainFile, open_plain, read_plain
+from shmq.plain_file import NoPlainFile, open_plain, read_plain, read_whole, write_whole
 from shmq.protocol.roster import read_roster
 from shmq.shm.access import Access
 from shmq.shm.addresses import read_addresses
@@ -194,3 +195,33 @@ def test_what_opens_files_does_not_wait() -> None:
 )
 def test_an_opening_that_waits_is_recognised(text: str, waits: bool) -> None:
     assert bool(list(waiting_opens(text))) is waits
+
+
+def test_all_bytes_of_a_place_are_read_and_written_or_it_is_an_error(tmp_path: Path) -> None:
+    descriptor = open_plain(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    content = bytes(range(250)) * 80
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        with pytest.raises(OSError, match="too large"):
+            write_whole(descriptor, content, 0)  # the system takes 10,000, and says so
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    write_whole(descriptor, memoryview(content), 100)
+    assert read_whole(descriptor, len(content), 100) == content
+    assert read_whole(descriptor, 500, len(content)) == content[-100:], "what there is in front of the end"
+    os.close(descriptor)
+
+
+PIPES = ("daemon/announcement.py", "daemon/child.py", "daemon/rehearsal.py", "daemon/tether.py")  # a few bytes each
+
+
+def test_what_writes_into_a_file_looks_how_much_was_taken() -> None:
+    paths = {path.resolve() for root in PRODUCT for path in (ROOT / root).rglob("*.py")}
+    found = {
+        str(path.relative_to(ROOT))
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Expr) and ast.unparse(node).startswith(("os.write(", "os.pwrite("))
+    }
+    assert found == set(PIPES)

@@ -20,6 +20,7 @@ from shmq.errors import NotMaster, SegmentFull, ShmqError, StoreError, TopicNotF
 from shmq.figures.health import attached_findings
 from shmq.figures.log_state import keeper_silence_seconds
 from shmq.figures.verdict import Verdict
+from shmq.plain_file import write_whole
 from shmq.shm.access import Access
 from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_died
 from shmq.shm.instance import Instance
@@ -289,7 +290,7 @@ class StoreTables:
         try:
             descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
-                os.write(descriptor, _PROBE)
+                write_whole(descriptor, _PROBE, 0)
             finally:
                 os.close(descriptor)
         except OSError as error:

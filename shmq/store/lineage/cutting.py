@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, ShmqError, StoreError
-from shmq.plain_file import open_plain, read_plain
+from shmq.plain_file import open_plain, read_plain, write_whole
 from shmq.store.atomic import sync_directory, write_atomically
 from shmq.store.checkpoint import Checkpoint, known_confirmed, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
@@ -234,7 +234,7 @@ def _pieces(commitlog: CommitLogFiles, position: int) -> Iterator[tuple[int, byt
 def _put(path: Path, at: int, data: bytes) -> None:
     descriptor = open_plain(path, os.O_WRONLY | os.O_CREAT)
     try:
-        os.pwrite(descriptor, data, at)
+        write_whole(descriptor, data, at)
     finally:
         os.close(descriptor)
 

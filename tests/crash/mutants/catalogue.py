@@ -270,8 +270,8 @@ MENDED: dict[str, Mutant] = {
 NEVER: dict[str, Mutant] = {
     "a file takes its name before its content is synced": _one(
         "shmq/store/atomic.py",
-        "            written += os.write(descriptor, content[written:])\n        os.fsync(descriptor)\n",
-        "            written += os.write(descriptor, content[written:])\n",
+        "        write_whole(descriptor, content, 0)\n        os.fsync(descriptor)\n",
+        "        write_whole(descriptor, content, 0)\n",
         f"{_ATOMIC}::test_the_content_is_synced_before_it_gets_the_name",
     ),
     "no copy of a table is kept": _one(
