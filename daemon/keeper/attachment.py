@@ -49,7 +49,14 @@ from shmq.store.atomic import sync_directory
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import begin_as_wished
-from shmq.store.lineage.cutting import cut_as_wished, is_cut_void, is_cut_wished, renew_end, withdraw_wishes
+from shmq.store.lineage.cutting import (
+    cut_as_wished,
+    is_cut_void,
+    is_cut_wished,
+    renew_end,
+    unread_of,
+    withdraw_wishes,
+)
 from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs, with_epoch
 from shmq.store.lineage.log_range import parse_ranges
 from shmq.store.recovery import OpenFiles, RecoveryReport, recover
@@ -137,10 +144,17 @@ def _renewed(options: Options, files: OpenFiles, log: EventLog) -> None:
             _withdraw(layout, log, "the log has grown since: it is not the one that parted from a master's")
         else:
             files.config.forget_progress(_first_copy(files.commitlog))
-    cut = cut_as_wished(layout, files.commitlog, files.mark)
+    cut = cut_as_wished(layout, files.commitlog, files.mark, forget_lives=files.config.forget_lives)
     if cut is not None:
         why = "the master has deleted all of it" if cut.drops else "the master's log parts from this one there"
         log("log.cut", log_position=cut.position, epoch=cut.epoch, reason=why)
+        for begin, end in unread_of(layout, cut):
+            log(
+                "log.tail_unread",
+                log_position=begin,
+                bytes=end - begin,
+                reason="the disk did not give it: zeros are kept",
+            )
     if not options.is_slave:
         marker.unlink(missing_ok=True)
     elif not marker.exists():

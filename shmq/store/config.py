@@ -298,6 +298,28 @@ class ConfigFiles:
         forgotten: OffsetTable = {key: {0: 0} for key in TIMER_KEYS} | {key: {0: first_copy} for key in MARK_KEYS}
         self.save_delays(forgotten | {DELAY_KEY: dict.fromkeys(levels, 0)})
 
+    def forget_lives(self, position: int) -> None:
+        """Call no topic deleted, or made, at or behind a log position: what lies there is about to be cut off.
+
+        Its life before goes on. What its groups have read in the later one says nothing of that: they begin anew.
+
+        Raises:
+            CorruptionError: a table and its backup are both unreadable.
+            StoreError: the disk refused.
+        """
+        tables, told_end = self.load(), self._raw[OFFSETS].get(_LOG_END)
+        later = {name: record.born for name, record in tables.topics.items() if record.born >= position}
+        if self._raw[OFFSETS] and not (isinstance(told_end, int) and told_end <= position):
+            offsets = TableEntries().offsets(self._table(OFFSETS))  # also those that `load` takes for a deleted topic's
+            self._raw[OFFSETS].pop(_TABLE_OF[OFFSETS], None)  # so it is written, whatever it says
+            begun = {name for name, born in later.items() if not isinstance(told_end, int) or born < told_end}
+            self.save_offsets(
+                {key: dict.fromkeys(of, 0) if key[0] in begun else of for key, of in offsets.items()}, position
+            )
+        for name in later:
+            tables.topics[name].born = 0
+        self.save_topics(tables.topics, {name: at for name, at in tables.deleted.items() if at < position})
+
     def save_offsets(self, offsets: OffsetTable, log_end: int | None = None) -> bool:
         """Write consumerOffset.json if it changed; True when it did. The progress of delayed messages is not in it.
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from shmq.shm.core import BrokerTables, CoreError, Producer
+from shmq.store.lineage.cutting import wish_cut
 from tests.keeper.conftest import SMALL, Running, StartKeeper
 
 Eventually = Callable[..., Any]
@@ -136,3 +137,19 @@ def test_the_tombstone_of_a_second_life_lies_behind_it(start_keeper: StartKeeper
     keeper = start_keeper()
     eventually(lambda: not deleted(keeper))
     assert keeper.keeper._catalog._tables.tables.deleted["twice"] > second
+
+
+def test_a_topic_that_was_deleted_in_what_is_cut_off_lives(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    """Its tombstone went on to hide the records that the new master has, too."""
+    keeper = start_keeper()
+    put(keeper, "lives")
+    keeper.send("lives", b"of both")
+    position = keeper.store.log_end
+    keeper.send("other", b"of the old master alone")
+    BrokerTables(keeper.store).topic_delete("lives")
+    eventually(lambda: not deleted(keeper))
+    wish_cut(keeper.attached.files.layout, position, 1, end=position + (1 << 30))
+    keeper.end()
+    keeper = start_keeper()
+    assert keeper.store.log_end == position
+    assert keeper.store.queue(keeper.queue_index("lives"))[:2] == (0, 1)

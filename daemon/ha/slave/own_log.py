@@ -17,7 +17,7 @@ from shmq.shm.core import KeeperStore, Store
 from shmq.shm.unit import Unit, units_of
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import wish_beginning
-from shmq.store.lineage.cutting import wish_cut, withdraw_wishes
+from shmq.store.lineage.cutting import check_room, wish_cut, withdraw_wishes
 
 
 class OwnLog:
@@ -86,8 +86,13 @@ class OwnLog:
         KeeperStore(self._store).set_retired()  # the keeper ends, and comes again
 
     def cut_at(self, position: int, epoch: int, master: str) -> None:
-        """Have the log of this host cut where it parts from the master's; what is cut off is kept."""
+        """Have the log of this host cut where it parts from the master's; what is cut off is kept.
+
+        Raises:
+            StoreError: there is no room to keep it; nothing is given up.
+        """
         end = self._store.log_end
+        check_room(self._layout, position, end, int(self._store.head["file_bytes"]))
         wish_cut(self._layout, position, epoch, end=end)
         self._log("ha.parted", master=master, log_position=position, bytes=end - position, epoch=epoch)
         KeeperStore(self._store).set_retired()  # as above

@@ -4,7 +4,8 @@
                                  moment when that is decided until it is done, or no slave's any more
     tails/<position>-<id>/       what was cut off, as log files with zeros where nothing of it is
         <20 digits>              a log file; the first one begins with zeros up to the position
-        shmq.tail                {"begin", "end", "epoch", "at_ms"}
+        shmq.tail                {"begin", "end", "epoch", "at_ms"}, and where zeros stand for bytes that the disk did
+                                 not give, "unread": [[begin, end], …]
 
 A process that appended through segments that were given up, and was stopped in the middle, may wake up years later and
 store the rest of its record, into the file that it has mapped. So the file of the end, and every one behind it, are
@@ -14,7 +15,8 @@ replaced by copies: that memory belongs to no log then. Copying is what makes de
     dropped    as cut, from the first file on and with nothing kept: the master has deleted all of it itself; the
                queues' units go, too, as no record follows on theirs
     cut        the tail is copied aside · files behind go, the last one first · the file of the cut is replaced by a
-               copy up to there · the durable mark falls, what was derived from the log goes · the wish goes
+               copy up to there · the durable mark falls, what was derived from the log goes, and what the tables tell
+               of lives that began or ended behind it · the wish goes
 
 Rules: (1) each step may be done twice, and the wish goes last, so a crash in any step is repaired by beginning again;
 (2) nothing is cut off before it is on the disk elsewhere; (3) no process appends meanwhile; (4) only the log that was
@@ -24,26 +26,29 @@ judged is cut: a wish goes when its slave joins a master or leads, and counts fo
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, ShmqError, StoreError
 from shmq.plain_file import open_plain, read_plain, write_whole
-from shmq.store.atomic import sync_directory, write_atomically
+from shmq.store.atomic import cure_of, reason_of, sync_directory, write_atomically
 from shmq.store.checkpoint import Checkpoint, known_confirmed, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.lineage.epochs import cut_epochs, load_epochs, store_epochs
+from shmq.store.lineage.log_range import Range
 from shmq.store.seal import sealed, unsealed
 
 TAIL_FACTS = "shmq.tail"
 _CHUNK_BYTES = 1 << 20
+_PAGE_BYTES = 4096  # what is left out where one byte cannot be read
 
 
 class Cut(NamedTuple):
@@ -69,6 +74,28 @@ class Tail(NamedTuple):
     end: int
     epoch: int  # of the master that has other records there
     at_ms: int
+    unread: tuple[Range, ...] = ()  # zeros stand there for what the disk did not give
+
+
+def check_room(layout: StoreLayout, position: int, end: int, file_bytes: int) -> None:
+    """Refuse to cut a log where its disk has no room for the tail that is kept and for the file of the cut.
+
+    Args:
+        end: of the log.
+
+    Raises:
+        StoreError: it has not.
+    """
+    places = {layout.root: end - position, layout.drafts_of(layout.commitlog): file_bytes}
+    if len(places) == 1:  # the files behind the one of the cut are gone before that is copied
+        places = {layout.root: end - position + (file_bytes if end // file_bytes == position // file_bytes else 0)}
+    for place, needed in places.items():
+        if shutil.disk_usage(place).free < needed:  # no number that changes: each other reason is logged
+            raise StoreError(
+                f"the log is to be cut at {position}, where it parts from the master's: that takes {needed} bytes in"
+                f" {place}, and less are free",
+                hint=f"free disk space there (df {place}); it is tried again every second",
+            )
 
 
 def wish_cut(layout: StoreLayout, position: int, epoch: int, *, end: int, drops: bool = False) -> None:
@@ -103,7 +130,7 @@ def is_cut_void(layout: StoreLayout, commitlog: CommitLogFiles) -> bool:
     cut = _wished(layout)
     commitlog.remove_temporaries()
     commitlog.load()
-    return cut is not None and any(True for _ in _pieces(commitlog, cut.end))
+    return cut is not None and any(data.strip(b"\0") for _, data in _pieces(commitlog, cut.end, []))
 
 
 def met_epoch(layout: StoreLayout) -> int:
@@ -116,8 +143,17 @@ def met_epoch(layout: StoreLayout) -> int:
     return max(known)
 
 
-def cut_as_wished(layout: StoreLayout, commitlog: CommitLogFiles, mark: DurableMark) -> Cut | None:
+def cut_as_wished(
+    layout: StoreLayout,
+    commitlog: CommitLogFiles,
+    mark: DurableMark,
+    *,
+    forget_lives: Callable[[int], None] = lambda _: None,
+) -> Cut | None:
     """Cut the log where it is to be cut; return where that was, None when nothing was wished.
+
+    Args:
+        forget_lives: takes out of the tables what began or ended at or behind the position that it is called with.
 
     Raises:
         ShmqError: the wish cannot be believed, the log does not reach there, or the disk refuses.
@@ -135,6 +171,7 @@ def cut_as_wished(layout: StoreLayout, commitlog: CommitLogFiles, mark: DurableM
             commitlog.remove_behind(cut.position)
             commitlog.renew(cut.position, until=cut.position)
         _forget_derived(layout)
+        forget_lives(cut.position)
         mark.set_back(cut.position)
         if cut.drops:
             _forget_units(layout)
@@ -143,8 +180,18 @@ def cut_as_wished(layout: StoreLayout, commitlog: CommitLogFiles, mark: DurableM
         layout.cut.unlink(missing_ok=True)
         sync_directory(layout.root)
     except OSError as error:
-        raise StoreError(f"the log cannot be cut at {cut.position}: {error}") from error
+        raise _refused(layout, commitlog, cut, error) from error
     return cut
+
+
+def _refused(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut, error: OSError) -> StoreError:
+    where = f"{error.filename}: " if error.filename else ""
+    why = f"the log cannot be cut at {cut.position}: {where}{reason_of(error)}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        free = shutil.disk_usage(layout.root).free
+        needed = max(0, commitlog.end - cut.position) * (not cut.drops) + commitlog.file_bytes
+        why += f"; it takes up to {needed} bytes, and {free} are free in {layout.root}"
+    return StoreError(why, hint=f"{cure_of(error)}; then start the broker again: it goes on with the cut")
 
 
 def renew_end(commitlog: CommitLogFiles, mark: DurableMark) -> int:
@@ -158,20 +205,37 @@ def renew_end(commitlog: CommitLogFiles, mark: DurableMark) -> int:
         for position in positions:
             commitlog.renew(position, until=position + commitlog.file_bytes)
     except OSError as error:
-        raise StoreError(f"the end of the log cannot be copied: {error}") from error
+        where = f"{error.filename}: " if error.filename else ""
+        raise StoreError(
+            f"the end of the log cannot be copied: {where}{reason_of(error)}", hint=cure_of(error)
+        ) from error
     return len(positions)
 
 
 def tails(layout: StoreLayout) -> list[Tail]:
     """Return what was cut off, the newest last."""
-    found = []
-    for facts in sorted(layout.tails.glob(f"*/{TAIL_FACTS}")):
-        try:
-            values = unsealed(read_plain(facts))
-            found.append(Tail(facts.parent, *(int(values[name]) for name in ("begin", "end", "epoch", "at_ms"))))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CorruptionError(facts, 0, f"it does not say what was cut off: {error}") from error
+    found = map(_tail_of, sorted(layout.tails.glob(f"*/{TAIL_FACTS}")))
     return sorted(found, key=lambda tail: (tail.at_ms, tail.path.name))
+
+
+def _tail_of(facts: Path) -> Tail:
+    try:
+        values = unsealed(read_plain(facts))
+        unread = tuple(Range(int(first), int(behind)) for first, behind in values.get("unread", ()))
+        begin, end, epoch, at_ms = (int(values[name]) for name in ("begin", "end", "epoch", "at_ms"))
+        return Tail(facts.parent, begin, end, epoch, at_ms, unread)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(facts, 0, f"it does not say what was cut off: {error}") from error
+
+
+def unread_of(layout: StoreLayout, cut: Cut) -> tuple[Range, ...]:
+    """Return where the disk did not give what a cut has taken off. Raises CorruptionError."""
+    facts = layout.tails / _tail_name(cut) / TAIL_FACTS
+    return _tail_of(facts).unread if facts.exists() else ()
+
+
+def _tail_name(cut: Cut) -> str:
+    return f"{file_name(cut.position)}-{cut.id}"
 
 
 def _wished(layout: StoreLayout) -> Cut | None:
@@ -190,7 +254,7 @@ def _wished(layout: StoreLayout) -> Cut | None:
 
 
 def _keep_tail(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut) -> None:
-    kept = layout.tails / f"{file_name(cut.position)}-{cut.id}"
+    kept = layout.tails / _tail_name(cut)
     if kept.exists():
         return
     if layout.make_directory(layout.tails):
@@ -198,10 +262,11 @@ def _keep_tail(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut) -> None
     making = layout.tails / f".{kept.name}.tmp"
     shutil.rmtree(making, ignore_errors=True)
     layout.make_directory(making)
-    end = cut.position
-    for start, data in _pieces(commitlog, cut.position):
+    end, unread = cut.position, list[Range]()
+    for start, data in _pieces(commitlog, cut.position, unread):
         end = max(end, start + len(data.rstrip(b"\0")))
         _put(making / file_name(start - start % commitlog.file_bytes), start % commitlog.file_bytes, data)
+    end = max([end, *(each.end for each in unread)])
     if end == cut.position:
         shutil.rmtree(making)
         return
@@ -211,7 +276,8 @@ def _keep_tail(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut) -> None
             os.fchown(file.fileno(), -1, layout.access.gid)
             os.fchmod(file.fileno(), layout.access.mode)
             os.fsync(file.fileno())
-    facts = {"begin": cut.position, "end": end, "epoch": cut.epoch, "at_ms": time.time_ns() // 1_000_000}
+    facts: dict[str, object] = {"begin": cut.position, "end": end, "epoch": cut.epoch}
+    facts |= {"at_ms": time.time_ns() // 1_000_000} | ({"unread": unread} if unread else {})
     write_atomically(
         making / TAIL_FACTS, sealed(json.dumps(facts).encode()), mode=layout.access.mode, gid=layout.access.gid
     )
@@ -219,22 +285,51 @@ def _keep_tail(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut) -> None
     sync_directory(layout.tails)
 
 
-def _pieces(commitlog: CommitLogFiles, position: int) -> Iterator[tuple[int, bytes]]:
-    """The bytes behind a position that are not zero, in pieces."""
+def _pieces(commitlog: CommitLogFiles, position: int, unread: list[Range]) -> Iterator[tuple[int, bytes]]:
+    """The bytes behind a position that are not zero, or were not read, in pieces."""
     for base in commitlog.positions:
         if base + commitlog.file_bytes <= position:
             continue
         for start, size in commitlog.data_ranges(max(base, position)):
             for at in range(start, start + size, _CHUNK_BYTES):
-                data = commitlog.read(at, min(_CHUNK_BYTES, start + size - at))
-                if data.strip(b"\0"):
+                data = _readable(commitlog, at, min(_CHUNK_BYTES, start + size - at), unread)
+                if data.strip(b"\0") or (unread and unread[-1].end > at):
                     yield at, data
+
+
+def _readable(commitlog: CommitLogFiles, position: int, size: int, unread: list[Range]) -> bytes:
+    """The bytes at a position, with zeros for the pages that the disk does not give; these are put to `unread`."""
+    data, asked = bytearray(), size
+    while len(data) < size:
+        at = position + len(data)
+        page_rest = min(size - len(data), _PAGE_BYTES - at % _PAGE_BYTES)
+        try:
+            piece = commitlog.read(at, min(asked, size - len(data)))
+            asked = size
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            if asked > page_rest:
+                asked = page_rest  # what lies before the bad page may be good
+                continue
+            piece = bytes(page_rest)
+            if unread and unread[-1].end == at:
+                unread[-1] = Range(unread[-1].begin, at + page_rest)
+            else:
+                unread.append(Range(at, at + page_rest))
+        if not piece:
+            raise OSError(errno.EIO, "it was truncated", os.fspath(commitlog.path(at)))
+        data += piece
+    return bytes(data)
 
 
 def _put(path: Path, at: int, data: bytes) -> None:
     descriptor = open_plain(path, os.O_WRONLY | os.O_CREAT)
     try:
         write_whole(descriptor, data, at)
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
     finally:
         os.close(descriptor)
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shmq.errors import StoreError
 from shmq.shm.access import Access
+from shmq.shm.core import BrokerTables
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.lineage.beginning import begin_as_wished, wish_beginning
-from shmq.store.lineage.cutting import cut_as_wished, renew_end, tails, wish_cut
+from shmq.store.lineage.cutting import check_room, cut_as_wished, renew_end, tails, unread_of, wish_cut
 from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs
 from shmq.store.recovery import OpenFiles
 
 OpenSession = Callable[..., Any]
 FILE_BYTES = 64 << 10
 END = 1 << 40  # of the log that was judged; whether it has grown since is the keeper's question
+PAGE = 4096
 
 
 def layout_of(root: Path) -> StoreLayout:
@@ -167,3 +173,167 @@ def test_the_durable_mark_falls(root: Path) -> None:
     mark.set_back(9000)
     assert mark.current.durable_end == 4500
     mark.close()
+
+
+def taken_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each call read or write half of what it is asked for, as the system may."""
+    pread, pwrite = os.pread, os.pwrite
+    monkeypatch.setattr(os, "pread", lambda file, size, at: pread(file, size - size // 2, at))
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: pwrite(file, data[: len(data) - len(data) // 2], at))
+
+
+def test_what_is_taken_by_parts_is_kept_whole(
+    open_session: OpenSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, positions = filled(open_session, 200)
+    whole = b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+    at = positions[90]
+    wish_cut(layout_of(root), at, 3, end=END)
+    with monkeypatch.context() as halved:
+        taken_by_halves(halved)
+        cut(root)
+    session = open_session()
+    assert (root / "commitlog" / file_name(0)).read_bytes() == whole[:FILE_BYTES]
+    assert session.report.damages == [] and session.queue("orders", 0) == (0, 45)
+    assert session.read("orders", 0)[-1] == b"88" + b"b" * 900
+    [tail] = tails(layout_of(root))
+    kept = b"".join(path.read_bytes() for path in sorted(tail.path.iterdir()) if path.name.isdecimal())
+    base = at - at % FILE_BYTES
+    assert kept[at - base : tail.end - base] == whole[at : tail.end]
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, path: Path, *pages: int) -> None:
+    """Let the disk not give some pages of a file: a call gives what lies in front of one, and fails at it."""
+    pread, inode = os.pread, path.stat().st_ino
+
+    def read(file: int, size: int, at: int) -> bytes:
+        bad = [page * PAGE for page in pages if page * PAGE < at + size and (page + 1) * PAGE > at]
+        if os.fstat(file).st_ino != inode or not bad:
+            return pread(file, size, at)
+        if bad[0] <= at:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(file, bad[0] - at, at)
+
+    monkeypatch.setattr(os, "pread", read)
+
+
+def test_pages_that_cannot_be_read_are_named_and_kept_as_zeros(
+    open_session: OpenSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, positions = filled(open_session, 200)
+    whole = b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+    at = positions[30]
+    wish_cut(layout_of(root), at, 3, end=END)
+    files = files_of(root)
+    with monkeypatch.context() as broken:
+        unreadable(broken, root / "commitlog" / file_name(FILE_BYTES), 3, 4, 9)
+        done = cut_as_wished(files.layout, files.commitlog, files.mark)
+    assert done is not None
+    files.close()
+    [tail] = tails(layout_of(root))
+    lost = [(FILE_BYTES + 3 * PAGE, FILE_BYTES + 5 * PAGE), (FILE_BYTES + 9 * PAGE, FILE_BYTES + 10 * PAGE)]
+    assert list(tail.unread) == lost == list(unread_of(layout_of(root), done))
+    kept = b"".join(path.read_bytes() for path in sorted(tail.path.iterdir()) if path.name.isdecimal())
+    left = bytearray(whole)
+    for begin, end in lost:
+        left[begin:end] = bytes(end - begin)
+    assert kept[at : tail.end] == left[at : tail.end] and tail.end == len(whole.rstrip(b"\0"))
+    assert open_session().store.log_end == at
+
+
+def test_a_cut_that_the_disk_refuses_says_which_file_and_what_to_do(
+    open_session: OpenSession, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, positions = filled(open_session, 60)
+    before = (root / "commitlog" / file_name(0)).read_bytes()
+    wish_cut(layout_of(root), positions[20], 3, end=END)
+    with monkeypatch.context() as broken, pytest.raises(StoreError) as caught:
+        unreadable(broken, root / "commitlog" / file_name(0), 2)  # below the cut
+        cut(root)
+    assert str(root / "commitlog" / file_name(0)) in str(caught.value)
+    assert "smartctl" in str(caught.value.hint)
+    assert (root / "commitlog" / file_name(0)).read_bytes() == before
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as broken, pytest.raises(StoreError, match=r"takes up to \d+ bytes, and \d+") as caught:
+        broken.setattr(os, "posix_fallocate", full)
+        cut(root)
+    assert ".commitlog." in str(caught.value) and "free disk space" in str(caught.value.hint)
+    cut(root)
+    assert open_session().store.log_end == positions[20]
+
+
+def test_a_log_is_not_to_be_cut_where_there_is_no_room_for_its_tail(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout_of(root).prepare()
+    usage = shutil.disk_usage(root)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=FILE_BYTES + 1000))
+    check_room(layout_of(root), 5000, 6000, FILE_BYTES)
+    check_room(layout_of(root), 5000, FILE_BYTES + 6000, FILE_BYTES)
+    with pytest.raises(StoreError, match=f"takes {FILE_BYTES + 1001} bytes in {root}"):
+        check_room(layout_of(root), 5000, 6001, FILE_BYTES)
+
+
+def changed_behind(open_session: OpenSession, root: Path, *, is_made_again: bool) -> tuple[int, list[bytes]]:
+    """A topic whose life ends behind a position; that position, and what it holds below it."""
+    session = open_session()
+    bodies = [b"%d" % number for number in range(50)]
+    for body in bodies:
+        session.send("orders", body)
+    slot = BrokerTables(session.store).offset_put(BrokerTables(session.store).group_put("group"), 0)
+    session.store.offset_set(slot, 30)
+    session.save()
+    position = session.store.log_end
+    session.send("others", b"what is cut off")
+    BrokerTables(session.store).topic_delete("orders")
+    session.save()
+    if is_made_again:
+        for number in range(60):
+            session.send("orders", b"of the later life %d" % number)
+        queue = session.store.queue_index(session.store.topic_find("orders"), 0)
+        session.store.offset_set(BrokerTables(session.store).offset_put(session.store.group_find("group"), queue), 45)
+        session.save()
+    session.end()
+    return position, bodies
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_ended_in_what_is_cut_off_lives(
+    is_made_again: bool, open_session: OpenSession, root: Path
+) -> None:
+    position, bodies = changed_behind(open_session, root, is_made_again=is_made_again)
+    wish_cut(layout_of(root), position, 3, end=END)
+    wish = layout_of(root).cut.read_bytes()
+    for _ in range(2):  # the second time as if the process had been killed before the last step
+        layout_of(root).cut.write_bytes(wish)
+        files = files_of(root)
+        forget = files.config.forget_lives
+        assert cut_as_wished(files.layout, files.commitlog, files.mark, forget_lives=forget) is not None
+        files.close()
+    session = open_session()
+    assert session.queue("orders", 0) == (0, 50)
+    assert session.read("orders") == bodies
+    assert session.tables.tables.deleted == {} and session.tables.tables.topics["orders"].born == 0
+    read = session.tables.tables.offsets.get(("orders", "group"), {0: 0})
+    assert read == {0: 0}, "what was read of the later life is no progress in this one"
+
+
+def test_a_life_that_ended_below_the_cut_stays_ended(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"gone")
+    session.save()
+    BrokerTables(session.store).topic_delete("orders")
+    session.save()
+    session.send("others", b"stays")
+    at = session.store.log_end
+    session.send("others", b"is cut off")
+    session.end()
+    wish_cut(layout_of(root), at, 3, end=END)
+    files = files_of(root)
+    cut_as_wished(files.layout, files.commitlog, files.mark, forget_lives=files.config.forget_lives)
+    files.close()
+    session = open_session()
+    assert session.store.topic_find("orders") == -1 and session.queue("others", 0) == (0, 1)
