@@ -150,6 +150,6 @@ def test_a_topic_that_was_deleted_in_what_is_cut_off_lives(start_keeper: StartKe
     eventually(lambda: not deleted(keeper))
     wish_cut(keeper.attached.files.layout, position, 1, end=position + (1 << 30))
     keeper.end()
-    keeper = start_keeper()
+    keeper = start_keeper(role="slave", master="127.0.0.1:1", master_ha="127.0.0.1:2")
     assert keeper.store.log_end == position
     assert keeper.store.queue(keeper.queue_index("lives"))[:2] == (0, 1)
