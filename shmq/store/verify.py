@@ -8,7 +8,7 @@ It works on the files alone, whether a broker runs or not, and needs no right bu
     sample   units at random places of random queues: a whole record of that topic, queue and offset lies there
 
     a record that is not whole   below the durable mark      damage
-                                 above it, or without one    damage if a record follows in that file, else the end
+                                 above it, or without one    damage if a record follows, in whatever file, else the end
 
 Rules: (1) nothing is opened for writing, nothing is mapped, so a file that goes away is no signal; (2) a file that
 retention removes while it is read counts as not there.
@@ -340,7 +340,7 @@ class RecordWalk:
         durable_end = self._result.durable_end
         after = self._next_record(at + 1, file_end)
         if durable_end is None or at >= durable_end:
-            if after is None:
+            if after is None and not self._follows(file_end):
                 return None
             # A running broker may have stored this record after it was read, and the one behind it since.
             self._data = b""
@@ -351,6 +351,11 @@ class RecordWalk:
         self._result.add_fault(at, reason)
         self._on_damage(at, end, reason)
         return end
+
+    def _follows(self, file_end: int) -> bool:
+        """Whether a record is in a file behind one: the end of that was damaged then, and is not the log's."""
+        behind = (first for first in self._log.positions if first >= file_end)
+        return any(self._next_record(first, first + self._log.file_bytes) is not None for first in behind)
 
     def _next_record(self, at: int, file_end: int) -> int | None:
         while at < file_end:

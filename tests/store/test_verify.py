@@ -13,7 +13,15 @@ from shmq.shm.core import UNIT_BYTES
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name
 from shmq.store.proof.store import prove_store
-from shmq.store.verify import FAULTS_MAX, LogFiles, known_mark, log_problems, verify_store
+from shmq.store.verify import (
+    FAULTS_MAX,
+    LogFiles,
+    RecordWalk,
+    Verification,
+    known_mark,
+    log_problems,
+    verify_store,
+)
 from shmq.testing import Broker
 from shmq.tools.store.verify_command import what_to_type
 from shmq.waits import is_ready
@@ -104,6 +112,21 @@ def test_without_a_mark_a_bad_record_is_damage_only_if_another_follows(store: Pa
     assert verify_store(store).fault_count == 0
     flip(first_log(store), 150)
     assert verify_store(store, samples=0).fault_count == 1
+
+
+def test_without_a_mark_the_damaged_end_of_a_file_is_damage_if_a_later_file_has_a_record(store: Path) -> None:
+    (store / "shmq.durable").unlink()
+    places: list[int] = []
+    log = LogFiles(store / "commitlog")
+    RecordWalk(log, Verification(), on_record=lambda at, _: places.append(at)).run()
+    last = max(at for at in places if at < FILE_BYTES)
+    flip(first_log(store), last + 150)
+    found = verify_store(store, samples=0)
+    assert (found.records, [fault.position for fault in found.faults]) == (MESSAGES - 1, [last])
+    end = max(places)
+    flip(store / "commitlog" / file_name(end - end % FILE_BYTES), end % FILE_BYTES + 150)
+    found = verify_store(store, samples=0)
+    assert (found.records, found.fault_count) == (MESSAGES - 2, 1), "that may be the end of what was stored"
 
 
 def test_a_unit_that_points_at_another_record_is_found(store: Path) -> None:

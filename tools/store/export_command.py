@@ -8,24 +8,36 @@ for.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import click
 
-from shmq.errors import StoreError
+from shmq.errors import CorruptionError, StoreError, UsageError
 from shmq.exit_code import ExitCode
 from shmq.figures.quantity import plural
 from shmq.record import record_bytes_at
 from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES, RecordBatch, UnitRun
 from shmq.shm.unit import units_of
-from shmq.store.layout import StoreLayout
-from shmq.store.lineage.cutting import tails
+from shmq.store.durable import Mark
+from shmq.store.layout import StoreLayout, directory_fault
+from shmq.store.lineage.cutting import Tail, tails
+from shmq.store.lineage.loss import missing_ranges
 from shmq.store.proof.record import WalkedRecord
-from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification, known_mark, log_problems
+from shmq.store.verify import (
+    LogFiles,
+    ReadBytes,
+    RecordWalk,
+    StoreFault,
+    Verification,
+    known_mark,
+    log_problems,
+)
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.store.place import store_argument, store_root
 from shmq.tools.store.stored_record import record_fields
@@ -41,6 +53,7 @@ from shmq.tools.terminal.output import json_line
 @click.option(
     "--tail", "from_tails", is_flag=True, help="What was cut off when the broker became a slave, not the log."
 )
+@click.option("--only", metavar="NAME", help="With --tail: only this one, by its name in tails/.")
 @click.option("--raw", is_flag=True, help="The records as they are in the log, one behind the other.")
 @click.option(
     "--output",
@@ -59,6 +72,7 @@ def export(
     from_offset: int | None,
     to_offset: int | None,
     from_tails: bool,
+    only: str | None,
     raw: bool,
     destination: Path,
 ) -> int:
@@ -68,42 +82,116 @@ def export(
     a file of the log is missing.
 
     With --tail it copies what only this broker had when it became a slave, the oldest first; `shmq store resend` sends
-    that again.
+    that again. Exit status 1 if any of it is not in the file.
     """
     root = store_root(call, store)
     layout = StoreLayout(root, Access(-1))
-    mark = known_mark(layout)
-    logs = [LogFiles(root / "commitlog")]
-    problems = [] if from_tails else log_problems(layout, logs[0], mark)
-    kept = tails(layout) if from_tails else []
-    if from_tails:
-        logs = [LogFiles(tail.path, begin=tail.begin) for tail in kept]
-    walked = Verification(log_begin=logs[0].begin if logs else 0, log_end=logs[0].begin if logs else 0)
+    if only is not None and not from_tails:
+        raise UsageError(f"--only {only} names a tail", hint="--tail copies tails")
+    parts, told = _tail_parts(layout, only) if from_tails else ([_log_part(layout)], [])
     wanted = _Wanted(frozenset(topics), queue_id, from_offset or 0, to_offset)
     with _new_file(destination) as file:
         copied = _Copy(file, wanted, raw=raw)
-        for log in logs:
-            RecordWalk(log, walked, on_record=copied.add, on_batch=copied.add_batch).run()
-    count = copied.count
+        for part in parts:
+            RecordWalk(part.log, part.walked, on_record=copied.add, on_batch=copied.add_batch).run(part.bytes_max)
+    kept = [part.tail for part in parts if part.tail]
     document = {
         "store": str(root),
         "output": str(destination),
-        "messages": count,
-        "log_end": walked.log_end,
-        "damages": [*({"position": logs[0].begin, "reason": text} for text in problems), *map(vars, walked.faults)],
+        "messages": copied.count,
+        "log_end": parts[-1].walked.log_end if parts else 0,
+        "damages": [vars(each) for each in chain(told, *(part.damages for part in parts))],
         "tails": [{"path": str(tail.path), "begin": tail.begin, "end": tail.end, "epoch": tail.epoch} for tail in kept],
     }
     if call.terminal.structured:
         call.terminal.document(document)
     else:
-        for problem in problems:
-            call.terminal.line(f"  ! {problem}")
+        for line in chain((f"  ! {each.reason}" for each in told), *(part.lines(wanted) for part in parts)):
+            call.terminal.line(line)
+        call.terminal.line(f"{plural(copied.count, 'message')} in {destination}")
+    return ExitCode.NO if told or any(part.is_damaged for part in parts) else ExitCode.DONE
+
+
+class _Part(NamedTuple):
+    """A log to copy from, or a tail."""
+
+    log: LogFiles
+    walked: Verification
+    problems: list[StoreFault]  # of its files
+    tail: Tail | None = None
+
+    @property
+    def bytes_max(self) -> int | None:
+        return self.tail.end - self.log.begin if self.tail else None
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.problems or self.walked.fault_count)
+
+    @property
+    def damages(self) -> list[StoreFault]:
+        place = f"{self.tail.path}: " if self.tail else ""
+        return [StoreFault(each.position, place + each.reason) for each in self.problems + self.walked.faults]
+
+    def lines(self, wanted: _Wanted) -> Iterator[str]:
+        """Say what is in the file of it, and what is not."""
+        tail, walked = self.tail, self.walked
+        place = f"{tail.path}: " if tail else ""
+        for problem in self.problems:
+            yield f"  ! {place}{problem.reason}"
         for fault in walked.faults:
-            call.terminal.line(f"  ! log byte {fault.position}: {fault.reason}; stepped over")
-        for tail in kept:
-            call.terminal.line(f"  {tail.path}: log bytes {tail.begin} to {tail.end}, others in epoch {tail.epoch}")
-        call.terminal.line(f"{plural(count, 'message')} in {destination}")
-    return ExitCode.NO if walked.fault_count or problems else ExitCode.DONE
+            yield f"  ! {place}log byte {fault.position}: {fault.reason}; stepped over"
+        if more := walked.fault_count - len(walked.faults):
+            yield f"  ! {place}{plural(more, 'more damaged range')}"
+        if tail:
+            yield f"  {tail.path}: log bytes {tail.begin} to {tail.end}, others in epoch {tail.epoch}"
+            if wanted.is_all and not self.is_damaged:
+                yield f"    all of it is in the file; once that was sent again: rm -r {shlex.quote(str(tail.path))}"
+
+
+def _log_part(layout: StoreLayout) -> _Part:
+    mark = known_mark(layout)
+    log = LogFiles(layout.commitlog)
+    walked = Verification(log_begin=log.begin, log_end=log.begin, durable_end=mark.durable_end if mark else None)
+    return _Part(log, walked, [StoreFault(log.begin, text) for text in log_problems(layout, log, mark)])
+
+
+def _tail_parts(layout: StoreLayout, only: str | None) -> tuple[list[_Part], list[StoreFault]]:
+    """The tails to copy from, and what is wrong with those that cannot be.
+
+    Raises:
+        UsageError: there is no tail of that name.
+    """
+    faults: list[tuple[str, StoreFault]] = []
+
+    def is_none(error: CorruptionError) -> None:
+        faults.append((error.path.parent.name, StoreFault(0, f"{error}; {error.hint}")))
+
+    kept = tails(layout, is_none)
+    names = [tail.path.name for tail in kept] + [name for name, _ in faults]
+    if only is not None and only not in names:
+        raise UsageError(f"{layout.tails} has no {only}", hint=f"it has: {', '.join(names) or 'none'}")
+    parts = []
+    for tail in kept:
+        if only not in (None, tail.path.name):
+            continue
+        if fault := directory_fault(tail.path, writable=False):
+            faults.append((tail.path.name, StoreFault(tail.begin, f"{tail.path}: {fault.reason}; {fault.cure}")))
+        else:
+            parts.append(_tail_part(tail))
+    return parts, [fault for name, fault in faults if only in (None, name)]
+
+
+def _tail_part(tail: Tail) -> _Part:
+    """A tail says where it ends, so what its files lack is known, and damage at the end of one ends nothing."""
+    log = LogFiles(tail.path, begin=tail.begin)
+    walked = Verification(log_begin=tail.begin, log_end=tail.begin, durable_end=tail.end)
+    problems = [StoreFault(tail.begin, text) for text in log.problems]
+    for begin, end in missing_ranges(log, Mark(durable_end=tail.end, log_begin=tail.begin)):
+        problems.append(
+            StoreFault(begin, f"log bytes {begin} to {end - 1} are in no file that can be read; restore it")
+        )
+    return _Part(log, walked, problems, tail)
 
 
 class _Wanted(NamedTuple):

@@ -29,6 +29,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -212,9 +213,26 @@ def renew_end(commitlog: CommitLogFiles, mark: DurableMark) -> int:
     return len(positions)
 
 
-def tails(layout: StoreLayout) -> list[Tail]:
-    """Return what was cut off, the newest last."""
-    found = map(_tail_of, sorted(layout.tails.glob(f"*/{TAIL_FACTS}")))
+def tails(layout: StoreLayout, on_fault: Callable[[CorruptionError], None] | None = None) -> list[Tail]:
+    """Return what was cut off, the newest last.
+
+    Args:
+        on_fault: gets the error of each tail that does not say what it is; without it the first one is raised.
+
+    Raises:
+        CorruptionError: a tail does not say what it is.
+        OSError: they cannot be listed.
+    """
+    found = []
+    for path in sorted(layout.tails.iterdir() if layout.tails.exists() else ()):
+        if path.name.startswith(".") or not path.is_dir():  # not kept yet
+            continue
+        try:
+            found.append(_tail_of(path / TAIL_FACTS))
+        except CorruptionError as fault:
+            if on_fault is None:
+                raise
+            on_fault(fault)
     return sorted(found, key=lambda tail: (tail.at_ms, tail.path.name))
 
 
@@ -223,9 +241,14 @@ def _tail_of(facts: Path) -> Tail:
         values = unsealed(read_plain(facts))
         unread = tuple(Range(int(first), int(behind)) for first, behind in values.get("unread", ()))
         begin, end, epoch, at_ms = (int(values[name]) for name in ("begin", "end", "epoch", "at_ms"))
+        if not 0 <= begin < end:
+            raise ValueError(f"from {begin} to {end}")
         return Tail(facts.parent, begin, end, epoch, at_ms, unread)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorruptionError(facts, 0, f"it does not say what was cut off: {error}") from error
+        files = f"{shlex.quote(str(facts.parent))}/[0-9]*"
+        copied = f"mkdir -p NEW/commitlog && cp {files} NEW/commitlog && shmq store export NEW --output FILE"
+        reason = f"it does not say what was cut off: {error}"
+        raise CorruptionError(facts, 0, reason, hint=f"restore it; or read it as a log: {copied}") from error
 
 
 def unread_of(layout: StoreLayout, cut: Cut) -> tuple[Range, ...]:

@@ -8,6 +8,7 @@ import pytest
 
 from shmq.store.layout import file_name
 from tests.tools.shell import Shell
+from tests.tools.store.conftest import FILE_BYTES, change
 from tests.tools.store.test_verify_command import a_flipped_body, records
 
 
@@ -102,3 +103,26 @@ def test_a_missing_log_file_is_said_and_a_false_name_is_refused_by_every_command
     assert [(each["where"], each["type"].split(";")[0]) for each in verified["disagreements"]] == [
         (f"commitlog/{first.name}", f"mv {kept} {first}")
     ]
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["with a mark", "without one"])
+def test_damage_at_the_end_of_a_file_costs_only_itself(store: Path, tmp_path: Path, shell: Shell, marked: bool) -> None:
+    if not marked:
+        (store / "shmq.durable").unlink()
+    found = records(store)
+    last, data = max((each for each in found if each[0].position < FILE_BYTES), key=lambda each: each[0].position)
+    change(store / "commitlog" / file_name(0), last.position + len(data) - 5, b"\xff" * 5)
+    file = tmp_path / "all.records"
+    document = shell.json("store-export", "store", "export", str(store), "--raw", "--output", str(file), status=1)
+    assert file.read_bytes() == b"".join(each for one, each in found if one.position != last.position)
+    assert [each["position"] for each in document["damages"]] == [last.position]
+
+
+def test_a_log_whose_every_file_is_gone_is_missing(store: Path, tmp_path: Path, shell: Shell) -> None:
+    for path in (store / "commitlog").iterdir():
+        path.unlink()
+    words = ("store", "export", str(store), "--output", str(tmp_path / "all.jsonl"))
+    [damage] = shell.json("store-export", *words, status=1)["damages"]
+    assert "every log file is missing" in damage["reason"]
+    verified = shell.json("store-verify", "store", "verify", str(store), status=1)
+    assert any("every log file is missing" in each["reason"] for each in verified["disagreements"])
