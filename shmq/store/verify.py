@@ -50,6 +50,7 @@ ReadBytes = Callable[[int, int], bytes]  # log position, size
 
 FAULTS_MAX = 20  # listed one by one; the rest is counted
 
+_SECTOR_BYTES = 512  # a disk refuses no less
 _READ_BYTES = RECORD_BYTES_MAX + (4 << 20)
 _BATCH_RECORDS = 1 << 17  # more than there are in so many bytes
 
@@ -157,10 +158,13 @@ class LogFiles:
 
     Args:
         begin: log position in the first file where the log begins; that of a tail is where it was cut off.
+        reads_past_errors: what the disk refuses to read is zeros, so no record there is whole, and the next one is
+            found; without it that raises OSError.
     """
 
-    def __init__(self, directory: Path, *, begin: int = 0) -> None:
+    def __init__(self, directory: Path, *, begin: int = 0, reads_past_errors: bool = False) -> None:
         self._begin = begin
+        self._reads_past_errors = reads_past_errors
         self.directory = directory
         sizes, self.problems = {}, []
         for entry in os.scandir(directory):
@@ -202,7 +206,7 @@ class LogFiles:
         if (descriptor := self._opened(position)) < 0:
             return b""
         try:
-            return os.pread(descriptor, min(size, self.file_bytes - within), within)
+            return self._bytes_of(descriptor, min(size, self.file_bytes - within), within)
         finally:
             os.close(descriptor)
 
@@ -215,6 +219,10 @@ class LogFiles:
             room = room[: self.file_bytes - within]
             os.posix_fadvise(descriptor, within + len(room), len(room), os.POSIX_FADV_WILLNEED)
             return room[: os.preadv(descriptor, [room], within)]
+        except OSError:
+            data = self._bytes_of(descriptor, len(room), within)
+            room[: len(data)] = data
+            return room[: len(data)]
         finally:
             os.close(descriptor)
 
@@ -230,6 +238,19 @@ class LogFiles:
             return file_end
         finally:
             os.close(descriptor)
+
+    def _bytes_of(self, descriptor: int, size: int, at: int) -> bytes:
+        try:
+            return os.pread(descriptor, size, at)
+        except OSError:
+            if not self._reads_past_errors:
+                raise
+            middle = max(at + size // 2, at - at % _SECTOR_BYTES + _SECTOR_BYTES)
+            middle -= middle % _SECTOR_BYTES
+            if middle >= at + size:
+                return bytes(size)
+            front = self._bytes_of(descriptor, middle - at, at)
+            return front + self._bytes_of(descriptor, at + size - middle, middle)
 
     def _opened(self, position: int) -> int:
         """The descriptor of the file of a position; -1 where there is none, or it is no plain file that may be read."""

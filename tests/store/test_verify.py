@@ -1,10 +1,12 @@
 """A store is checked without being changed: what is damaged is found, what is whole or still being written is not."""
 
+import errno
 import os
 import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,37 @@ def test_without_a_mark_the_damaged_end_of_a_file_is_damage_if_a_later_file_has_
     flip(store / "commitlog" / file_name(end - end % FILE_BYTES), end % FILE_BYTES + 150)
     found = verify_store(store, samples=0)
     assert (found.records, found.fault_count) == (MESSAGES - 2, 1), "that may be the end of what was stored"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_the_disk_refuses_to_read_costs_only_the_records_there(
+    store: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    log, places = LogFiles(store / "commitlog", reads_past_errors=True), list[int]()
+    RecordWalk(log, Verification(), on_record=lambda at, _: places.append(at)).run()
+    bad = places[20] + 100
+    bad -= bad % 512
+
+    def refused(whole: Callable[..., Any], size_of: Callable[[Any], int]) -> Callable[..., Any]:
+        def read(descriptor: int, what: Any, at: int) -> Any:
+            name = os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/")[2]
+            if name == file_name(0) and at < bad + 512 and at + size_of(what) > bad:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return whole(descriptor, what, at)
+
+        return read
+
+    monkeypatch.setattr(os, "pread", refused(os.pread, int))
+    monkeypatch.setattr(os, "preadv", refused(os.preadv, lambda rooms: len(rooms[0])))
+    walked = Verification(durable_end=log.end)
+    found: list[int] = []
+    RecordWalk(log, walked, on_record=None if at_once else lambda at, _: found.append(at)).run()
+    ends = [*places[1:], log.end]
+    whole = [at for at, end in zip(places, ends, strict=True) if end <= bad or at >= bad + 512]
+    assert walked.records == len(whole) < MESSAGES and walked.faults[0].position < bad + 512
+    assert at_once or found == whole
+    with pytest.raises(OSError):
+        RecordWalk(LogFiles(store / "commitlog"), Verification()).run()
 
 
 def test_a_unit_that_points_at_another_record_is_found(store: Path) -> None:

@@ -151,7 +151,7 @@ class _Part(NamedTuple):
 
 def _log_part(layout: StoreLayout) -> _Part:
     mark = known_mark(layout)
-    log = LogFiles(layout.commitlog)
+    log = LogFiles(layout.commitlog, reads_past_errors=True)
     walked = Verification(log_begin=log.begin, log_end=log.begin, durable_end=mark.durable_end if mark else None)
     return _Part(log, walked, [StoreFault(log.begin, text) for text in log_problems(layout, log, mark)])
 
@@ -184,7 +184,7 @@ def _tail_parts(layout: StoreLayout, only: str | None) -> tuple[list[_Part], lis
 
 def _tail_part(tail: Tail) -> _Part:
     """A tail says where it ends, so what its files lack is known, and damage at the end of one ends nothing."""
-    log = LogFiles(tail.path, begin=tail.begin)
+    log = LogFiles(tail.path, begin=tail.begin, reads_past_errors=True)
     walked = Verification(log_begin=tail.begin, log_end=tail.begin, durable_end=tail.end)
     problems = [StoreFault(tail.begin, text) for text in log.problems]
     for begin, end in missing_ranges(log, Mark(durable_end=tail.end, log_begin=tail.begin)):
