@@ -22,6 +22,7 @@ from shmq.figures.quantity import plural
 from shmq.store.offline.again import NEEDED, Again, message_again
 from shmq.tools.command import Call, Command, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.store.repair_command import levels_option
+from shmq.tools.terminal.interrupt import interrupt_deferred
 
 if TYPE_CHECKING:
     import shmq
@@ -47,10 +48,7 @@ def resend(call: Call, file: Path, from_line: int, delay_levels: str, dry_run: b
         call.terminal.say(f"left out: {plural(number, 'record')} of {topic}: {reason}")
     call.terminal.say(f"{plural(wanted, 'message')} of {plural(count, 'record')} in {file} are sent again")
     if confirmed(call, yes=yes, dry_run=dry_run):
-        with call.connect() as mq:
-            for number, _, found in _lines(file, from_line, delay_levels):
-                if not isinstance(found, str):
-                    _send(mq, found, file, number)
+        _send_all(call, file, from_line, delay_levels)
     rows = [{"topic": topic, "records": number, "reason": reason} for (topic, reason), number in left_out.items()]
     call.terminal.report({"file": str(file), "records": count, "sent": wanted, "left_out": rows}, rows=rows)
     return ExitCode.DONE
@@ -79,11 +77,29 @@ def _lines(file: Path, from_line: int, delay_levels: str) -> Iterator[tuple[int,
                 ) from error
 
 
+def _send_all(call: Call, file: Path, from_line: int, delay_levels: str) -> None:
+    following = from_line
+    try:
+        with call.connect() as mq:
+            for number, _, found in _lines(file, from_line, delay_levels):
+                with interrupt_deferred():
+                    if not isinstance(found, str):
+                        _send(mq, found, file, number)
+                    following = number + 1
+    except KeyboardInterrupt:
+        call.terminal.say(f"the lines below {following} of {file} are done: --from-line {following} goes on there")
+        raise
+
+
 def _send(mq: shmq.Connection, again: Again, file: Path, number: int) -> None:
     is_late = again.due_ms > time.time_ns() // 1_000_000
     when: dict[str, Any] = {"deliver_at": again.due_ms / 1000} if is_late else {}
     try:
         mq.send(again.topic, again.body, **again.keywords, **when)
     except ShmqError as error:
-        error.hint = f"the lines below {number} of {file} are done: --from-line {number} goes on there; {error.hint}"
+        done = f"the lines below {number} of {file} are done: --from-line {number} goes on there"
+        stored = (
+            f", but line {number} may be stored already: --from-line {number + 1} leaves it out" * error.maybe_stored
+        )
+        error.hint = f"{done}{stored}; {error.hint}".removesuffix("; ")
         raise

@@ -1,15 +1,20 @@
 """`shmq store resend`: a user's message is sent again, the broker's own is left out and counted."""
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+import shmq
+from shmq.store.offline.again import Again
 from shmq.testing import Broker
+from shmq.tools.store.resend_command import _send
 from tests.tables.rows import every_row
-from tests.tools.shell import Shell
+from tests.tools.shell import TIMEOUT, Shell, until
 from tests.tools.store.conftest import MESSAGES
 
 
@@ -71,6 +76,33 @@ def test_an_error_says_how_many_lines_are_done_and_where_to_go_on(file: Path, ta
     file.write_text("\n".join(lines))
     error = Shell(target.url).fails(64, "store", "resend", str(file), "--yes")
     assert error["hint"].startswith(f"the lines below 8 of {file} are done: --from-line 8 goes on there")
+
+
+def test_an_interrupted_call_says_where_to_go_on(file: Path, target: Broker) -> None:
+    lines = [line for line in file.read_text().splitlines() if json.loads(line)["topic"] == "orders"][:MESSAGES]
+    file.write_text("\n".join(lines * 100))
+    shell = Shell(target.url)
+    with shell.start("store", "resend", str(file), "--yes") as process, target.connect() as mq:
+        until(lambda: "orders" in mq.admin.topics and mq.admin.topics["orders"].messages, "the first lines")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT)
+        done = mq.admin.topics["orders"].messages
+    assert process.returncode == 130 and done < 100 * MESSAGES
+    assert f"the lines below {done + 1} of {file} are done: --from-line {done + 1} goes on there" in err.decode()
+
+
+@pytest.mark.parametrize("maybe_stored", [False, True])
+def test_an_error_says_whether_its_line_may_be_stored(maybe_stored: bool, tmp_path: Path) -> None:
+    class Failing:
+        def send(self, *_: Any, **__: Any) -> None:
+            error = shmq.SendTimeout("no answer")
+            error.maybe_stored = maybe_stored
+            raise error
+
+    again = Again("orders", 0, b"x", {})
+    with pytest.raises(shmq.SendTimeout) as failed:
+        _send(cast("Any", Failing()), again, tmp_path, 8)
+    assert ("--from-line 9" in failed.value.hint) is maybe_stored and "--from-line 8" in failed.value.hint
 
 
 @every_row("line", ["{}", "no json", '{"topic": 3}', "[]"])
