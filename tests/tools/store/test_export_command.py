@@ -123,6 +123,6 @@ def test_a_log_whose_every_file_is_gone_is_missing(store: Path, tmp_path: Path, 
         path.unlink()
     words = ("store", "export", str(store), "--output", str(tmp_path / "all.jsonl"))
     [damage] = shell.json("store-export", *words, status=1)["damages"]
-    assert "every log file is missing" in damage["reason"]
+    assert "all log files are missing" in damage["reason"]
     verified = shell.json("store-verify", "store", "verify", str(store), status=1)
-    assert any("every log file is missing" in each["reason"] for each in verified["disagreements"])
+    assert any("all log files are missing" in each["reason"] for each in verified["disagreements"])
