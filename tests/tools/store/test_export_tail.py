@@ -28,7 +28,7 @@ def cut(root: Path, position: int) -> Tail:
     layout = StoreLayout(root, Access(-1))
     before = {tail.path for tail in tails(layout)}
     files = OpenFiles.of(layout, file_bytes=FILE_BYTES, log=lambda *_, **__: None)
-    wish_cut(layout, position, 3)
+    wish_cut(layout, position, 3, end=position + (1 << 30))
     assert cut_as_wished(layout, files.commitlog, files.mark) is not None
     files.close()
     [new] = [tail for tail in tails(layout) if tail.path not in before]
