@@ -196,8 +196,12 @@ class Queues(Protocol):
     def resolve(self, topic: str) -> int:
         """Make sure that a topic can be used, creating it where that is the broker's way."""
 
-    def write_queues(self, topic: str) -> Sequence[int]:
-        """Return the ids of the queues of a topic that may be written, made if that is the broker's way."""
+    def write_queues(self, topic: str, *, with_master: bool = False) -> Sequence[int]:
+        """Return the ids of the queues of a topic that may be written, made if that is the broker's way.
+
+        Args:
+            with_master: leave out those of brokers without a master now, with which a choice by a hash would move.
+        """
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
         """Return the readable queues of a topic; one that must exist is not created."""

@@ -32,10 +32,11 @@ class TcpQueues:
         route = wire.call(wire.names.route(topic))
         return len(route.readable) if route is not None else 0
 
-    def write_queues(self, topic: str) -> list[int]:
+    def write_queues(self, topic: str, *, with_master: bool = False) -> list[int]:
         wire = self._wire
         route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
-        return sorted(map(wire.numbers.number, route.writable))
+        queues = route.writable if with_master else route.permitted
+        return list(map(wire.numbers.number, queues))  # in the order in which every other program has them
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
         """Return the readable queues of a topic; looking never creates one here.

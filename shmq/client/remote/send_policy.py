@@ -2,8 +2,8 @@
 
 Routes, codes and `now` go in, queues and verdicts come out; nothing here waits or sends.
 
-    message_group   the queue of its hash, whatever happened before: order outweighs speed
-    queue_id        exactly that one
+    message_group   the queue of its hash, whatever happened before and whether it has a master: order outweighs speed
+    queue_id        exactly that one, too
     neither         round robin over the writable queues; not on the broker that just failed; not on a slow one
 
     0, 11                        stored
@@ -236,4 +236,4 @@ class QueueChoice:
 
 def queue_of_group(route: Route, message_group: str) -> MessageQueue:
     """Return the queue that keeps a message group in order."""
-    return route.writable[queue_in_order(message_group, len(route.writable))]
+    return route.permitted[queue_in_order(message_group, len(route.permitted))]

@@ -321,10 +321,10 @@ class TcpSender:
         queue = place.queue
         if queue is None and place.queue_id is not None:
             queue = wire.numbers.queue(message.topic, place.queue_id)
-            if queue not in route.writable:
+            if queue not in route.permitted:
                 raise UsageError(
                     f"topic {message.topic} has no queue {place.queue_id} that may be written",
-                    hint=f"its queues are {sorted(map(wire.numbers.number, route.writable))}",
+                    hint=f"its queues are {sorted(map(wire.numbers.number, route.permitted))}",
                 )
         if queue is None and place.message_group is not None:
             queue = queue_of_group(route, place.message_group)

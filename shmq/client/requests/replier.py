@@ -110,7 +110,8 @@ class Replier:
 
     def _queue(self, topic: str, message: Message) -> MessageQueue:
         """Return a queue of the reply topic, of the broker a request came from if that has one."""
-        queues = [self._queues.message_queue(topic, queue_id) for queue_id in self._queues.write_queues(topic)]
+        queue_ids = self._queues.write_queues(topic, with_master=True)
+        queues = [self._queues.message_queue(topic, queue_id) for queue_id in queue_ids]
         with contextlib.suppress(UsageError, LookupError):
             origin = self._queues.message_queue(message.topic, message.queue_id).brokerName
             queues = [queue for queue in queues if queue.brokerName == origin] or queues

@@ -350,7 +350,7 @@ class ShmQueues:
         return missing_topic(topic, f'on broker "{self._wire.place.broker_name}"', names, then)
 
     # -- queues
-    def write_queues(self, topic: str) -> Sequence[int]:
+    def write_queues(self, topic: str, *, with_master: bool = False) -> Sequence[int]:
         entry = self._wire.store.topic(self.resolve(topic))
         return range(entry["write_queues"] if entry["perm"] & PERM_WRITE else 0)
 

@@ -7,7 +7,8 @@ Everything runs on the I/O thread; `Routes` is the table, without sockets.
 
 Invariants:
     (1) one name server is asked as long as it answers; when it does not, the next one is, within the same deadline;
-    (2) a route that was known serves on when no name server answers.
+    (2) a route that was known serves on when no name server answers;
+    (3) in a switch a broker of several hosts may leave the name servers for a moment: its queues stay `permitted`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Route | None, float]] = {}
-        self._groups: dict[str, tuple[Route, float]] = {}  # the last ones with a broker of several hosts
+        self._groups: dict[str, dict[str, float]] = {}  # brokers of a topic, and when each last had several hosts
 
     def get(self, topic: str, now: float) -> Route | None:
         """Return a route that need not be asked for now."""
@@ -62,13 +63,12 @@ class Routes:
         """Return what was known last."""
         return self._found.get(topic, (None, 0.0))[0]
 
-    def group(self, topic: str, now: float) -> Route | None:
-        """Return the last route in which a broker had several hosts, if that was some seconds ago at most.
+    def groups(self, topic: str, now: float) -> set[str]:
+        """Return the brokers of a topic that have several hosts, or no master, or had until some seconds ago.
 
         In a switch brokers leave the name servers, and come back in another role.
         """
-        route, learned = self._groups.get(topic, (None, 0.0))
-        return route if now - learned < SWITCH_FOR else None
+        return {name for name, met in self._groups.get(topic, {}).items() if now - met < SWITCH_FOR}
 
     def is_missing(self, topic: str, now: float) -> bool:
         """Whether a name server said a moment ago that there is no such topic."""
@@ -78,8 +78,11 @@ class Routes:
     def put(self, topic: str, route: Route | None, now: float) -> bool:
         """Note an answer; True when it differs from what was known."""
         before = self.old(topic)
-        if route is not None and any(len(hosts) > 1 or MASTER_ID not in hosts for hosts in route.brokers.values()):
-            self._groups[topic] = route, now
+        if route is not None:
+            several = [name for name, hosts in route.brokers.items() if len(hosts) > 1 or MASTER_ID not in hosts]
+            self._groups.setdefault(topic, {}).update(dict.fromkeys(several, now))
+            away = self.groups(topic, now) - route.brokers.keys()
+            route = route.with_permitted(queue for queue in (before or route).permitted if queue.brokerName in away)
         self._found[topic] = (route, now)
         return before != route
 
@@ -199,7 +202,9 @@ class NameService:
             )
         if reply.code != Response.TOPIC_NOT_EXIST:
             route = decode_route(topic, reply_of(reply).body)
-        if self.routes.put(topic, route, self._network.loop.time()) and route is not None:
+        has_changed = self.routes.put(topic, route, self._network.loop.time())
+        route = self.routes.old(topic)
+        if has_changed and route is not None:
             self._on_change(route)
         return route
 
@@ -333,11 +338,11 @@ class NameService:
 
     async def may_switch(self, topic: str, *, timeout: float) -> bool:
         """Whether another host may become the master of a topic's broker soon: it has several, or had until now."""
-        group = self.routes.group(topic, self._network.loop.time())
-        if group is None or self.routes.old(topic) is not None:
-            return group is not None
+        names = self.routes.groups(topic, self._network.loop.time())
+        if not names or self.routes.old(topic) is not None:
+            return bool(names)
         try:  # where all masters are there, and still not the topic, it was deleted
-            are_there = (await self.masters(timeout=timeout)).keys() >= group.brokers.keys()
+            are_there = (await self.masters(timeout=timeout)).keys() >= names
             return not are_there or await self.refresh(topic, timeout=timeout) is not None
         except ShmqError:
             return True

@@ -2,7 +2,7 @@
 
 A route is immutable: a newer one replaces it whole.
 
-    queue            (broker name, queue id)          written to when perm has 2 and the broker has a master
+    queue            (broker name, queue id)          permitted when perm has 2; writable if its broker has a master
     queue number     broker ordinal << 16 | queue id  what users see: one int for a queue of a cluster
 
 With one broker, numbers are queue ids. Ordinals are given by this process as it meets broker names, sorted within one
@@ -33,12 +33,17 @@ _ORDINAL_MAX = _RETRY_ORDINAL - 1
 
 
 class Route(NamedTuple):
-    """The places of one topic's queues; `writable` and `readable` are sorted as RocketMQ sorts them."""
+    """The places of one topic's queues, sorted as RocketMQ sorts them.
+
+    What has to stay in order is placed by its hash over the `permitted` queues, whose number a master that is gone does
+    not change; what may go anywhere goes to a `writable` one.
+    """
 
     topic: str
     writable: tuple[MessageQueue, ...]
     readable: tuple[MessageQueue, ...]
     brokers: Mapping[str, Mapping[int, Address]]
+    permitted: tuple[MessageQueue, ...]
 
     def master(self, broker_name: str) -> Address | None:
         """Return the address that takes writes for a broker name, None while there is none."""
@@ -50,6 +55,10 @@ class Route(NamedTuple):
         found = known.get(broker_id) or known.get(MASTER_ID)
         return found or next(iter(known.values()), None)
 
+    def with_permitted(self, others: Iterable[MessageQueue]) -> Route:
+        """Return this route with more queues that are permitted, at their place in the order."""
+        return self._replace(permitted=tuple(sorted((*self.permitted, *others))))
+
 
 def decode_route(topic: str, body: bytes) -> Route:
     """Read the body of GET_ROUTEINFO_BY_TOPIC.
@@ -59,7 +68,7 @@ def decode_route(topic: str, body: bytes) -> Route:
     """
     data = wire.decode_route(body)
     brokers = {broker.brokerName: _addresses(broker) for broker in data.brokerDatas}
-    writable: list[MessageQueue] = []
+    permitted: list[MessageQueue] = []
     readable: list[MessageQueue] = []
     for entry in sorted(data.queueDatas, key=lambda entry: entry.brokerName):
         if not 0 <= entry.writeQueueNums <= QUEUES_MAX or not 0 <= entry.readQueueNums <= QUEUES_MAX:
@@ -67,12 +76,12 @@ def decode_route(topic: str, body: bytes) -> Route:
                 f"topic {topic} has {entry.writeQueueNums} write and {entry.readQueueNums} read queues on "
                 f"{entry.brokerName}; at most {QUEUES_MAX} are possible"
             )
-        known = brokers.get(entry.brokerName, {})
-        if entry.perm & PERM_WRITE and MASTER_ID in known:
-            writable += (MessageQueue(entry.brokerName, number, topic) for number in range(entry.writeQueueNums))
-        if entry.perm & PERM_READ and known:
+        if entry.perm & PERM_WRITE:
+            permitted += (MessageQueue(entry.brokerName, number, topic) for number in range(entry.writeQueueNums))
+        if entry.perm & PERM_READ and brokers.get(entry.brokerName):
             readable += (MessageQueue(entry.brokerName, number, topic) for number in range(entry.readQueueNums))
-    return Route(topic, tuple(writable), tuple(readable), brokers)
+    writable = (queue for queue in permitted if MASTER_ID in brokers.get(queue.brokerName, {}))
+    return Route(topic, tuple(writable), tuple(readable), brokers, tuple(permitted))
 
 
 def _addresses(broker: wire.BrokerData) -> dict[int, Address]:
@@ -84,12 +93,15 @@ def _addresses(broker: wire.BrokerData) -> dict[int, Address]:
 
 def route_of_default(topic: str, route: Route) -> Route:
     """Return the route by which a topic that does not exist yet is created: the default topic's, with few queues."""
-    writable = tuple(
-        MessageQueue(queue.brokerName, queue.queueId, topic)
-        for queue in route.writable
-        if queue.queueId < DEFAULT_TOPIC_QUEUES
+    writable, permitted = (
+        tuple(
+            MessageQueue(queue.brokerName, queue.queueId, topic)
+            for queue in queues
+            if queue.queueId < DEFAULT_TOPIC_QUEUES
+        )
+        for queues in (route.writable, route.permitted)
     )
-    return Route(topic, writable, (), route.brokers)
+    return Route(topic, writable, (), route.brokers, permitted)
 
 
 class QueueNumbers:

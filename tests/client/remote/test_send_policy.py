@@ -20,7 +20,7 @@ from tests.tables.rows import every_row
 
 def route(*names: str, queues: int = 2) -> Route:
     writable = tuple(MessageQueue(name, number, "T") for name in names for number in range(queues))
-    return Route("T", writable, writable, {})
+    return Route("T", writable, writable, {}, writable)
 
 
 # -- the queue

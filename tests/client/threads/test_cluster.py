@@ -133,13 +133,13 @@ class LookMeetsRoute:
     def __init__(self) -> None:
         self.routes = Routes()
         for topic in ("a", "b", "c"):
-            self.routes.put(topic, Route(topic, (), (), {}), 0.0)
+            self.routes.put(topic, Route(topic, (), (), {}, ()), 0.0)
 
     def action(self) -> None:
         assert len(self.routes.all()) >= 3
 
     def other(self) -> None:
-        self.routes.put("d", Route("d", (), (), {}), 0.0)
+        self.routes.put("d", Route("d", (), (), {}, ()), 0.0)
 
     def check(self) -> None:
         """The action has looked itself."""

@@ -16,7 +16,8 @@ from shmq.typed_json import decoder
 from tests.interruption import met_everywhere
 
 Use = Callable[[], object]
-ROUTE = Route("orders", (MessageQueue("a", 0, "orders"),), (), {"a": {0: Address("h", 1)}})
+QUEUES = (MessageQueue("a", 0, "orders"),)
+ROUTE = Route("orders", QUEUES, (), {"a": {0: Address("h", 1)}}, QUEUES)
 
 
 def sending(broker: SharedBroker, opened: contextlib.ExitStack) -> Callable[[], Use]:

@@ -40,6 +40,7 @@ def test_perm_and_a_missing_master_take_queues_away() -> None:
     brokers = {"a": {"0": "a:1"}, "b": {"0": "b:1"}, "c": {"1": "c:1"}}
     route = decode_route("T", body(("a", 1, 1, 4), ("b", 1, 1, 2), ("c", 1, 1, 6), brokers=brokers))
     assert {queue.brokerName for queue in route.writable} == {"b"}
+    assert [queue.brokerName for queue in route.permitted] == ["b", "c"], "what is placed by a hash must not move"
     assert {queue.brokerName for queue in route.readable} == {"a", "c"}
     assert route.reader("c") == Address("c", 1)
 
