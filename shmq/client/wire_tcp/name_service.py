@@ -7,7 +7,8 @@ Everything runs on the I/O thread; `Routes` is the table, without sockets.
 
 Invariants:
     (1) one name server is asked as long as it answers; when it does not, the next one is, within the same deadline;
-    (2) a route that was known serves on when no name server answers;
+    (2) a route that was known serves on when no name server answers; when they are silent, what needs it waits for a
+        part of its own time, and no more for a second after that;
     (3) in a switch a broker of several hosts may leave the name servers for a moment: its queues stay `permitted`.
 """
 
@@ -44,6 +45,9 @@ REFRESH: Final = 30.0
 MISSING_FOR: Final = 1.0
 SWITCH_FOR: Final = 2 * REFRESH + 60.0  # a switch, and a program that asks for routes that long before and after it
 BORN_POLL: Final = 0.02
+OLD_ROUTE_WAIT_SECONDS: Final = 1.0
+"""The longest wait for a newer route than the one that is known, and how long that serves after silence."""
+_OLD_ROUTE_SHARE: Final = 1 / 3
 Answering = Callable[[int, Mapping[str, str]], Awaitable[Command]]
 
 
@@ -125,6 +129,7 @@ class NameService:
         self._on_change = on_change
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self._born: set[str] = set()
+        self._silent_until = float("-inf")  # what is known serves until then
         self._masters: dict[str, Address] = {}  # all of them, at the time of:
         self._masters_told = float("-inf")
         self.routes = Routes()
@@ -167,8 +172,7 @@ class NameService:
             return reply
         if len(failures) == 1 and isinstance(failures[0], ConnectError):
             raise failures[0]
-        said = "; ".join(map(str, failures)) or f"no answer within {seconds:g} s"
-        raise BrokerNotRunning(f"no name server answers: {said}", hint="is it running? host:port in the URL are its")
+        raise _no_name_server("; ".join(map(str, failures)) or f"no answer within {seconds:g} s")
 
     async def route(self, topic: str, *, timeout: float | None = None) -> Route | None:
         """Return the route of a topic; None when there is none."""
@@ -176,7 +180,15 @@ class NameService:
         known = self.routes.get(topic, now)
         if known is not None or self.routes.is_missing(topic, now):
             return known
-        return await self.refresh(topic, timeout=timeout)
+        old = self.routes.old(topic)
+        if old is None or now < self._silent_until:
+            return old or await self.refresh(topic, timeout=timeout)
+        patience = (self._timeout if timeout is None else timeout) * _OLD_ROUTE_SHARE
+        route = await self.refresh(topic, timeout=min(OLD_ROUTE_WAIT_SECONDS, patience))
+        ended = self._network.loop.time()
+        if route is old and ended - now >= min(OLD_ROUTE_WAIT_SECONDS, patience) / 2:  # they did not refuse
+            self._silent_until = ended + OLD_ROUTE_WAIT_SECONDS
+        return route
 
     async def refresh(self, topic: str, *, timeout: float | None = None) -> Route | None:
         """Ask for a route now; at most one question for each topic is on its way."""
@@ -185,7 +197,15 @@ class NameService:
             task = self._asking[topic] = self._network.loop.create_task(self._ask_route(topic, timeout))
             task.add_done_callback(lambda _: self._asking.pop(topic, None))
             task.add_done_callback(look_at)
-        return await asyncio.shield(task)
+            return await asyncio.shield(task)
+        seconds = self._timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):  # it may have been asked for longer
+                return await asyncio.shield(task)
+        except TimeoutError:
+            if (known := self.routes.old(topic)) is not None:
+                return known
+            raise _no_name_server(f"no answer within {seconds:g} s") from None
 
     async def _ask_route(self, topic: str, timeout: float | None) -> Route | None:
         try:
@@ -358,6 +378,10 @@ class NameService:
         """Return all brokers."""
         reply = reply_of(await self.ask(Request.GET_BROKER_CLUSTER_INFO, timeout=timeout))
         return decode_body(reply.body, ClusterInfo, dialect_bytes_max=1 << 20)
+
+
+def _no_name_server(said: str) -> BrokerNotRunning:
+    return BrokerNotRunning(f"no name server answers: {said}", hint="is it running? host:port in the URL are its")
 
 
 def no_broker() -> BrokerNotRunning:
