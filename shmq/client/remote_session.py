@@ -19,6 +19,7 @@ from shmq.client.search import Search
 from shmq.client.transactions.half import RemoteTransactions, end_command
 from shmq.client.wire_tcp.channel import Channel
 from shmq.client.wire_tcp.name_service import Answering
+from shmq.client.wire_tcp.network import countdown
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
@@ -64,8 +65,9 @@ class RemoteSession:
         sending = sender.prepare(topic, body, extra, sys_flag=PREPARED, retries=0, **arguments)
 
         async def send() -> Receipt:
-            await self.members.registration.introduce(topic, timeout)
-            return await sending()
+            left = countdown(self.wire.network.loop, timeout)
+            await self.members.registration.introduce(topic, left())
+            return await sending(left())
 
         return self.wire.wait(self.wire.network.submit(send()), timeout)
 

@@ -26,8 +26,16 @@ from shmq.addresses import Address
 from shmq.client.position import Kind, Position
 from shmq.client.wire import CONCURRENT_MAX
 from shmq.client.wire_tcp.name_service import NameService
-from shmq.client.wire_tcp.network import Network
-from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ProtocolError, RemoteError, ShmqError
+from shmq.client.wire_tcp.network import Network, countdown
+from shmq.errors import (
+    BrokerNotRunning,
+    ConnectError,
+    PermissionDenied,
+    ProtocolError,
+    RemoteError,
+    RequestTimeout,
+    ShmqError,
+)
 from shmq.protocol.body import decode_body, encode_body
 from shmq.protocol.client_requests import group_creation, member_ids, member_list, message_view
 from shmq.protocol.codes import Request, Response
@@ -313,13 +321,15 @@ class QueueQuestions:
 
         Our brokers name only the members that share the topic, RocketMQ's all members.
         """
-        route = await self.names.route(topic)
+        left = countdown(self.network.loop, self._timeout)
+        route = await self.names.route(topic, timeout=left())
         addresses = _addresses(route.readable if route else (), route.brokers if route else {})
         failure: Exception | None = None
-        for address in addresses:
+        for number, address in enumerate(addresses):
+            share = left() / (len(addresses) - number)  # a silent broker leaves time for another one
             try:
-                reply = await self.network.request(address, member_list(group, topic), self._timeout)
-            except ConnectError as raised:
+                reply = await self.network.request(address, member_list(group, topic), share)
+            except (ConnectError, RequestTimeout) as raised:
                 failure = raised
                 continue
             return member_ids(reply)

@@ -9,12 +9,13 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from shmq.addresses import Address
 from shmq.client.keywords import DEFAULT_PRODUCER_GROUP
 from shmq.client.spec import EVERYTHING, ConsumerSpec, Wanted, consumer_data
+from shmq.client.wire_tcp.network import countdown
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import retry_topic, retry_topic_of
@@ -89,10 +90,11 @@ class Registration:
     # -- on the I/O thread
     async def register(self) -> None:
         """Let every broker of the topics that are read, and of those that were written, know what we are now."""
+        left = countdown(self._wire.network.loop, self._wire.timeout)
         for topic in self.topics():
-            await self._wire.names.route(topic)
-        await self.check()
-        await self.beat()
+            await self._wire.names.route(topic, timeout=left())
+        await self.check(left)
+        await self.beat(timeout=left())
 
     async def introduce(self, topic: str, timeout: float, *, asks: bool = False) -> None:
         """Let the brokers of a topic know us as a producer now: the next heartbeat would come half a minute later.
@@ -100,15 +102,19 @@ class Registration:
         Brokers ask only members they have heard of how a transaction ended. A reply may come to any broker of the
         cluster, and that one looks for the client that `asks`.
         """
-        route = await self._wire.names.writable_route(topic, timeout=timeout)
+        left = countdown(self._wire.network.loop, timeout)
+        route = await self._wire.names.writable_route(topic, timeout=left())
         masters = {name: route.master(name) for name in route.brokers}
         if self._introduced.get((topic, asks)) != masters:
             self._asks = self._asks or asks
-            await self.beat()
+            await self.beat(timeout=left())
             self._introduced[topic, asks] = masters
 
-    async def check(self) -> None:
+    async def check(self, left: Callable[[], float]) -> None:
         """Ask a broker of each topic that is read with an expression whether it filters by such ones.
+
+        Args:
+            left: how many seconds are left for it.
 
         Raises:
             FilterSyntaxError, RemoteError: it does not.
@@ -118,25 +124,28 @@ class Registration:
             if spec.where is None or key in self._versions:
                 continue  # told before
             try:
-                await self._check(spec)
+                await self._check(spec, left)
             except ShmqError as error:
                 self._versions.pop(key, None)
                 if isinstance(error, RemoteError) and error.code == Response.SYSTEM_ERROR:
                     error.hint = "a stock broker filters by SQL92 if its broker.conf says enablePropertyFilter=true"
                 raise
 
-    async def _check(self, spec: ConsumerSpec) -> None:
+    async def _check(self, spec: ConsumerSpec, left: Callable[[], float]) -> None:
         wire = self._wire
-        route = await wire.names.readable_route(spec.topic, timeout=wire.timeout)
+        route = await wire.names.readable_route(spec.topic, timeout=left())
         address = route.reader(route.readable[0].brokerName) if route.readable else None
         if address is None:
             return
         config = ClientConfig(wire.client_id, spec.group, self._subscription(spec, spec.topic))
         command = Command(code=Request.CHECK_CLIENT_CONFIG, body=encode_body(config))
-        reply_of(await wire.network.request(address, command, wire.timeout))
+        reply_of(await wire.network.request(address, command, left()))
 
-    async def beat(self, only: Address | None = None) -> None:
+    async def beat(self, only: Address | None = None, *, timeout: float | None = None) -> None:
         """Tell every broker in use (or one) what we are.
+
+        Args:
+            timeout: seconds for an answer, where they are not the connection's.
 
         Raises:
             ShmqError: a broker refused, or none could be reached.
@@ -145,15 +154,16 @@ class Registration:
         if not data.consumerDataSet and not data.producerDataSet:
             return
         addresses = [only] if only is not None else self.addresses()
-        results = await asyncio.gather(*(self._beat(address, data) for address in addresses), return_exceptions=True)
+        seconds = self._wire.timeout if timeout is None else timeout
+        told = (self._beat(address, data, seconds) for address in addresses)
+        results = await asyncio.gather(*told, return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         for failure in failures:
             if not isinstance(failure, (ConnectError, RequestTimeout)) or len(failures) == len(addresses):
                 raise failure
 
-    async def _beat(self, address: Address, data: HeartbeatData) -> None:
-        wire = self._wire
-        reply_of(await wire.network.request(address, heartbeat(data), wire.timeout))
+    async def _beat(self, address: Address, data: HeartbeatData, seconds: float) -> None:
+        reply_of(await self._wire.network.request(address, heartbeat(data), seconds))
 
     def addresses(self) -> list[Address]:
         """Return the brokers to register with: all of the topics we read, the masters of those we write."""

@@ -193,11 +193,14 @@ class TcpSender:
         sys_flag: int = 0,
         retries: int = RETRIES,
         **arguments: Any,
-    ) -> Callable[[], Awaitable[Receipt]]:
-        """Return a send for the I/O thread, of a message with properties that only clients of brokers may set."""
+    ) -> Callable[..., Awaitable[Receipt]]:
+        """Return a send for the I/O thread, of a message with properties that only clients of brokers may set.
+
+        It takes the seconds that are left for it, where they are not all of them.
+        """
         message, timeout, place = self._message(topic, body, extra=extra, **arguments)
         message = message._replace(sys_flag=message.sys_flag | sys_flag)
-        return lambda: self._send_one(message, place, timeout, retries, waits=False)
+        return lambda left=timeout: self._send_one(message, place, left, retries, waits=False)
 
     def _message(
         self,

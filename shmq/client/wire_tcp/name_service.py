@@ -21,7 +21,7 @@ from typing import Final
 
 from shmq.addresses import Address
 from shmq.client.place import parse_address
-from shmq.client.wire_tcp.network import Network, look_at
+from shmq.client.wire_tcp.network import Network, countdown, look_at
 from shmq.client.wire_tcp.route import Route, decode_route, route_of_default
 from shmq.errors import (
     BrokerNotRunning,
@@ -237,14 +237,14 @@ class NameService:
         Raises:
             TopicNotFound: it does not exist.
         """
-        deadline = self._network.loop.time() + timeout
-        route = await self.route(topic, timeout=timeout)
-        while route is None and topic in self._born and self._network.loop.time() < deadline:
+        left = countdown(self._network.loop, timeout)
+        route = await self.route(topic, timeout=left())
+        while route is None and topic in self._born and left() > BORN_POLL:
             await asyncio.sleep(BORN_POLL)
-            route = await self.refresh(topic, timeout=timeout)
+            route = await self.refresh(topic, timeout=left())
         self._born.discard(topic)
         if route is None:
-            raise await self.not_found(topic, timeout=timeout, may_be_made=may_be_made)
+            raise await self.not_found(topic, timeout=left(), may_be_made=may_be_made)
         return route
 
     async def writable_route(self, topic: str, *, timeout: float) -> Route:
@@ -254,12 +254,13 @@ class NameService:
             TopicNotFound: it does not exist, and no broker creates topics by itself.
             BrokerNotRunning: its broker has no master now.
         """
-        route, default = await self.route(topic, timeout=timeout), None
+        left = countdown(self._network.loop, timeout)
+        route, default = await self.route(topic, timeout=left()), None
         if route is None and (topic == TRACE_TOPIC or not is_system_topic(topic)):
             # Brokers register both at once. The topic's may have come back since that answer, or have left since the
             # default topic came: a message group would go to another queue than its own.
-            default = await self.refresh(DEFAULT_TOPIC, timeout=timeout)
-            route = await self.refresh(topic, timeout=timeout)
+            default = await self.refresh(DEFAULT_TOPIC, timeout=left())
+            route = await self.refresh(topic, timeout=left())
         if route is not None and route.writable:
             return route
         if route is None and default is not None and default.writable:
@@ -270,7 +271,7 @@ class NameService:
         if without:
             self.routes.forget(topic)  # a switch is under way: the next use asks anew
             raise no_master(without[0])
-        raise await self.not_found(topic, timeout=timeout, exists=route is not None)
+        raise await self.not_found(topic, timeout=left(), exists=route is not None)
 
     async def not_found(
         self, topic: str, *, timeout: float, exists: bool = False, may_be_made: bool = True
@@ -282,9 +283,10 @@ class NameService:
         if exists:
             return TopicNotFound(f'topic "{topic}" has no queue that may be written now', hint="are its brokers up?")
         names: list[str] = []
+        left = countdown(self._network.loop, timeout)
         with contextlib.suppress(ShmqError):
-            names = await self.topics(timeout=timeout)
-            if not names and not (await self.clusters(timeout=timeout)).brokerAddrTable:
+            names = await self.topics(timeout=left())
+            if not names and not (await self.clusters(timeout=left())).brokerAddrTable:
                 return no_broker()
         then = f"create it with: shmq topic create {topic}" if may_be_made else "see: shmq topic list -a"
         return missing_topic(topic, f"at {servers}", names, then)
@@ -300,11 +302,12 @@ class NameService:
         Raises:
             PermissionDenied: there is no such account.
         """
+        left = countdown(self._network.loop, timeout)
         try:
-            return list((await self.clusters(timeout=timeout)).brokerAddrTable)
+            return list((await self.clusters(timeout=left())).brokerAddrTable)
         except (PermissionDenied, RemoteError):
             # The list is for administrators. The default topic is on every broker that creates topics by itself.
-            route = await self.route(DEFAULT_TOPIC, timeout=timeout)
+            route = await self.route(DEFAULT_TOPIC, timeout=left())
             return list(route.brokers) if route is not None else []
 
     def known_master(self, broker_name: str) -> Address | None:
@@ -320,20 +323,21 @@ class NameService:
         Raises:
             BrokerNotRunning: no name server knows it.
         """
+        left = countdown(self._network.loop, timeout)
         told = self._masters if self._network.loop.time() - self._masters_told < MISSING_FOR else {}
-        found = told.get(broker_name) or await self._routed_master(broker_name, timeout=timeout)
+        found = told.get(broker_name) or await self._routed_master(broker_name, left)
         if found is None and slave_may_answer:
             found = next((each for route in self.routes.all() if (each := route.reader(broker_name)) is not None), None)
         if found is None:
-            found = (await self.masters(timeout=timeout)).get(broker_name)
+            found = (await self.masters(timeout=left())).get(broker_name)
         if found is None:
             raise no_master(broker_name)
         return found
 
-    async def _routed_master(self, broker_name: str, *, timeout: float) -> Address | None:
+    async def _routed_master(self, broker_name: str, left: Callable[[], float]) -> Address | None:
         for route in self.routes.all():
             if route.master(broker_name) is not None:
-                latest = await self.route(route.topic, timeout=timeout)  # the same, unless it was forgotten
+                latest = await self.route(route.topic, timeout=left())  # the same, unless it was forgotten
                 if latest is not None and (address := latest.master(broker_name)) is not None:
                     return address
         return None
@@ -361,9 +365,10 @@ class NameService:
         names = self.routes.groups(topic, self._network.loop.time())
         if not names or self.routes.old(topic) is not None:
             return bool(names)
+        left = countdown(self._network.loop, timeout)
         try:  # where all masters are there, and still not the topic, it was deleted
-            are_there = (await self.masters(timeout=timeout)).keys() >= names
-            return not are_there or await self.refresh(topic, timeout=timeout) is not None
+            are_there = (await self.masters(timeout=left())).keys() >= names
+            return not are_there or await self.refresh(topic, timeout=left()) is not None
         except ShmqError:
             return True
 

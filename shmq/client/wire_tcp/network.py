@@ -20,7 +20,7 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from shmq.addresses import Address
 from shmq.client.background import begun, started
@@ -28,13 +28,15 @@ from shmq.client.place import RemoteOptions
 from shmq.client.wire import LOG
 from shmq.client.wire_tcp.channel import Channel
 from shmq.client.wire_tcp.tls import refusal, speaks_tls, tls_context
-from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, RequestTimeout, ShmqError, UsageError
 from shmq.protocol.acl import sign
 from shmq.protocol.command import Command
 from shmq.shm.descriptors import above_standard
 from shmq.waits import check_patches, greenlet_library
 
 ResultT = TypeVar("ResultT")
+_ROUND_SECONDS: Final = 1.0
+"""In which the I/O thread gets to something new, if it is not stuck."""
 
 _abandoned: list[object] = []  # loops of a parent: kept, since collecting one would touch what it shares with us
 
@@ -117,7 +119,12 @@ class Network:
         raise UsageError(f"the connection {whose}", hint="connect again with shmq.connect()")
 
     def call(self, work: Coroutine[Any, Any, ResultT], timeout: float) -> ResultT:
-        """Run a coroutine that ends by itself within `timeout` seconds, and return its result."""
+        """Run a coroutine that should end by itself within `timeout` seconds, and return its result.
+
+        Raises:
+            RequestTimeout: it did not.
+            BrokerNotRunning: the I/O thread does not run.
+        """
         future = self.submit(work)
         try:
             # A little more than the work's own deadline, which gives the better error.
@@ -126,9 +133,21 @@ class Network:
             if isinstance(error, ShmqError) or future.done():
                 raise
             future.cancel()
-            raise BrokerNotRunning("the connection's thread does not run", hint="see where it is stuck") from error
+            raise self._overdue(timeout) from error
         except CancelledError as error:
             raise closed_meanwhile() from error
+
+    def _overdue(self, timeout: float) -> ShmqError:
+        """Return the error of work that has not ended in its time: that of the I/O thread, where it is stuck."""
+        runs = threading.Event()
+        self.soon(runs.set)
+        if not runs.wait(_ROUND_SECONDS):
+            return BrokerNotRunning("the connection's thread does not run", hint="see where it is stuck")
+        late = RequestTimeout(
+            f"not all answers came within {timeout:g} s", hint="raise the timeout, or see the brokers"
+        )
+        late.maybe_stored = True
+        return late
 
     def soon(self, work: Callable[[], None]) -> None:
         """Call something on the I/O thread; nothing happens after the end."""
@@ -303,6 +322,12 @@ def _unreachable(address: Address, reason: str) -> BrokerNotRunning:
     return BrokerNotRunning(
         f"{address} cannot be reached: {reason}", hint="is it running, and is this the address clients reach?"
     )
+
+
+def countdown(loop: asyncio.AbstractEventLoop, seconds: float) -> Callable[[], float]:
+    """Return what says how many of some seconds are left, a millisecond at least: for what waits several times."""
+    end = loop.time() + seconds
+    return lambda: max(0.001, end - loop.time())
 
 
 def look_at(task: asyncio.Task[Any]) -> None:

@@ -23,7 +23,7 @@ from shmq.client.place import RemotePlace
 from shmq.client.wire import Question, QueueSlot, guarded, ignore
 from shmq.client.wire_tcp.channel import Channel
 from shmq.client.wire_tcp.name_service import Answering, NameService
-from shmq.client.wire_tcp.network import Network, closed_meanwhile
+from shmq.client.wire_tcp.network import Network, closed_meanwhile, countdown
 from shmq.client.wire_tcp.route import QueueNumbers, Route
 from shmq.errors import BrokerNotRunning, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
@@ -67,9 +67,10 @@ class TcpWire:
             raise
 
     async def _open(self) -> str:
-        names = await self.names.broker_names(timeout=self.timeout)
+        left = countdown(self.network.loop, self.timeout)
+        names = await self.names.broker_names(timeout=left())
         self.numbers.learn(names)  # all at once, so that numbers are the same in every process
-        channel = await self.network.channel(self.names.current, self.timeout)
+        channel = await self.network.channel(self.names.current, left())
         return channel.local_host
 
     @property

@@ -119,6 +119,30 @@ def test_it_does_not_depend_on_the_event_loops_that_the_program_makes(
         asyncio.set_event_loop_policy(None)
 
 
+def test_work_that_takes_longer_than_its_time_is_not_taken_for_a_thread_that_is_stuck(
+    network: Callable[..., Network],
+) -> None:
+    async def asks_too_often() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(RequestTimeout, match="not all answers came within 0 s") as caught:
+        network().call(asks_too_often(), 0.0)
+    assert caught.value.maybe_stored
+
+
+def test_a_thread_that_is_stuck_is_said_to_be(network: Callable[..., Network]) -> None:
+    end = threading.Event()
+
+    async def blocks() -> None:
+        end.wait()
+
+    try:
+        with pytest.raises(BrokerNotRunning, match="thread does not run"):
+            network().call(blocks(), 0.0)
+    finally:
+        end.set()
+
+
 def test_a_silent_peer_costs_the_timeout_and_not_more(serve: Serve, network: Callable[..., Network]) -> None:
     def silent(connected: socket.socket) -> None:
         while connected.recv(1 << 16):
