@@ -104,7 +104,7 @@ class ReaderShare(QueueShare):
         for index in self.held:
             if index in self._wanted:
                 if self._leaving.pop(index, None) is not None:
-                    self._reader.pause(index, index in self._paused)
+                    self._reader.pause(index, self._is_paused(index))
             elif index not in self._leaving:
                 self._leaving[index] = now + options.REVOKE_TIMEOUT
                 self._reader.pause(index, True)
@@ -121,7 +121,7 @@ class ReaderShare(QueueShare):
             if slot.queue_id == queue_id:
                 (self._paused.add if paused else self._paused.discard)(index)
                 if index not in self._leaving:
-                    self._reader.pause(index, paused)
+                    self._reader.pause(index, self._is_paused(index))
 
     def leave_all(self) -> None:
         self._wanted = {}
@@ -137,6 +137,10 @@ class ReaderShare(QueueShare):
         self._on_left(slot.queue_id)
 
     # -- what each wire does in its way
+    def _is_paused(self, index: int) -> bool:
+        """Whether a queue is ours and delivers nothing now."""
+        return index in self._paused
+
     def _prepare(self, all_slots: list[QueueSlot]) -> None:
         """Do what has to be done before queues are taken and left."""
 

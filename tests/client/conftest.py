@@ -26,6 +26,7 @@ class StandIn:
     settled: bool = False
     message_id: str = "id"
     record_bytes: int = 100
+    log_position: int = 0
 
     def ack(self) -> None:
         self.settled = True

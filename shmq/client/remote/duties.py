@@ -1,7 +1,7 @@
 """The duties of a connection over TCP: its timers, and answers to brokers' requests; both on the I/O thread.
 
     route refresh   30 s     heartbeat   30 s, and at once after a new route or a reconnection
-    offsets          5 s     locks       20 s
+    offsets          5 s     locks       20 s, and each second those that a new master has not confirmed
 
 A failure of these is forgotten, and the next round tries again; nothing here ends the connection. Requests of brokers
 are answered at once, since nothing may take long here:
@@ -74,10 +74,15 @@ class Upkeep:
         network.spawn(self._every(MISSING_INTERVAL, self._look_for_missing))
         network.spawn(self._every(COMMIT_INTERVAL, self._commit))
         network.spawn(self._every(LOCK_RENEWAL, self._keep_locks))
+        network.spawn(self._every(MISSING_INTERVAL, self._confirm_locks))
 
     def beat_soon(self) -> None:
         """Send a heartbeat now; on the I/O thread."""
         self._beat.set()
+
+    def confirm_locks_soon(self) -> None:
+        """Ask now for the locks that are in doubt; on the I/O thread."""
+        self._wire.network.spawn(self._confirm_locks())
 
     async def _heartbeats(self) -> None:
         while True:
@@ -121,6 +126,10 @@ class Upkeep:
     async def _keep_locks(self) -> None:
         for share in self._shares():
             await _quietly(share.keep_locks())
+
+    async def _confirm_locks(self) -> None:
+        doubtful = [share for share in self._shares() if share.doubts_locks]
+        await asyncio.gather(*(_quietly(share.keep_locks()) for share in doubtful))
 
 
 async def _quietly(work: Awaitable[None]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -52,6 +52,7 @@ class TcpGroups:
         self._upkeep = Upkeep(wire, questions, self.registration, lambda: self.readers, lambda: self.shares)
         self._duties = Duties(wire, questions, self.registration, lambda: self.readers, self._members_changed)
         wire.on_route, wire.on_broker_back = self._route_changed, self._broker_back
+        wire.on_masters = self._masters_changed
         wire.network.soon(self._upkeep.start)
 
     def watch(self, watcher: Watcher) -> None:
@@ -67,7 +68,18 @@ class TcpGroups:
             for group in self.registration.groups_of(route.topic):
                 self._members_changed(group)
 
-    def _broker_back(self) -> None:
+    def _masters_changed(self, brokers: Collection[str]) -> None:
+        """Brokers have other masters, which know nothing of locks."""
+        self._doubt_locks(brokers, holders_first=True)
+
+    def _doubt_locks(self, brokers: Collection[str], *, holders_first: bool) -> None:
+        for share in self.shares:
+            share.doubt_locks(brokers, holders_first=holders_first)
+        if self._upkeep.is_running:
+            self._upkeep.confirm_locks_soon()
+
+    def _broker_back(self, brokers: Collection[str]) -> None:
+        self._doubt_locks(brokers, holders_first=False)
         self._upkeep.beat_soon()
         self._watcher.reconnected()
 

@@ -26,6 +26,7 @@ class QueueProgress:
         self.stored_offset: int | None = None  # the last one reported to the broker
         self.paused = False
         self.locked_at: float | None = None
+        self.locked_under = 0  # which master of its broker gave the lock, as its share counts them
 
     @property
     def known_offset(self) -> int:

@@ -8,14 +8,19 @@ Brokers are asked on the I/O thread, and `step()` looks at what has come back.
 Invariants:
     (1) reading starts at the group's committed offset; a group that never committed anything on a queue starts where
         `start` says, and that is written down before a message is read;
-    (2) an ordered consumer reads a queue only while it holds the broker's lock, renewed every 20 s, good for 30 s;
-    (3) nothing is lost by a reconnection but locks, and those are renewed;
+    (2) an ordered consumer reads a queue only while it holds the lock of the master of now, renewed every 20 s, good
+        for 30 s; a queue whose lock is refused is another member's, and is opened anew where that one lets it go;
+    (3) nothing is lost by a reconnection or a switch but locks: each queue stands still until the master has confirmed
+        its own, and no other is taken before the holders had time for that;
     (4) a queue is left after the broker has answered for what it takes over, or after `LEAVE_TIMEOUT`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Final
 
@@ -34,6 +39,9 @@ from shmq.shm.core import RETRY_QUEUE_BASE
 OPEN_AGAIN: Final = 1.0
 LOCK_RENEWAL: Final = 20.0
 LOCK_GOOD_FOR: Final = 30.0
+HOLDERS_FIRST: Final = 10.0
+"""Seconds before an ordered consumer locks more queues at a new master, which gives free ones to the first that asks:
+members look each 5 s who leads, and an answer may take the timeout of 3 s, then each asks for what it holds."""
 
 
 class TcpShare(ReaderShare):
@@ -57,6 +65,10 @@ class TcpShare(ReaderShare):
         self._spec = spec
         self._opening: dict[int, Future[QueueProgress]] = {}
         self._again_at: dict[int, float] = {}
+        self._masters: dict[str, int] = {}  # by broker: how many other masters it had, or the same that was away
+        self._refused: deque[int] = deque()  # queues that are revoked, as another member has the lock
+        self._has_switched = False
+        self._take_from = 0.0
         self.last_error: ShmqError | None = None
 
     @property
@@ -80,7 +92,8 @@ class TcpShare(ReaderShare):
         return self._wire.numbers.queue(self._spec.topic, number, group=self._spec.group)
 
     def _prepare(self, all_slots: list[QueueSlot]) -> None:
-        for number in self._reader.lost():
+        refused = [self._refused.popleft() for _ in range(len(self._refused))]
+        for number in {*self._reader.lost(), *refused} & self.held.keys():
             self._forget(number)
             self._offsets.pop(number, None)
 
@@ -92,7 +105,9 @@ class TcpShare(ReaderShare):
             if opening.done():
                 del self._opening[number]
                 self._opened(number, opening, now)
-        for slot in self.missing:
+        if self._has_switched:
+            self._has_switched, self._take_from = False, now + HOLDERS_FIRST
+        for slot in self.missing if now >= self._take_from else ():
             number = slot.queue_index
             if number not in self._opening and self._again_at.get(number, now) <= now:
                 self._again_at.pop(number, None)
@@ -114,7 +129,7 @@ class TcpShare(ReaderShare):
         if slot is None:  # not ours any more
             self._let_go(queue)
             return
-        queue.paused = number in self._paused
+        queue.paused = number in self._paused or not self._is_locked(queue)
         self.held[number] = slot
         self._reader.open(queue)
 
@@ -123,13 +138,14 @@ class TcpShare(ReaderShare):
         wire, spec = self._wire, self._spec
         queue = self._queue_of(slot.queue_index)
         locked_at: float | None = None
-        if spec.ordered and spec.group is not None:
+        master = self._masters.get(queue.brokerName, 0)
+        if self._locks and spec.group is not None:
+            locked_at = wire.network.loop.time()
             if queue not in await self._questions.lock(spec.group, wire.client_id, [queue]):
                 raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is locked by another member")
-            locked_at = wire.network.loop.time()
         offset = await self._start_offset(slot.queue_index, queue)
         made: QueueProgress = await self._reader.made(queue, slot.queue_index, offset)
-        made.locked_at = locked_at
+        made.locked_at, made.locked_under = locked_at, master
         return made
 
     async def _start_offset(self, number: int, queue: MessageQueue) -> int:
@@ -174,20 +190,71 @@ class TcpShare(ReaderShare):
         if self._reader.commits:
             self._release(self._spec, [queue])
 
+    # -- locks of an ordered consumer
+    @property
+    def _locks(self) -> bool:
+        return self._spec.ordered and self._spec.group is not None
+
+    def _is_locked(self, queue: QueueProgress) -> bool:
+        """Whether the master of now has said that a queue is ours, if its order matters."""
+        if not self._locks:
+            return True
+        if queue.locked_at is None or queue.locked_under != self._masters.get(queue.queue.brokerName, 0):
+            return False
+        return self._wire.network.loop.time() - queue.locked_at < LOCK_GOOD_FOR
+
+    def _is_paused(self, index: int) -> bool:
+        queue = self._reader.find(index)
+        return super()._is_paused(index) or (queue is not None and not self._is_locked(queue))
+
+    @property
+    def doubts_locks(self) -> bool:
+        """Whether a queue stands still as its lock is not confirmed."""
+        return self._locks and not all(map(self._is_locked, self._reader.queues))
+
     # -- on the I/O thread
+    def doubt_locks(self, brokers: Collection[str], *, holders_first: bool) -> None:
+        """Let the queues of some brokers stand still until their masters of now have confirmed the locks.
+
+        Args:
+            holders_first: take no other queue before their holders had the time to lock them.
+        """
+        if not self._locks:
+            return
+        self._has_switched = self._has_switched or holders_first
+        for name in brokers:
+            self._masters[name] = self._masters.get(name, 0) + 1
+        for queue in self._reader.queues:
+            if queue.queue.brokerName in brokers:
+                self._reader.pause(queue.number, True)
+
     async def keep_locks(self) -> None:
         """Renew the locks of an ordered consumer; a queue whose lock is gone is read no further."""
-        wire, group = self._wire, self._spec.group
-        held = {queue.queue: queue for queue in self._reader.queues}
-        if not self._spec.ordered or group is None or not held:
+        if not self._locks:
             return
-        now = wire.network.loop.time()
-        try:
-            locked = await self._questions.lock(group, wire.client_id, held)
-        except ShmqError:
-            locked = set()
-        for queue, process in held.items():
-            if queue in locked:
-                process.locked_at = now
-            good = process.locked_at is not None and now - process.locked_at < LOCK_GOOD_FOR
-            self._reader.pause(process.number, not good or process.number in self._paused | self._leaving.keys())
+        held: dict[str, list[QueueProgress]] = {}
+        for queue in self._reader.queues:
+            held.setdefault(queue.queue.brokerName, []).append(queue)
+        await asyncio.gather(*(self._keep_locks_of(mine) for mine in held.values()))
+
+    async def _keep_locks_of(self, queues: Sequence[QueueProgress]) -> None:
+        wire, group = self._wire, self._spec.group
+        assert group is not None
+        asked_at, broker = wire.network.loop.time(), queues[0].queue.brokerName
+        master = self._masters.get(broker, 0)
+        locked: set[MessageQueue] | None = None
+        with contextlib.suppress(ShmqError):
+            locked = await self._questions.lock(group, wire.client_id, [queue.queue for queue in queues])
+        if master != self._masters.get(broker, 0):
+            return  # another one leads meanwhile, and is asked
+        for queue in queues:
+            if self._reader.find(queue.number) is not queue:
+                continue
+            if locked is not None and queue.queue not in locked:
+                # Where another member has read on, our place in it is an old one, and nothing of ours may be committed.
+                self._reader.revoke(queue.number)
+                self._refused.append(queue.number)
+                continue
+            if locked is not None:
+                queue.locked_at, queue.locked_under = asked_at, master
+            self._reader.pause(queue.number, self._is_paused(queue.number) or queue.number in self._leaving)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
@@ -54,7 +54,9 @@ class TcpWire:
         self.timeout = timeout
         self.numbers = QueueNumbers()
         self.on_route: Callable[[Route], None] = ignore
-        self.on_broker_back: Callable[[], None] = ignore
+        self.on_masters: Callable[[Collection[str]], None] = ignore
+        self.on_broker_back: Callable[[Collection[str]], None] = ignore
+        self._masters: dict[str, Address] = {}  # the last one of each broker
         self._handlers: dict[int, Handler] = {}
         self.network = Network(
             place.options, connect_timeout=timeout, on_request=self._serve, on_reconnect=self._reconnected
@@ -187,11 +189,27 @@ class TcpWire:
 
     def _route_changed(self, route: Route) -> None:
         self.numbers.learn(route.brokers)  # first, so the route's queues have numbers wherever it is used
+        self._look_at_masters(route)
         self.on_route(route)
+
+    def _look_at_masters(self, route: Route) -> None:
+        moved = set()
+        for name in route.brokers:
+            master, before = route.master(name), self._masters.get(name)
+            if master is None or master == before:
+                continue
+            self._masters[name] = master
+            if before is not None:
+                moved.add(name)
+                for known in self.names.routes.all():
+                    if known.master(name) == before:
+                        self.names.routes.forget(known.topic)
+        if moved:
+            self.on_masters(moved)
 
     def _reconnected(self, address: Address) -> None:
         if address not in self.names.servers:
-            self.on_broker_back()
+            self.on_broker_back([name for name, master in self._masters.items() if master == address])
 
     # -- queues
     def slot(self, queue: MessageQueue, *, retry: bool = False) -> QueueSlot:
