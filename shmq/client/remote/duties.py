@@ -1,6 +1,7 @@
 """The duties of a connection over TCP: its timers, and answers to brokers' requests; both on the I/O thread.
 
     route refresh   30 s     heartbeat   30 s, and at once after a new route or a reconnection
+    who leads        5 s     of the topics that are read, where a broker has several hosts
     offsets          5 s     locks       20 s, and each second those that a new master has not confirmed
 
 A failure of these is forgotten, and the next round tries again; nothing here ends the connection. Requests of brokers
@@ -44,6 +45,8 @@ from shmq.words import reason_text
 
 COMMIT_INTERVAL: Final = 5.0
 MISSING_INTERVAL: Final = 1.0
+LEADERS_INTERVAL: Final = 5.0
+"""A master that stands still, or is cut off, does not say so: only the name servers do, while our pulls wait for it."""
 
 
 class Upkeep:
@@ -71,6 +74,7 @@ class Upkeep:
         network = self._wire.network
         network.spawn(self._heartbeats())
         network.spawn(self._every(REFRESH, self._refresh_routes))
+        network.spawn(self._every(LEADERS_INTERVAL, self._look_who_leads))
         network.spawn(self._every(MISSING_INTERVAL, self._look_for_missing))
         network.spawn(self._every(COMMIT_INTERVAL, self._commit))
         network.spawn(self._every(LOCK_RENEWAL, self._keep_locks))
@@ -103,6 +107,14 @@ class Upkeep:
         names = self._wire.names
         for topic in names.routes.stale(self._wire.network.loop.time()):
             await names.refresh(topic)
+
+    async def _look_who_leads(self) -> None:
+        names, seen = self._wire.names, set[str]()
+        for topic in self._registration.topics():
+            group = names.routes.group(topic, self._wire.network.loop.time())
+            if group is not None and not group.brokers.keys() <= seen:  # one topic tells it of all that are there
+                seen.update(group.brokers)
+                await names.refresh(topic)
 
     async def _look_for_missing(self) -> None:
         names = self._wire.names

@@ -70,6 +70,8 @@ class TcpGroups:
 
     def _masters_changed(self, brokers: Collection[str]) -> None:
         """Brokers have other masters, which know nothing of locks."""
+        for reader in self._pulling:
+            reader.pull_anew(brokers)
         self._doubt_locks(brokers, holders_first=True)
 
     def _doubt_locks(self, brokers: Collection[str], *, holders_first: bool) -> None:

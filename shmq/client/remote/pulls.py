@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from shmq.client import options
@@ -96,6 +96,13 @@ class GroupReader(TcpReader):
         flying = self._flying.get(number)
         if flying is not None:
             flying.cancel()
+
+    def pull_anew(self, brokers: Collection[str]) -> None:
+        """Ask the masters of now: those of before may never answer, as they stand still or are cut off."""
+        for queue in self.queues:
+            if queue.queue.brokerName in brokers:
+                queue.broker_id = 0
+                self._give_up_pull(queue.number)
 
     def _start(self, queue: ProcessQueue) -> None:
         self._wire.network.spawn(self._pull_forever(queue))

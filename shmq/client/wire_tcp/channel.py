@@ -34,6 +34,7 @@ _STORING = frozenset(
         Request.END_TRANSACTION,
     }
 )
+_HOLDING = ("suspendTimeoutMillis", "pollTime")  # fields that say how long a peer may hold a request
 _RESET = struct.pack("ii", 1, 0)  # struct linger: on, no second
 
 
@@ -54,6 +55,7 @@ class Channel(asyncio.Protocol):
         self._decoder = CommandDecoder(frame_bytes_max=FRAME_BYTES_MAX)
         self._waiting: dict[int, asyncio.Future[Command]] = {}
         self._given_up: set[int] = set()  # without an answer until now
+        self._held: set[int] = set()
         self._opaque = 0
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
@@ -79,6 +81,8 @@ class Channel(asyncio.Protocol):
         self._opaque = (self._opaque + 1) % _OPAQUE_END
         opaque = command.opaque = self._opaque
         self._waiting[opaque] = answer
+        if any(command.ext.get(field, "0") != "0" for field in _HOLDING):
+            self._held.add(opaque)
         try:
             async with asyncio.timeout(timeout):
                 await self._write(command)
@@ -96,9 +100,18 @@ class Channel(asyncio.Protocol):
             raise
         finally:
             self._waiting.pop(opaque, None)
+            self._held.discard(opaque)
             answer.cancel()
             if is_written and answer.cancelled() and command.code in _STORING:
                 self._given_up.add(opaque)
+
+    def give_up_held(self) -> None:
+        """End the requests that the peer may hold: another one leads, and has what they ask for."""
+        for answer in map(self._waiting.get, self._held):
+            if answer is not None and not answer.done():
+                answer.set_exception(
+                    BrokerNotRunning(f"another host leads, and not {self.address}", hint="it is asked by itself")
+                )
 
     async def notify(self, command: Command, timeout: float) -> None:
         """Send a oneway command."""

@@ -207,6 +207,11 @@ class Network:
                 raise PermissionDenied(f"{address} takes no connection without TLS", hint="tls=true") from error
             raise
 
+    def give_up_held(self, address: Address) -> None:
+        """Wait no more for what the process at an address may hold: it may stand still, or be cut off."""
+        if (channel := self._channels.get(address)) is not None:
+            channel.give_up_held()
+
     async def notify(self, address: Address, command: Command, timeout: float) -> None:
         """Send a oneway command."""
         channel = await self.channel(address, timeout)

@@ -201,6 +201,7 @@ class TcpWire:
             self._masters[name] = master
             if before is not None:
                 moved.add(name)
+                self.network.give_up_held(before)
                 for known in self.names.routes.all():
                     if known.master(name) == before:
                         self.names.routes.forget(known.topic)

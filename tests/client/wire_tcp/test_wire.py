@@ -9,6 +9,7 @@ import pytest
 
 from shmq.client.place import remote_place
 from shmq.client.wire_tcp.wire import TcpWire
+from shmq.errors import BrokerNotRunning
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.route import BrokerData, ClusterInfo, QueueData, TopicRoute, encode_route, encode_standard
@@ -74,3 +75,26 @@ def test_another_master_is_noticed_once_and_no_route_of_before_is_believed(
     route = wire.call(wire.names.route("bills"))
     assert route is not None and str(route.master("b")) == "127.0.0.1:1"
     assert seen == [{"b"}]
+
+
+def test_what_a_master_of_before_holds_is_waited_for_no_more_and_other_requests_are(
+    silent: Callable[[], str], wire_of: Callable[[Names], TcpWire]
+) -> None:
+    names = Names({0: silent(), 1: "127.0.0.1:1"})
+    wire = wire_of(names)
+    wire.refresh("orders")
+    master = wire.names.known_master("b")
+    assert master is not None
+    ask = wire.network.request
+    held = [
+        wire.network.submit(ask(master, Command(code=code, ext={field: "15000"}), 60.0))
+        for code, field in ((Request.PULL_MESSAGE, "suspendTimeoutMillis"), (Request.POP_MESSAGE, "pollTime"))
+    ]
+    sent = wire.network.submit(ask(master, Command(code=Request.SEND_MESSAGE_V2), 60.0))
+    short = wire.network.submit(ask(master, Command(code=Request.POP_MESSAGE, ext={"pollTime": "0"}), 60.0))
+    names.hosts = {0: "127.0.0.1:1"}
+    wire.refresh("orders")
+    for each in held:
+        with pytest.raises(BrokerNotRunning, match=f"another host leads, and not {master}"):
+            each.result(60)
+    assert not sent.done() and not short.done()
