@@ -23,6 +23,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Self
 
 from shmq.client import options
+from shmq.client.consumers.assignment_watch import AssignmentWatch
 from shmq.client.consumers.kept_offsets import OffsetKeeper, keeper_of
 from shmq.client.observers.observer import Observer, iterated, polled
 from shmq.client.queue_share import QueueShare
@@ -33,7 +34,7 @@ from shmq.client.session import Session
 from shmq.client.spec import ConsumerSpec, check_poll
 from shmq.client.timetable import Timetable, loosely
 from shmq.client.wire import LOG, Hider, MessageSource, QueueReader, QueueSlot, ignore
-from shmq.errors import UsageError
+from shmq.errors import TopicNotFound, UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE, Message, messages_keep
 from shmq.shm.pickling import stays_here
 from shmq.waits import give_turn, slice_seconds
@@ -81,6 +82,7 @@ class Consumer:
         self._step_scheduled = False
         self._watch = AssignmentWatch(self._context.timetable, self._warn_unassigned)
         self._keeper: OffsetKeeper | None = None
+        self._places: dict[str, int] = {}  # of a broadcasting member, by queue: where its reader before was
         self._redelivery = Redelivery(
             self._context.timetable,
             attempts_max=self._spec.attempts_max or options.ATTEMPTS_MAX,
@@ -217,22 +219,22 @@ class Consumer:
             return source
         self._refuse_closed()
         session = self._context.live()
+        session.queues.resolve(self.topic)
         with self._lock:
-            if self._source is None:
+            if (source := self._source) is None:
                 self._refuse_closed()  # in this moment, by another thread
-                self._open(session)
-            assert self._source is not None
-            return self._source
+                source = self._open(session)
+        self._rebalance()
+        return source
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise UsageError("the consumer is closed", hint="subscribe again")
 
     # -- life
-    def _open(self, session: Session) -> None:
-        """Begin to read; the caller holds the lock, and the connection has registered us with the broker."""
+    def _open(self, session: Session) -> MessageSource:
+        """Begin to read; the caller holds the lock, has registered us with the broker, and shares the queues next."""
         spec = self._spec
-        session.queues.resolve(spec.topic)
         self._redelivery.open(SendBack(session.wire, spec, partial(session.members.hand_over, spec)))
         # Messages keep their consumer, and its connection; but a reader that its session keeps must not keep both.
         is_kept = session.members.keeps_readers or spec.invisible is not None
@@ -246,7 +248,8 @@ class Consumer:
         self._open_source(session, owner)
         if spec.model == "broadcasting" and spec.group is not None:
             self._keeper = keeper_of(self._context.url, spec, self._context.timetable, self._progress)
-        self._rebalance()
+        assert self._source is not None
+        return self._source
 
     def _open_source(self, session: Session, owner: ReaderOwner) -> None:
         self._reader, self._share = session.members.open(owner, self._spec, loosely(self._queue_left))
@@ -281,14 +284,18 @@ class Consumer:
 
     def _renew(self) -> None:
         """Start over on the next generation of segments."""
+        session = self._context.live()
         with self._lock:
             if self._closed:
                 return
+            places = self._places | self._progress() if self._spec.model == "broadcasting" else {}
             self._leave()
             self._start_over()
-            with suppress(*AWAY):  # a reader waits for its queues, which are asked for again
-                self._open(self._context.live())
+            self._places = places
+            self._open(session)
             self._renewed.notify_all()
+        with suppress(TopicNotFound, *AWAY):  # a reader waits for its queues, which are asked for again
+            self._rebalance()
 
     def _after_fork(self) -> None:
         """In the child: everything so far is the parent's; settling its messages here has no effect."""
@@ -314,10 +321,17 @@ class Consumer:
         with self._lock:
             if self._share is not share or self._closed:
                 return
-            if self._keeper is not None:
-                share.go_on(self._keeper.places({slot.queue_index: share.name_of(slot) for slot in slots}))
+            if self._places or self._keeper is not None:
+                self._go_on(share, {slot.queue_index: share.name_of(slot) for slot in slots})
             share.want(wanted, slots, self._context.timetable.clock.now())
         self._step()
+
+    def _go_on(self, share: QueueShare, names: dict[int, str]) -> None:
+        """Say where a broadcasting member was; a queue that it did not read is read from its first message."""
+        if self._places:
+            share.go_on({index: self._places.get(name, 0) for index, name in names.items()})
+        if self._keeper is not None:
+            share.go_on(self._keeper.places(names))
 
     def _assignment(self) -> tuple[list[QueueSlot], list[QueueSlot]]:
         """Ask which queues are ours, and for all of the topic."""
@@ -439,36 +453,6 @@ class ReaderOwner:
         self._nack = self._extend = self._stray = self._later = ignore
         self._idle = lambda: True
         self._now = time.monotonic
-
-
-class AssignmentWatch:
-    """Calls `warn(seconds)` once, when a consumer stays without a queue for so long.
-
-    The consumer shows what it holds after each step; why there is no queue is asked only when the warning is due.
-    """
-
-    def __init__(self, timetable: Timetable, warn: Callable[[float], None]) -> None:
-        self._timetable = timetable
-        self._warn = warn
-        self._since: float | None = None
-        self._warned = False
-
-    def look(self, *, has_queue: bool) -> None:
-        """Note whether the consumer holds a queue now; the caller holds its lock."""
-        if has_queue:
-            self._since = None
-        elif self._since is None and not self._warned:
-            self._since = self._timetable.clock.now()
-            self._timetable.call_after(options.ASSIGNMENT_WARNING_AFTER, self._due)
-
-    def _due(self) -> None:
-        since = self._since
-        if since is None or self._warned:
-            return
-        if self._timetable.clock.now() - since < options.ASSIGNMENT_WARNING_AFTER:
-            return  # it had a queue in between; another look is due later
-        self._warned = True
-        self._warn(options.ASSIGNMENT_WARNING_AFTER)
 
 
 class Subscription(Consumer):

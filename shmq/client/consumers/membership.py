@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from shmq.client import options
@@ -18,6 +18,7 @@ from shmq.client.consumers.pull import PullConsumer
 from shmq.client.refusals import AWAY
 from shmq.client.session import Session
 from shmq.client.timetable import Timetable
+from shmq.client.wire import LOG
 from shmq.errors import ShmqError, TopicNotFound, UsageError
 from shmq.shm.core import Message
 
@@ -169,14 +170,29 @@ class Membership:
         consumers = self.consumers
         if is_new:
             with contextlib.suppress(*AWAY):  # what has to be opened anew is, all the same
-                self.register()
+                self._register_again()
             for consumer in consumers:
-                consumer._renew()
+                with contextlib.suppress(*AWAY), _alone(consumer):
+                    consumer._renew()
             return
         with contextlib.suppress(*AWAY):  # the connection is lost again: its return starts this again
             for consumer in consumers:
-                consumer._retake()
+                with _alone(consumer):
+                    consumer._retake()
         self.rebalance(None, register=True)
+
+    def _register_again(self) -> None:
+        """Register; a broker that refuses it now is asked again with each sharing, and consumers read what they may.
+
+        Raises:
+            ConnectError, RequestTimeout, NotMaster: it is away.
+        """
+        try:
+            self.register()
+        except AWAY:
+            raise
+        except ShmqError as error:
+            LOG.warning("the brokers refuse the groups of this connection, and are asked again: %s", error)
 
     # -- sharing queues
     def rebalance(self, group: str | None, *, register: bool = False) -> None:
@@ -184,9 +200,9 @@ class Membership:
         concerned = [c for c in self.consumers if isinstance(c, Consumer) and group in (None, c.group)]
         try:
             if register:
-                self.register()
+                self._register_again()
             for consumer in concerned:
-                with contextlib.suppress(TopicNotFound):  # it was deleted; the broker reports it when it is made again
+                with _alone(consumer):
                     consumer._rebalance()
         except AWAY:
             return  # the broker is away: what we read stays ours, and its return starts this again
@@ -207,6 +223,21 @@ class Membership:
         self._schedule()
         if session.wire.alive:
             self.rebalance(None, register=True)
+
+
+@contextlib.contextmanager
+def _alone(consumer: Consumer | PullConsumer) -> Iterator[None]:
+    """Let a consumer that cannot do something now hold up none of the others; only a broker that is away ends it."""
+    try:
+        yield
+    except AWAY:
+        raise
+    except TopicNotFound:  # it was deleted; the broker reports it when it is made again
+        return
+    except ShmqError as error:
+        LOG.warning(
+            'the consumer of topic "%s", group "%s" tries again later: %s', consumer.topic, consumer.group, error
+        )
 
 
 def _check_beside(consumer: Consumer, other: Consumer) -> None:

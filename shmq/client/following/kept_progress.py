@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from shmq.protocol.codes import TopicFlush
-from shmq.shm.core import ACK_CONFIRMED, Store
+from shmq.client.wire_shm import topic_life
+from shmq.shm.core import Store
 
 Key = tuple[str | None, str]
 """Group and topic of a consumer."""
@@ -41,7 +41,9 @@ class KeptProgress:
     def keep(self, key: Key, number: int, index: int, offset: int) -> None:
         """Remember the offset of a queue, which has that index here."""
         store = self._store()
-        begin = store.topic(store.queue(index).topic)["born_position"]
+        begin = topic_life.born_position(store, index)
+        if begin < 0:  # its topic was deleted
+            return
         self._kept[key, number] = _Kept(self._generation(), begin, is_confirmed(store, index), offset)
 
     def take(self, key: Key, number: int, index: int, *, here: bool) -> int | None:
@@ -51,7 +53,7 @@ class KeptProgress:
             here: it is opened for a group of this host, not of a leader.
         """
         kept, store = self._kept.pop((key, number), None), self._store()
-        if kept is None or kept.begin != store.topic(store.queue(index).topic)["born_position"]:
+        if kept is None or kept.begin != topic_life.born_position(store, index):
             return None
         is_same_log = here and kept.generation == self._generation()
         return kept.offset if kept.is_confirmed or is_same_log else None
@@ -63,5 +65,4 @@ class KeptProgress:
 
 def is_confirmed(store: Store, index: int) -> bool:
     """Whether nothing that is read of a queue can be cut off."""
-    flush = store.topic(store.queue(index).topic)["flush"]
-    return bool(store.head["ack_rule"] == ACK_CONFIRMED and flush != TopicFlush.ASYNC)
+    return topic_life.is_confirmed(store, store.queue(index).topic)

@@ -24,6 +24,7 @@ from shmq.client.position import BEGIN, Position, start_offset
 from shmq.client.queue_share import ReaderShare
 from shmq.client.spec import ConsumerSpec, Wanted, consumer_data, reads_retries
 from shmq.client.wire import Handed, QueueSlot, ReaderOwner, Watcher, ignore
+from shmq.client.wire_shm.topic_life import born_position
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, retry_topic, retry_topic_of
@@ -38,7 +39,13 @@ class ShmShare(ReaderShare):
     """The part of a topic that this consumer reads."""
 
     def __init__(
-        self, *, store: Store, reader: Reader, topic: str, start: Position, on_left: Callable[[int], None]
+        self,
+        *,
+        store: Store,
+        reader: Reader,
+        topic: str,
+        start: Position,
+        on_left: Callable[[int], None],
     ) -> None:
         super().__init__(reader, on_left)
         self._reader: Reader = reader
@@ -52,7 +59,7 @@ class ShmShare(ReaderShare):
         """Return a name of a queue that means the same after a restart, and nothing once its topic was made again."""
         name = self._names.get(slot.queue_index)
         if name is None:
-            born = self._store.topic(self._store.queue(slot.queue_index).topic)["born_position"]
+            born = born_position(self._store, slot.queue_index)
             name = self._names[slot.queue_index] = f"{slot.queue_id}@{born}"
         return name
 
@@ -100,6 +107,7 @@ class ShmShare(ReaderShare):
 
     def _take(self, slot: QueueSlot, now: float) -> bool:
         if slot.offset_slot < 0:
+            self.name_of(slot)  # known from now on, should its topic be deleted
             offset = self._offsets.get(slot.queue_index)
             if offset is None:
                 offset = start_offset(self._store, slot.queue_index, self._start)
@@ -264,7 +272,13 @@ class ShmGroups:
 
     def open(self, owner: ReaderOwner, spec: ConsumerSpec, on_left: Callable[[int], None]) -> tuple[Reader, ShmShare]:
         store, reader = self._wire.store, self.reader(owner, spec)
-        return reader, ShmShare(store=store, reader=reader, topic=spec.topic, start=spec.start, on_left=on_left)
+        return reader, ShmShare(
+            store=store,
+            reader=reader,
+            topic=spec.topic,
+            start=spec.start,
+            on_left=on_left,
+        )
 
 
 def _subscription(spec: ConsumerSpec, topic: str) -> SubscriptionData:

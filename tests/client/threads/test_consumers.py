@@ -47,7 +47,8 @@ class Broker:
 
 def consumer(group: str) -> Consumer:
     """A consumer that reads nothing."""
-    context = ConsumerContext("shmq://x", timetable(), lambda: None, lambda *_: False, ignore, None)  # type: ignore
+    session: Any = SimpleNamespace(queues=SimpleNamespace(resolve=ignore))
+    context = ConsumerContext("shmq://x", timetable(), lambda: session, lambda *_: False, ignore, None)
     return Consumer(context, ConsumerSpec("orders", group, start=BEGIN))
 
 
