@@ -231,6 +231,12 @@ class Queues(Protocol):
     def is_copy(self) -> bool:
         """Whether they are copies, which may not be as far as what groups have committed."""
 
+    def born(self, topic: str) -> int:
+        """Return what differs once a topic was deleted and made again; always 0 where a pull's answer says so."""
+
+    def is_to_come(self, topic: str) -> bool:
+        """Whether a place behind the end, up to which was read, is not copied yet; else what was there is lost."""
+
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return {queue id: committed offset}, without queues the group never committed."""
 

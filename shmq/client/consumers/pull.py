@@ -72,7 +72,8 @@ class PullConsumer:
         self._lock = threading.RLock()  # a signal handler may close what its thread is using
         self._reader: QueueReader | None = None
         self._queues: dict[int, QueueSlot] = {}
-        self._version: int | None = 0  # of the queues
+        self._version: int | None = None  # of the queues
+        self._born: int | None = None  # of the topic; None: it was never read
 
     def queues(self) -> list[int]:
         """Return the queue ids of the topic; new ones are read from their first message."""
@@ -224,8 +225,10 @@ class PullConsumer:
         with self._lock:
             if self._reader is None:
                 reader = session.members.pull_reader(self._wanted.tags, self._codec, self._wanted.where, self._verify)
-                self._queues = {}
-                self._assign(session, reader, new_from_start=True)
+                self._queues, self._version = {}, None
+                is_first = self._born is None
+                with contextlib.suppress(*() if is_first else (TopicNotFound,)):  # it was deleted since, and may come
+                    self._assign(session, reader, new_from_start=is_first, must_exist=not is_first)
                 self._reader = reader
                 if self._closed:  # meanwhile, by a signal handler of this thread
                     reader.stop()
@@ -236,13 +239,19 @@ class PullConsumer:
         version = queues.version(self.topic)  # read first: a change in between is looked at again
         # Before the offsets are asked for: this may create the topic.
         readable = queues.read_queues(self.topic, must_exist=must_exist)
+        born = queues.born(self.topic)
+        if born != self._born:  # what was read was another topic's
+            self._positions.clear()
+            self._born = born
         committed = self.committed() if self.group is not None and new_from_start else {}
         for slot in readable:
             before = self._queues.get(slot.queue_id)
             if before == slot:
                 continue
             offset_min, offset_max = queues.bounds(self.topic, slot)
-            known = self._positions.get(slot.queue_id, committed.get(slot.queue_id))
+            known = committed.get(slot.queue_id)
+            if (reached := self._positions.get(slot.queue_id)) is not None:
+                known = reached if queues.is_to_come(self.topic) else min(reached, offset_max)  # the log lost its end
             if before is not None:
                 reader.revoke(before.queue_index)
                 known = offset_min

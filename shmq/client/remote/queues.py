@@ -26,6 +26,12 @@ class TcpQueues:
         """Return 0: the answer to a pull says that a topic was made again."""
         return 0
 
+    def born(self, topic: str) -> int:
+        return 0
+
+    def is_to_come(self, topic: str) -> bool:
+        return False
+
     def resolve(self, topic: str) -> int:
         """Ask for the route of a topic; a consumer may wait for a topic that does not exist yet."""
         wire = self._wire

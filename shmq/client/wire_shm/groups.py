@@ -9,7 +9,9 @@ Invariants:
     (2) reading starts at the group's committed offset; a group that never committed anything on the topic starts where
         `start` says, and writes that down before it reads, for all queues at once;
     (3) a queue that appears later, when its siblings have offsets, starts at its first message: nothing is skipped;
-    (4) the broker takes queues away from a member when an administrator has set the group's offset: the member reads on
+    (4) a broadcasting member whose offset is behind the end of its queue waits for what is to be copied yet; where the
+        log has lost its end it goes on there;
+    (5) the broker takes queues away from a member when an administrator has set the group's offset: the member reads on
         from there, and what it had in flight no longer counts.
 """
 
@@ -46,12 +48,15 @@ class ShmShare(ReaderShare):
         topic: str,
         start: Position,
         on_left: Callable[[int], None],
+        is_to_come: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """`is_to_come`: see `ShmQueues.is_to_come`."""
         super().__init__(reader, on_left)
         self._reader: Reader = reader
         self.topic = topic
         self._store = store
         self._start = start
+        self._is_to_come = is_to_come
         self._unset_since: dict[int, float] = {}
         self._names: dict[int, str] = {}
 
@@ -73,7 +78,7 @@ class ShmShare(ReaderShare):
         self._write_start(all_slots)
 
     def _drop_lost(self) -> None:
-        """Stop reading what is not ours any more (rule 4); where it is wanted, it is taken again."""
+        """Stop reading what is not ours any more (rule 5); where it is wanted, it is taken again."""
         for index, slot in list(self.held.items()):
             if slot.offset_slot >= 0 and not self._store.offset_is_own(slot.offset_slot):
                 self._forget(index)
@@ -119,8 +124,10 @@ class ShmShare(ReaderShare):
             owned = self._store.offset_get(slot.offset_slot)
             offset = owned if owned >= 0 else committed
         queue = self._store.queue(slot.queue_index)
-        if offset > queue.offset_max:
+        if offset > queue.offset_max and slot.offset_slot >= 0:
             offset = queue.offset_min
+        elif offset > queue.offset_max and not self._is_to_come(self.topic):
+            offset = queue.offset_max  # the log has lost its end; all that is stored was read
         # An offset below the minimum stays what it is: the core says once how much cleaning took from the group.
         self._reader.assign(self.topic, slot.queue_index, slot.queue_id, offset, slot.offset_slot)
         self.held[slot.queue_index] = slot
@@ -278,6 +285,7 @@ class ShmGroups:
             topic=spec.topic,
             start=spec.start,
             on_left=on_left,
+            is_to_come=self._queues.is_to_come,
         )
 
 

@@ -30,6 +30,7 @@ from shmq.client.table_cache import TableCache
 from shmq.client.wire import Question, QueueSlot, guarded
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_channel import Attachment
+from shmq.client.wire_shm.topic_life import is_confirmed
 from shmq.errors import (
     BrokerNotRunning,
     ConnectError,
@@ -413,6 +414,18 @@ class ShmQueues:
     @property
     def is_copy(self) -> bool:
         return self._leader is not None
+
+    def born(self, topic: str) -> int:
+        store = self._wire.store
+        index = store.topic_find(topic)
+        if index < 0:
+            raise self.topic_not_found(topic, may_be_made=False)
+        return int(store.topic(index)["born_position"])
+
+    def is_to_come(self, topic: str) -> bool:
+        store = self._wire.store
+        index = store.topic_find(topic)
+        return self.is_copy and index >= 0 and is_confirmed(store, index)
 
     @property
     def _leader(self) -> Leader | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.client.wire_shm.wire import ShmQueues
 from shmq.errors import ConsumeError, SubscriptionConflict
 from shmq.testing import Broker
 from tests.interruption import by_another_thread
@@ -135,6 +136,37 @@ def test_a_broadcasting_member_without_a_group_reads_all_of_a_topic_that_was_mad
         renew(mq)
         eventually(lambda: consumer.queues)
         assert bodies(consumer.receive(9, wait=9)) == new
+
+
+def test_a_pull_consumer_of_a_deleted_topic_makes_it_not_and_reads_the_new_one_from_its_first_message(
+    mq: shmq.Connection,
+) -> None:
+    mq.admin.create_topic("orders", queues=1)
+    with mq.pull_consumer("orders", start="end") as consumer:
+        mq.send_batch("orders", [b"old"] * 3)
+        assert len(consumer.poll(9, wait=60)) == 3
+        mq.admin.delete_topic("orders")
+        renew(mq)
+        assert consumer.poll(9) == [] and "orders" not in mq.admin.topics
+        renew(mq)
+        mq.admin.create_topic("orders", queues=1)
+        mq.send_batch("orders", new := [b"new %d" % number for number in range(5)])
+        assert bodies(consumer.poll(9, wait=9)) == new
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_pull_consumer_goes_on_at_the_end_of_a_log_that_lost_its_last_messages(
+    mq: shmq.Connection, monkeypatch: pytest.MonkeyPatch, is_copy: bool
+) -> None:
+    mq.admin.create_topic("orders", queues=1)
+    mq.send_batch("orders", [b"old"] * 3)
+    with mq.pull_consumer("orders", start="end") as consumer:
+        renew(mq)
+        consumer._positions[0] = 20  # which it had read up to
+        with monkeypatch.context() as patched:
+            patched.setattr(ShmQueues, "is_copy", is_copy)
+            assert consumer.poll(9) == []
+        assert consumer.positions() == {0: 3}
 
 
 def test_closing_a_consumer_waits_for_no_broker_that_it_asks_when_it_opens_anew(

@@ -294,3 +294,18 @@ def test_broadcasting_takes_without_asking_and_remembers_where_it_was(world: Wor
     share.step(0.0)
     assert [message.offset for message in reader.poll(10)] == [2]
     assert world.committed() == [-1] * 4
+
+
+@pytest.mark.parametrize("is_to_come", [False, True])
+def test_a_broadcasting_member_goes_on_at_the_end_of_a_queue_that_lost_its_last_messages(
+    world: World, is_to_come: bool
+) -> None:
+    world.send(0, 3)
+    share, reader, _ = world.member()
+    share._is_to_come = lambda _: is_to_come
+    share.go_on({world.slots[0].queue_index: 20})
+    slots = [slot._replace(offset_slot=-1) for slot in world.slots]
+    share.want(slots, slots, 0.0)
+    share.step(0.0)
+    places = {entry.queue_id: entry.next_offset for entry in reader.assigned()}
+    assert places == {0: 20 if is_to_come else 3, 1: 0, 2: 0, 3: 0}, "of a copy the rest comes yet"
