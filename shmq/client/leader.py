@@ -13,30 +13,37 @@ leader's address stands in the segments, where each switch writes it, and the to
 copies of the leader's: no name server is asked, and the leader only about topics that are not there yet. Where it has
 accounts, it knows the sender by the keys in $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY.
 
+    dial        a thread of its own opens the session with a leader; calls wait for it as long as each may
+    fails       its error answers every call as long again as the dial took, a second at most; then it is dialled anew
+    switch      another address is dialled at once, and what the dial before brings is closed
+
 Invariants: (1) the leader is looked up before each send and each request, so nothing has to be opened anew after a
 switch; (2) what was sent to a leader that is gone is never sent a second time here: its error says that it may be
-stored; (3) nothing here waits for the leader before a send or a request needs it.
+stored; (3) nothing here waits for the leader before a send or a request needs it; (4) one dial is on its way at a time
+to one address, and no lock is held meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from shmq.client.background import started
+from shmq.client.background import begun, started
 from shmq.client.following.copying import Copying
+from shmq.client.kinds import check_wait
 from shmq.client.place import remote_place
-from shmq.client.refusals import AWAY
-from shmq.client.wire import HandedOver, MessageSender, Question
+from shmq.client.refusals import AWAY, seconds_left
+from shmq.client.wire import HandedOver, MessageSender, Question, guarded
 from shmq.errors import BrokerNotRunning, ConnectError, NotMaster, RequestTimeout, ShmqError
 from shmq.protocol.body import TABLE_BYTES_MAX, TopicConfig, TopicTable, decode_body, encode_body
 from shmq.protocol.client_requests import topic_table
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
-from shmq.protocol.failure import reply_of
+from shmq.protocol.failure import Answer, reply_of
 from shmq.protocol.route import (
     DEFAULT_TOPIC,
     MASTER_ID,
@@ -51,6 +58,8 @@ from shmq.protocol.route import (
 from shmq.shm.core import READ_ONLY_FENCED, READ_ONLY_FOLLOWER, Store
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from shmq.client.remote.groups import TcpGroups
     from shmq.client.remote_session import RemoteSession
 
@@ -85,6 +94,29 @@ _OF_GROUPS = frozenset(
 TABLES_SECONDS = 10.0
 """How long a topic that was made at the leader may take to appear on this host."""
 
+_FAILED_SECONDS_MAX: Final = 1.0
+_LOOK_SECONDS: Final = 0.1  # between two looks at who leads, of a call that waits for a dial
+
+
+class _Dial:
+    """One dial of a leader.
+
+    Until a failure of it is over its error stands for another one: a host that answers nothing would cost each call the
+    whole time of a dial. One that refuses at once is dialled anew at once, as its broker may be starting.
+    """
+
+    __slots__ = ("address", "began", "future", "stands_until")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.began = time.monotonic()
+        self.stands_until = float("inf")
+        self.future: Future[RemoteSession | Exception]
+
+    def failed(self) -> None:
+        now = time.monotonic()
+        self.stands_until = now + min(now - self.began, _FAILED_SECONDS_MAX)
+
 
 class Leader:
     """The leader of one attachment's broker; any thread may use it.
@@ -111,7 +143,7 @@ class Leader:
         self._broker, self._cluster = broker, cluster
         self._client_id, self._timeout = client_id, timeout
         self._session: RemoteSession | None = None
-        self._address = ""
+        self._dial: _Dial | None = None
         self._lock = threading.RLock()  # a handler of a signal may close what its thread is using
         self._is_closed = False
 
@@ -143,20 +175,39 @@ class Leader:
 
     @property
     def session(self) -> RemoteSession:
-        """The session with the leader of now, opened if need be.
+        """The session with the leader of now, opened if need be; waits as long as the connection does.
 
         Raises:
             NotMaster: it cannot be reached, or a switch has just begun and no leader is known.
             PermissionDenied: it is not for us.
         """
-        address = self._address_now()
+        return self.session_within(self._timeout)
+
+    def session_within(self, seconds: float) -> RemoteSession:
+        """The same, waiting for `seconds` at most."""
+        deadline = time.monotonic() + seconds
+        while not (dial := self._dialled()).future.done():
+            left = deadline - time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                dial.future.exception(max(0.0, min(left, _LOOK_SECONDS)))
+                break
+            if left <= _LOOK_SECONDS and not dial.future.done():
+                raise _unreachable(dial.address, f"no connection within {seconds:g} s")
+        return _session_of(dial)
+
+    def _dialled(self) -> _Dial:
+        """Return the dial of the leader of now, begun if need be."""
         with self._lock:
             if self._is_closed:
                 raise BrokerNotRunning("the connection is closed", hint="connect again with shmq.connect()")
-            if self._session is None or address != self._address:
+            address, dial = self._address_now(), self._dial
+            if dial is None or dial.address != address or time.monotonic() >= dial.stands_until:
                 self._drop()
-                self._session, self._address = self._open(address), address
-            return self._session
+                self._dial = None
+                dial = _Dial(address)
+                dial.future = begun(lambda: self._opened(dial), name="shmq-dial")
+                self._dial = dial
+            return dial
 
     def _address_now(self) -> str:
         address = self._store().leader
@@ -166,17 +217,25 @@ class Leader:
             )
         return address
 
+    def _opened(self, dial: _Dial) -> RemoteSession | Exception:
+        """Return the session of a dial, on its thread, or its error without frames, which would keep the connection."""
+        try:
+            session = self._open(dial.address)
+        except Exception as error:
+            dial.failed()
+            return error.with_traceback(None)
+        with self._lock:
+            if dial is self._dial and not self._is_closed:
+                self._session = session
+                return session
+        session.close()
+        return NotMaster(f"the master at {dial.address} was left meanwhile", hint="shmq cluster status says who leads")
+
     def _open(self, address: str) -> RemoteSession:
         from shmq.client.remote_session import RemoteSession  # a host that leads pays nothing for TCP
 
         place = remote_place(f"rocketmq://{address}")
-        try:
-            return RemoteSession(place, client_id=self._client_id, timeout=self._timeout, answer=self._answer)
-        except (BrokerNotRunning, RequestTimeout) as error:
-            raise NotMaster(
-                f"this host follows the master at {address}, which cannot be reached: {error}",
-                hint="shmq cluster status says who leads; where that host is gone: shmq cluster promote",
-            ) from error
+        return RemoteSession(place, client_id=self._client_id, timeout=self._timeout, answer=self._answer)
 
     def takes(self, code: int) -> bool:
         """Whether a request is the leader's, and that is another host."""
@@ -188,10 +247,32 @@ class Leader:
         """Ask the leader; raises as `Wire.request`."""
         made = (ext or {}).get("topic", "") if code == Request.UPDATE_AND_CREATE_TOPIC else ""
         is_new = bool(made) and self._store().topic_find(made) < 0
-        reply = self.session.wire.request(Question(self._broker, code, ext, body), timeout)
+        seconds = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        wire = self.session_within(seconds).wire
+        reply = wire.request(Question(self._broker, code, ext, body), seconds_left(deadline))
         if made:
             reply.ext["created"] = str(is_new).lower()  # what a broker says on its own host only
         return reply
+
+    def begin(self, question: Question, then: Callable[[Answer], None], timeout: float | None) -> None:
+        """Ask the leader without waiting, not for a dial either; as `Wire.begin`."""
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+
+        def opened(dial: _Dial) -> None:
+            try:
+                wire = _session_of(dial).wire
+            except ShmqError as error:  # it cannot be reached
+                guarded(then, error)
+            else:
+                wire.begin(question, then, timeout=seconds_left(deadline))
+
+        try:
+            dial = self._dialled()
+        except ShmqError as error:
+            guarded(then, error)
+        else:
+            dial.future.add_done_callback(lambda _: opened(dial))
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Write offsets of a group down, by queue id, where the leader has what was read here.
@@ -282,10 +363,12 @@ class Leader:
         with self._lock:
             self._is_closed = True
             self._drop()
+            self._dial = None
 
     def _drop(self) -> None:
         session, self._session = self._session, None
         if session is not None:
+            self._dial = None  # that of this session; one that goes on is kept, as it may be of the next leader
             # The goodbye goes to a leader that may be dead; a thread of its own waits for it, where one can be had.
             try:
                 started(threading.Thread(target=session.close, name="shmq-leave", daemon=True))
@@ -294,9 +377,27 @@ class Leader:
 
     def abandon(self) -> None:
         """In a forked child: let go of the sockets, and of nothing else."""
+        self._dial = None
         session, self._session = self._session, None
         if session is not None:
             session.abandon()
+
+
+def _session_of(dial: _Dial) -> RemoteSession:
+    """Return what a dial that is over has brought; each call raises an error of its own."""
+    brought = dial.future.result()
+    if isinstance(brought, (BrokerNotRunning, RequestTimeout)):
+        raise _unreachable(dial.address, brought) from brought
+    if isinstance(brought, Exception):
+        raise brought
+    return brought
+
+
+def _unreachable(address: str, reason: object) -> NotMaster:
+    return NotMaster(
+        f"this host follows the master at {address}, which cannot be reached: {reason}",
+        hint="shmq cluster status says who leads; where that host is gone: shmq cluster promote",
+    )
 
 
 class FollowingSender(HandedOver):
@@ -305,21 +406,24 @@ class FollowingSender(HandedOver):
     Args:
         here: sends in shared memory, and refuses where no leader is known.
         there: makes what sends to the leader, out of a session with it.
+        timeout: seconds, of a send that names none.
     """
 
-    def __init__(self, leader: Leader, here: MessageSender, there: Callable[[RemoteSession], MessageSender]) -> None:
+    def __init__(
+        self, leader: Leader, here: MessageSender, there: Callable[[RemoteSession], MessageSender], timeout: float
+    ) -> None:
         self._leader = leader
         self._here = here
         self._make = there
+        self._timeout = timeout
         self._made: tuple[RemoteSession, MessageSender] | None = None
 
-    def _now(self) -> MessageSender:
+    def _carry_out(self, method: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if not self._leader.is_elsewhere:
-            return self._here
-        session, made = self._leader.session, self._made
+            return getattr(self._here, method)(*positional, **named)
+        seconds = check_wait(named.get("timeout"), self._timeout)
+        deadline = time.monotonic() + seconds
+        session, made = self._leader.session_within(seconds), self._made
         if made is None or made[0] is not session:
             made = self._made = session, self._make(session)
-        return made[1]
-
-    def _carry_out(self, method: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return getattr(self._now(), method)(*positional, **named)
+        return getattr(made[1], method)(*positional, **{**named, "timeout": seconds_left(deadline)})

@@ -178,6 +178,11 @@ class Link(Sender, Placed):
             assert self._session is not None
             return self._session
 
+    def _reached(self, seconds: float) -> tuple[Session, float]:
+        """Return the session once its leader is reached, and the seconds that are left of those given."""
+        session = self._live()
+        return session, session.reach(seconds)
+
     def _local(self) -> LocalSession:
         """Return the session of a connection to this host's shared memory.
 
@@ -208,7 +213,8 @@ class Link(Sender, Placed):
 
     def _begin_half(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> BegunHalf:
         def begin(left: float) -> BegunHalf:
-            return self._live().transactions.begin(group, topic, body, left, **arguments)
+            session, left = self._reached(left)
+            return session.transactions.begin(group, topic, body, left, **arguments)
 
         if is_read_once(arguments.values()):
             return begin(timeout)
@@ -216,19 +222,22 @@ class Link(Sender, Placed):
 
     def _end_half(self, half: BegunHalf, state: TxState, timeout: float) -> Receipt | None:
         def end(left: float) -> Receipt | None:
-            return self._live().transactions.end(half, state, left)
+            session, left = self._reached(left)
+            return session.transactions.end(half, state, left)
 
         return self._live().sends.until_taken(end, timeout, half.topic)
 
     def _tell_leader(self, fields: dict[str, str]) -> None:
         def tell(left: float) -> None:
-            self._live().transactions.tell(fields, left)
+            session, left = self._reached(left)
+            session.transactions.tell(fields, left)
 
         self._live().sends.until_taken(tell, self._timeout, fields.get("topic", ""))
 
     def _ask(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
         def ask(left: float) -> Message:
-            return self._live().requests.request(topic, body, left, **arguments)
+            session, left = self._reached(left)
+            return session.requests.request(topic, body, left, **arguments)
 
         if is_read_once(arguments.values()):
             return ask(timeout)

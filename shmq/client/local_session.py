@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.following.copying import copying
@@ -10,6 +11,7 @@ from shmq.client.following.members import FollowingMembers
 from shmq.client.leader import Leader
 from shmq.client.pop.poppers import Poppers
 from shmq.client.producers.local_sends import LocalSends
+from shmq.client.refusals import seconds_left
 from shmq.client.requests.replier import Home, Replier
 from shmq.client.requests.requester import Requests, SharedReplies, renewed
 from shmq.client.search import Search
@@ -99,6 +101,19 @@ class LocalSession:
         return made
 
     # -- life
+    @property
+    def is_led_elsewhere(self) -> bool:
+        """Whether calls here may wait for another host, which leads."""
+        return self.leader.is_elsewhere
+
+    def reach(self, seconds: float) -> float:
+        """Wait for the leader where that is another host, `seconds` at most; return how many are left."""
+        if not self.leader.is_elsewhere:
+            return seconds
+        deadline = time.monotonic() + seconds
+        self.leader.session_within(seconds)
+        return seconds_left(deadline)
+
     def renew(self) -> bool:
         """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
         if self.wire.is_current:

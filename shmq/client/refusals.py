@@ -27,6 +27,11 @@ def may_be_taken_elsewhere(error: BaseException) -> TypeGuard[NotMaster | Connec
     return isinstance(error, (NotMaster, ConnectError)) and error.retryable and not error.maybe_stored
 
 
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until a time of `time.monotonic()`, 0 behind it; to the millisecond, as errors name them."""
+    return max(0.0, round(deadline - time.monotonic(), 3))
+
+
 def until_taken(call: Callable[[float], ResultT], seconds: float, may_wait: Callable[[ShmqError], bool]) -> ResultT:
     """Return what a call returns; one that is refused for now is made anew with the seconds that are left.
 

@@ -81,6 +81,15 @@ class RemoteSession:
         self.transactions.asked(request, tell)
 
     # -- life
+    @property
+    def is_led_elsewhere(self) -> bool:
+        """Whether calls wait for the leader in this thread: the I/O thread finds it, for each request."""
+        return False
+
+    def reach(self, seconds: float) -> float:
+        """Return the seconds; see above."""
+        return seconds
+
     def renew(self) -> bool:
         """A broker that is back has forgotten us, but everything here is as it was."""
         return False

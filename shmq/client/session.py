@@ -107,6 +107,17 @@ class Session(Protocol):
     def transactions(self) -> Transactions:
         """Begins and ends transactions; made at the first use."""
 
+    @property
+    def is_led_elsewhere(self) -> bool:
+        """Whether calls here may wait for another host, which leads."""
+
+    def reach(self, seconds: float) -> float:
+        """Wait for the leader where that is another host, `seconds` at most; return how many are left.
+
+        Raises:
+            NotMaster: it cannot be reached, or none is known.
+        """
+
     def renew(self) -> bool:
         """After a reconnection: True when everything has to be opened anew."""
 

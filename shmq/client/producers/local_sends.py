@@ -102,7 +102,7 @@ class LocalSends:
         if self.is_here:
             return here  # when it leads no more, its segments are given up, and this is asked for anew
         return FollowingSender(
-            self._leader, here, lambda to: to.sends.sender(timeout, group=group, compression=compression)
+            self._leader, here, lambda to: to.sends.sender(timeout, group=group, compression=compression), timeout
         )
 
     def _is_elected(self) -> bool:

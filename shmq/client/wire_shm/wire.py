@@ -167,10 +167,7 @@ class ShmWire:
         """Ask the broker without waiting; an answer comes when it comes, or the link breaks."""
         leader = self.control.leader
         if leader is not None and leader.takes(question.code):
-            try:
-                leader.session.wire.begin(question, then, timeout=timeout)
-            except ShmqError as error:  # it cannot be reached
-                guarded(then, error)
+            leader.begin(question, then, timeout)
             return
         del slave_may_answer
 

@@ -20,7 +20,7 @@ from shmq.client.requests.requester import Requests
 from shmq.client.spec import ConsumerSpec
 from shmq.client.timetable import Clock, Timetable
 from shmq.client.wire import ignore
-from shmq.errors import BrokerNotRunning, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, NotMaster, ShmqError, UsageError
 from shmq.testing import SharedBroker
 from tests.interruption import by_another_thread, interrupted_everywhere, met_everywhere
 
@@ -175,7 +175,7 @@ class UseMeetsEnd:
         return SimpleNamespace(close=self.opened.clear)
 
     def action(self) -> None:
-        with contextlib.suppress(BrokerNotRunning):
+        with contextlib.suppress(BrokerNotRunning, NotMaster):
             assert self.leader.session
 
     def other(self) -> None:
@@ -183,11 +183,13 @@ class UseMeetsEnd:
             self.leader.close()
             self.has_ended = True
 
-        by_another_thread(end, unless_held=self.leader._lock)
+        lock: Any = self.leader._lock
+        if not lock._is_owned():  # a thread is being started under it, and no other one can be meanwhile
+            by_another_thread(end, unless_held=lock)
 
     def check(self) -> None:
         for thread in threading.enumerate():
-            if thread.name == "shmq-leave":
+            if thread.name in ("shmq-dial", "shmq-leave"):
                 thread.join()
         assert not (self.has_ended and self.opened)
 
