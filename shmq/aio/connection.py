@@ -35,7 +35,7 @@ from shmq.client.kinds import check_wait
 from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
 from shmq.client.producers.producer import Producer as SyncProducer
-from shmq.client.refusals import may_be_taken_elsewhere
+from shmq.client.refusals import may_be_taken_elsewhere, seconds_left
 from shmq.client.spec import consumer_spec
 from shmq.client.topic import Codec
 from shmq.errors import ConnectError, NotMaster, UsageError
@@ -45,6 +45,8 @@ from shmq.shm.place import Place
 from shmq.waits import check_patches
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from shmq.client.keywords import Body
     from shmq.client.observers.observer import SpansWanted
     from shmq.client.transactions.transaction import TxState
@@ -143,17 +145,22 @@ class Connection(SendingFace[SyncConnection], Placed):
     async def _ask(
         self, made: SyncConnection, topic: str, body: Any, timeout: float, arguments: Mapping[str, Any]
     ) -> Message:
-        begin = functools.partial(made._live().requests.begin, topic, body, timeout, **arguments)
-        began = time.monotonic()
+        deadline = time.monotonic() + timeout
+
+        def begin() -> Future[Any]:
+            session, left = made._reached(seconds_left(deadline))
+            return session.requests.begin(topic, body, left, **arguments)
+
         try:
-            # The first request may have to ask the broker for its topics.
-            future = begin() if topic in self._asked else await offload(begin)
+            # The first request may have to ask the broker for its topics, and another host may be slow to answer.
+            is_at_hand = topic in self._asked and not made._live().is_led_elsewhere
+            future = begin() if is_at_hand else await offload(begin)
             reply = await asyncio.wrap_future(future)
         except (NotMaster, ConnectError) as error:
             if not may_be_taken_elsewhere(error) or is_read_once(arguments.values()):
                 raise
-            left = max(0.0, timeout - (time.monotonic() - began))
-            reply = await offload(functools.partial(made._ask, topic, body, left, **arguments))
+            again = functools.partial(made._ask, topic, body, **arguments)
+            reply = await offload(lambda: again(timeout=seconds_left(deadline)))
         self._asked.add(topic)
         return Message(reply)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from shmq.aio.message import Message
-from shmq.aio.offload import Waiter, awaited
+from shmq.aio.offload import Waiter, awaited, carried_out
 from shmq.aio.opening import Face, Opening
 from shmq.aio.receiving import WAIT_MAX, Receiving
 from shmq.client import options
@@ -60,7 +60,7 @@ class Consumer(Face[ConsumerT]):
 
     async def reject(self, message: Message, reason: str = "") -> None:
         """Move the message to the dead-letter topic of the group, then acknowledge it."""
-        (await self._open()).reject(message._sync, reason)
+        await carried_out((await self._open()).reject, message._sync, reason)
 
     def stop(self) -> None:
         """End every iteration and wait; `close()` still has to follow."""

@@ -22,7 +22,7 @@ from shmq.client import options
 from shmq.client.consumers.lanes import Lanes
 from shmq.client.consumers.listener import PushConsumer, check_threads, log_end
 from shmq.client.observers.observer import Call
-from shmq.client.redelivery.redelivery import settle, settle_failed
+from shmq.client.redelivery.redelivery import Action, settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.errors import UsageError
 from shmq.functions import check_coroutine_function, finished
@@ -131,7 +131,9 @@ class Listener:
             if self._is_ours(error):
                 consumer._redelivery.nack(message, 0.0)
                 raise
-            return settle_failed(consumer._redelivery, self.spec.group, message, error)
+            return await carried_out(settle_failed, consumer._redelivery, self.spec.group, message, error)
+        if outcome is Action.RECONSUME_LATER:
+            return await carried_out(settle, consumer._redelivery, message, outcome)
         return settle(consumer._redelivery, message, outcome)
 
     def _is_ours(self, error: BaseException) -> bool:

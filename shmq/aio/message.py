@@ -1,7 +1,8 @@
 """The asyncio faces of a message and of a reserved slot.
 
 Everything that is read is read from the sync object; what settles is awaited,
-so that code reads the same whether settling waits or not. Settling a message never blocks and runs inline.
+so that code reads the same whether settling waits or not. An acknowledgement never blocks and runs inline; what may ask
+a broker, such as giving back, runs in a thread, and is done also when its task is cancelled.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ class Message:
 
     async def nack(self, after: float | None = None) -> None:
         """Give back: delivered again after `after` seconds, or RocketMQ's next delay."""
-        self._sync.nack(after)
+        await carried_out(self._sync.nack, after)
 
     async def extend(self, seconds: float) -> None:
         """Keep the message hidden for `seconds` from now."""
-        self._sync.extend(seconds)
+        await carried_out(self._sync.extend, seconds)
 
     async def __aenter__(self) -> Self:
         self._sync.__enter__()
