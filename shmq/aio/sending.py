@@ -11,16 +11,18 @@ Invariant: a message is stored once. The try on the loop either stores it or lea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from shmq.aio.message import Slot
 from shmq.aio.offload import SyncT, awaited, offload
 from shmq.aio.opening import Face
 from shmq.client.keywords import BatchArguments, ReserveArguments, SendArguments
-from shmq.client.kinds import check_wait, refuse_wrong
+from shmq.client.kinds import check_wait
 from shmq.client.local_session import LocalSession as Session
 from shmq.client.producers.producer import Sender
+from shmq.client.refusals import seconds_left
 from shmq.errors import BrokerBusy, BrokerNotRunning, NotMaster, SegmentFull
 from shmq.shm.core import BATCH_MAX
 
@@ -54,11 +56,10 @@ class Sending:
         arguments: dict[str, Any] = given
         if self._link.is_remote:
             return await self._started(f"start_{name}", topic, body, arguments)
-        fast = self._fast_for(topic)
+        deadline = time.monotonic() + check_wait(arguments.get("timeout"), self._timeout)
+        fast, store = self._fast_for(topic), self._store
         if fast is not None and (name != "send_batch" or _is_one_part(body)):
-            timeout = arguments.pop("timeout", None)
-            if timeout is not None:
-                refuse_wrong({"timeout": timeout})
+            arguments.pop("timeout", None)
             if isinstance(arguments.get("keys"), Iterator):
                 arguments["keys"] = list(arguments["keys"])  # a second try needs them, too
             try:
@@ -66,12 +67,11 @@ class Sending:
             except (BrokerBusy, SegmentFull, NotMaster, BrokerNotRunning) as error:
                 if error.maybe_stored:
                     raise
-                arguments["timeout"] = timeout
             else:
-                if name != "send_oneway":
-                    await self._durable(timeout)
+                if name != "send_oneway" and store is not None and self._waits_durable:
+                    await _durable(store, deadline)
                 return stored
-        stored = await offload(getattr(self._sender, name), topic, body, **arguments)
+        stored = await offload(_until, deadline, getattr(self._sender, name), topic, body, arguments)
         self._known.add(topic)
         return stored
 
@@ -98,17 +98,12 @@ class Sending:
             return None
         if session is not self._session or session.wire.store is not self._store:
             self._session, self._store = session, session.wire.store
-            self._fast = session.sends.core_producer(0.0, wait_durable=False)
+            self._fast = session.sends.core_producer(0.0, store=self._store, wait_durable=False)
         return self._fast
 
-    async def _durable(self, timeout: float | None) -> None:
-        session = self._session
-        if session is None or not session.wire.wait_durable:
-            return
-        store = session.wire.store
-        position = store.log_end  # at or behind the end of what was just stored
-        if store.safe_end < position:
-            await offload(_wait_durable, session, position, check_wait(timeout, self._timeout))
+    @property
+    def _waits_durable(self) -> bool:
+        return self._session is not None and self._session.wire.wait_durable
 
 
 class SendingFace(Face[SyncT]):
@@ -140,8 +135,20 @@ class SendingFace(Face[SyncT]):
     recall = awaited(Sender.recall)
 
 
-def _wait_durable(session: Session, position: int, timeout: float) -> None:
-    session.wire.store.wait_durable(position, timeout)
+def _until(deadline: float, send: Callable[..., Any], topic: str, body: Any, arguments: Mapping[str, Any]) -> Any:
+    """Send within the time that is left, of which the wait for this thread was a part."""
+    return send(topic, body, **{**arguments, "timeout": seconds_left(deadline)})
+
+
+async def _durable(store: Store, deadline: float) -> None:
+    """Wait for what a store has appended just now: another one's positions say nothing of it."""
+    position = store.log_end  # at or behind its end
+    if store.safe_end < position:
+        await offload(_wait_durable, store, position, deadline)
+
+
+def _wait_durable(store: Store, position: int, deadline: float) -> None:
+    store.wait_durable(position, seconds_left(deadline))
 
 
 def _is_one_part(bodies: Sequence[Any]) -> bool:

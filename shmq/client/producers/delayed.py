@@ -38,6 +38,7 @@ from shmq.timing import DELAY_MS, DELIVER_MS, OUT_MS, TIMER_TOPIC, UNIQUE_KEY, R
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.wire import ShmQueues, ShmWire
+    from shmq.shm.core import Store
 
     PlainSend = Callable[..., Receipt | None]
 
@@ -55,23 +56,28 @@ class SpecialSend:
     it, and `keeps`, until the next collection of cycles.
     """
 
-    __slots__ = ("_delayed", "_keeper", "_make_keeper", "_make_plain", "_plain", "_wire", "keeps")
+    __slots__ = ("_delayed", "_keeper", "_make_keeper", "_make_plain", "_plain", "_store", "_wire", "keeps")
 
     def __init__(
         self,
         wire: ShmWire,
+        store: Store,
         queues: ShmQueues,
         make_plain: Callable[[], Producer],
         make_keeper: Callable[[], Producer],
         keeps: object,
     ) -> None:
-        """`make_plain` makes what sends without special keywords, `make_keeper` what stores where messages wait."""
+        """`make_plain` makes what sends without special keywords, `make_keeper` what stores where messages wait.
+
+        Both append into `store`, whose positions mean nothing in the one that comes after it.
+        """
         self._wire = wire
+        self._store = store
         self._make_plain = make_plain
         self._make_keeper = make_keeper
         self._plain: Producer | None = None
         self._keeper: Producer | None = None
-        self._delayed = DelayedSend(wire, queues)
+        self._delayed = DelayedSend(wire, store, queues)
         self.keeps = keeps
 
     def __call__(self, topic: str, body: Any, arguments: dict[str, Any], is_oneway: bool) -> Receipt | None:
@@ -92,7 +98,7 @@ class SpecialSend:
             receipt = self._delayed.send(send, keep, topic, body, found, arguments)
             # It waits in a topic of the broker's, whose flush is not that of the topic it is for.
             if not is_oneway and not self._wire.wait_durable and self._wire.counts_on_disk(topic):
-                self._wire.store.wait_durable(self._wire.store.log_end, self._wire.timeout)
+                self._store.wait_durable(self._store.log_end, self._wire.timeout)
             return receipt
         return send(topic, body, **arguments)
 
@@ -102,10 +108,10 @@ class DelayedSend:
 
     __slots__ = ("_broker", "_ids", "_levels", "_max_delay_ms", "_places", "_queues", "_store", "_turn")
 
-    def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
+    def __init__(self, wire: ShmWire, store: Store, queues: ShmQueues) -> None:
         attachment = wire.control.attachment
         self._queues = queues
-        self._store = wire.store
+        self._store = store
         self._broker = wire.place.broker_name
         self._levels = DelayLevels(attachment.delay_levels)
         self._max_delay_ms = attachment.timer_max_delay_seconds * 1000

@@ -45,16 +45,22 @@ class LocalSends:
         self,
         timeout: float,
         *,
+        store: Store | None = None,
         wait_durable: bool | None = None,
         keeps: object = None,
         refused: RefusedSends | None = None,
     ) -> Producer:
-        """Return a new core producer; `timeout` in seconds, `keeps` lives as long as it."""
+        """Return a new core producer; `timeout` in seconds, `keeps` lives as long as it.
+
+        Args:
+            store: into which it appends; None takes that of now.
+        """
         waits = self._wire.wait_durable if wait_durable is None else wait_durable
-        making = functools.partial(Producer, self._wire.store, timeout=timeout, wait_durable=waits)
+        store = self._wire.store if store is None else store
+        making = functools.partial(Producer, store, timeout=timeout, wait_durable=waits)
         plain = functools.partial(making, resolve=self._queues.resolve_open, explain=explained)
         keeping = functools.partial(making, resolve=self._queues.resolve, explain=_explained)
-        return plain(special=SpecialSend(self._wire, self._queues, plain, keeping, keeps), refused=refused)
+        return plain(special=SpecialSend(self._wire, store, self._queues, plain, keeping, keeps), refused=refused)
 
     def request_producer(self, timeout: float) -> Producer:
         """Return a core producer for what a user asks of others; it takes properties as text, and nothing waits."""
@@ -112,10 +118,11 @@ class LocalSends:
         return self._was_elected
 
     def _local_sender(self, timeout: float, compression: str | None, keeps: object) -> Producer | CompressingSender:
-        producer = self.core_producer(timeout, keeps=keeps)
         if compression in (None, "none"):
-            return producer
-        return CompressingSender(self._wire, self._queues, producer, compression, timeout)
+            return self.core_producer(timeout, keeps=keeps)
+        store = self._wire.store
+        producer = self.core_producer(timeout, store=store, keeps=keeps)
+        return CompressingSender(self._wire, store, self._queues, producer, compression, timeout)
 
     def until_taken(self, call: Callable[[float], ResultT], seconds: float, topic: str) -> ResultT:
         return until_taken(call, seconds, lambda error: may_be_taken_elsewhere(error) and self._is_elected())
@@ -142,10 +149,17 @@ def _explained(named: dict[str, Any], error: BaseException | None) -> ShmqError 
 
 
 class CompressingSender:
-    """A local sender that packs long bodies; the four ways of `MessageSender`."""
+    """A local sender that packs long bodies; the four ways of `MessageSender`.
 
-    def __init__(self, wire: ShmWire, queues: ShmQueues, inner: Producer, kind: str, timeout: float) -> None:
+    Args:
+        store: into which `inner` appends; its positions mean nothing in the one that comes after it.
+    """
+
+    def __init__(
+        self, wire: ShmWire, store: Store, queues: ShmQueues, inner: Producer, kind: str, timeout: float
+    ) -> None:
         self._wire = wire
+        self._store = store
         self._queues = queues
         self._inner = inner
         self._kind = kind
@@ -187,7 +201,7 @@ class CompressingSender:
             timeout=timeout,
         )
         offset, log_position, store_ms, end = stored
-        store = self._wire.store
+        store = self._store
         if may_wait and self._wire.counts_on_disk(topic):
             store.wait_durable(end, timeout)
         message_id = message_id_text(store.head["store_host"], log_position)
