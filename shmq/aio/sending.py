@@ -94,8 +94,8 @@ class Sending:
             return None
         if session is None or topic not in self._known or not isinstance(session, Session):
             return None
-        if not session.sends.is_here:
-            return None
+        if not session.sends.is_here or session.wire.says_on_disk(topic):
+            return None  # of such a topic the core waits for the disk, which the loop must not
         if session is not self._session or session.wire.store is not self._store:
             self._session, self._store = session, session.wire.store
             self._fast = session.sends.core_producer(0.0, store=self._store, wait_durable=False)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+import shmq.aio
 from shmq.aio.sending import Sending
 from shmq.client import refusals
 from shmq.client.local_session import LocalSession
+from shmq.testing import SharedBroker
 
 
 class Segments:
@@ -60,7 +62,7 @@ def test_the_time_of_a_send_runs_while_it_waits_for_a_thread(
 def test_the_segments_that_took_a_message_say_that_it_is_on_disk() -> None:
     took, renewed = Segments(log_end=200, safe_end=100), Segments(log_end=900, safe_end=900)
     session: Any = LocalSession.__new__(LocalSession)
-    session.wire = SimpleNamespace(store=took, wait_durable=True)
+    session.wire = SimpleNamespace(store=took, wait_durable=True, says_on_disk=lambda topic: False)
 
     def send(topic: str, body: bytes) -> str:
         session.wire.store = renewed  # another thread's, after a switch
@@ -74,3 +76,14 @@ def test_the_segments_that_took_a_message_say_that_it_is_on_disk() -> None:
     sending._known.add("orders")
     assert asyncio.run(sending.store("send", "orders", b"x", {})) == "receipt"
     assert (took.waited, renewed.waited) == ([200], [])
+
+
+def test_a_topic_that_is_flushed_for_itself_takes_each_send(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("flushed")
+
+    async def main() -> list[int]:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            await mq.admin.create_topic(topic, queues=1, flush="sync")
+            return [(await mq.send(topic, b"x")).offset for _ in range(3)]
+
+    assert asyncio.run(main()) == [0, 1, 2]

@@ -127,15 +127,23 @@ class ShmWire:
 
     def counts_on_disk(self, topic: str) -> bool:
         """Whether a message of a topic is answered only once it is on disk: as the topic says, else as the broker."""
+        flush = self._flush_of(topic)
+        return self.wait_durable if flush == TopicFlush.BROKER else flush == TopicFlush.SYNC
+
+    def says_on_disk(self, topic: str) -> bool:
+        """Whether the topic itself says so, whatever the broker does: then the core waits at each send."""
+        return self._flush_of(topic) == TopicFlush.SYNC
+
+    def _flush_of(self, topic: str) -> int:
         store = self.store
         flushes = self._flushes.of(store)
         flush = flushes.get(topic)
         if flush is None:
             index = store.topic_find(topic)
             if index < 0:
-                return self.wait_durable
+                return TopicFlush.BROKER
             flush = flushes[topic] = store.topic(index)["flush"]
-        return self.wait_durable if flush == TopicFlush.BROKER else flush == TopicFlush.SYNC
+        return flush
 
     def message_at(self) -> Callable[..., Message] | None:
         """Return what reads the message at a log position; None while the broker that answers has another log."""
