@@ -111,9 +111,9 @@ class Upkeep:
     async def _look_who_leads(self) -> None:
         names, seen = self._wire.names, set[str]()
         for topic in self._registration.topics():
-            group = names.routes.group(topic, self._wire.network.loop.time())
-            if group is not None and not group.brokers.keys() <= seen:  # one topic tells it of all that are there
-                seen.update(group.brokers)
+            brokers = names.routes.groups(topic, self._wire.network.loop.time())
+            if brokers - seen:  # one topic tells it of all that are there
+                seen |= brokers
                 await names.refresh(topic)
 
     async def _look_for_missing(self) -> None:
