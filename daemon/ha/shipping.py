@@ -181,7 +181,9 @@ class Shipping:
         try:
             return self._me()
         except (OSError, ShmqError) as error:
-            self._refuse(accepted, address, f"the master cannot read who it is: {error}", "see the master's log")
+            self._refuse(
+                accepted, address, f"the master cannot read who it is: {error}", "on the master's host: shmq health"
+            )
             return None
 
     async def _ship(self, accepted: socket.socket, address: str, proven: Claim | None, first: bytes) -> None:

@@ -49,14 +49,7 @@ from shmq.store.atomic import sync_directory
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import begin_as_wished
-from shmq.store.lineage.cutting import (
-    cut_as_wished,
-    is_cut_void,
-    is_cut_wished,
-    renew_end,
-    unread_of,
-    withdraw_wishes,
-)
+from shmq.store.lineage.cutting import cut_as_wished, renew_end, unread_of, void_reason, withdraw_wishes
 from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs, with_epoch
 from shmq.store.lineage.log_range import parse_ranges
 from shmq.store.recovery import OpenFiles, RecoveryReport, recover
@@ -137,13 +130,13 @@ def _standing(attached: Attached, options: Options, epoch: int, log: EventLog) -
 def _renewed(options: Options, files: OpenFiles, log: EventLog) -> None:
     """Before the files of a log are read: cut it, and keep out who appended to it when it was a master's."""
     layout, marker = files.layout, files.layout.follows
-    if not options.is_slave:
-        _withdraw(layout, log, "this broker follows no master: its log is the one that counts")
-    elif is_cut_wished(layout):
-        if is_cut_void(layout, files.commitlog):
-            _withdraw(layout, log, "the log has grown since: it is not the one that parted from a master's")
-        else:
-            files.config.forget_progress(_first_copy(files.commitlog))
+    void = void_reason(layout, files.commitlog, is_slave=options.is_slave)
+    if void:
+        log("log.not_cut", reason=void)
+    elif void is not None:
+        files.config.forget_progress(_first_copy(files.commitlog))
+    if void or (void is None and not options.is_slave):
+        withdraw_wishes(layout)
     cut = cut_as_wished(layout, files.commitlog, files.mark, forget_lives=files.config.forget_lives)
     if cut is not None:
         why = "the master has deleted all of it" if cut.drops else "the master's log parts from this one there"
@@ -164,19 +157,16 @@ def _renewed(options: Options, files: OpenFiles, log: EventLog) -> None:
         sync_directory(layout.root)
 
 
-def _withdraw(layout: StoreLayout, log: EventLog, reason: str) -> None:
-    if is_cut_wished(layout):
-        log("log.not_cut", reason=reason)
-    withdraw_wishes(layout)
-
-
 def _first_copy(commitlog: CommitLogFiles) -> int:
     """The record border behind the first record: a copy has a record before it that waited."""
     commitlog.remove_temporaries()
     commitlog.load()
     if commitlog.begin or not commitlog.positions:
         return max(1, commitlog.begin)
-    size = int.from_bytes(commitlog.read(0, 4), "big")
+    try:
+        size = int.from_bytes(commitlog.read(0, 4), "big")
+    except OSError:
+        return 1  # as damaged
     # Where that is damaged the walk begins at no border, and steps over what is no record.
     return size if 0 < size <= commitlog.file_bytes else 1
 

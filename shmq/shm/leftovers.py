@@ -186,7 +186,7 @@ def remove_leftover(place: Place, leftover: Leftover, *, also_waiting: bool = Fa
 def _settled(look: Callable[[], list[Leftover]]) -> list[Leftover]:
     """Look until none is mapped, some times at most."""
     found = look()
-    for _ in range(_LOOKS_MAX):
+    for _ in range(_LOOKS_MAX - 1):
         if not any(entry.state == "mapped" for entry in found):
             break
         time.sleep(_LOOK_AGAIN_SECONDS)

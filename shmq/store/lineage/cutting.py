@@ -1,7 +1,7 @@
 """Cutting a log that is not its master's from some place on, and giving its last files other inodes.
 
-    shmq.cut                     {"position", "id", "epoch", "drops", "end"}: where the log is to be cut; there from the
-                                 moment when that is decided until it is done, or no slave's any more
+    shmq.cut                     {"position", "id", "epoch", "drops", "end", "begun"}: where the log is to be cut; there
+                                 from the moment when that is decided until it is done, or void
     tails/<position>-<id>/       what was cut off, as log files with zeros where nothing of it is
         <20 digits>              a log file; the first one begins with zeros up to the position
         shmq.tail                {"begin", "end", "epoch", "at_ms"}, and where zeros stand for bytes that the disk did
@@ -14,13 +14,14 @@ replaced by copies: that memory belongs to no log then. Copying is what makes de
     renewed    the files from the durable mark on are copied; nothing is cut
     dropped    as cut, from the first file on and with nothing kept: the master has deleted all of it itself; the
                queues' units go, too, as no record follows on theirs
-    cut        the tail is copied aside · files behind go, the last one first · the file of the cut is replaced by a
-               copy up to there · the durable mark falls, what was derived from the log goes, and what the tables tell
-               of lives that began or ended behind it · the wish goes
+    cut        the tail is copied aside · the wish says "begun" · files behind go, the last one first · the file of the
+               cut is replaced by a copy up to there · the durable mark falls, what was derived from the log goes, and
+               what the tables tell of lives that began or ended behind it · the wish goes
 
 Rules: (1) each step may be done twice, and the wish goes last, so a crash in any step is repaired by beginning again;
 (2) nothing is cut off before it is on the disk elsewhere; (3) no process appends meanwhile; (4) only the log that was
-judged is cut: a wish goes when its slave joins a master or leads, and counts for no log that has grown.
+judged is cut: a wish goes when its slave joins a master or leads, and counts for no log that has grown; (5) what has
+begun is finished, whatever the broker has become.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ from shmq.store.atomic import cure_of, reason_of, sync_directory, write_atomical
 from shmq.store.checkpoint import Checkpoint, known_confirmed, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.durable import DurableMark
-from shmq.store.layout import StoreLayout, file_name
+from shmq.store.layout import StoreLayout, file_name, position_of
 from shmq.store.lineage.epochs import cut_epochs, load_epochs, store_epochs
 from shmq.store.lineage.log_range import Range
 from shmq.store.seal import sealed, unsealed
 
 TAIL_FACTS = "shmq.tail"
 _CHUNK_BYTES = 1 << 20
+_BLOCK_BYTES = 512  # of st_blocks
 _PAGE_BYTES = 4096  # what is left out where one byte cannot be read
 
 
@@ -58,6 +60,7 @@ class Cut(NamedTuple):
     Attributes:
         drops: the whole log goes, and is not kept.
         end: where the log ended that was compared with the master's.
+        begun: the log is not what it was any more.
     """
 
     position: int
@@ -65,6 +68,7 @@ class Cut(NamedTuple):
     epoch: int
     drops: bool = False
     end: int = 0
+    begun: bool = False
 
 
 class Tail(NamedTuple):
@@ -87,31 +91,60 @@ def check_room(layout: StoreLayout, position: int, end: int, file_bytes: int) ->
     Raises:
         StoreError: it has not.
     """
-    places = {layout.root: end - position, layout.drafts_of(layout.commitlog): file_bytes}
-    if len(places) == 1:  # the files behind the one of the cut are gone before that is copied
-        places = {layout.root: end - position + (file_bytes if end // file_bytes == position // file_bytes else 0)}
-    for place, needed in places.items():
+    for place, needed in _room(layout, position, end - position, file_bytes).items():
         if shutil.disk_usage(place).free < needed:  # no number that changes: each other reason is logged
             raise StoreError(
                 f"the log is to be cut at {position}, where it parts from the master's: that takes {needed} bytes in"
                 f" {place}, and less are free",
-                hint=f"free disk space there (df {place}); it is tried again every second",
+                hint=f"free disk space there (df {shlex.quote(str(place))}); it is tried again every second",
             )
+
+
+def _room(layout: StoreLayout, position: int, tail_bytes: int, file_bytes: int) -> dict[Path, int]:
+    """The bytes that a cut takes on each disk: the tail, and then the copy of a file, when those behind it are gone."""
+    freed = 0
+    for entry in os.scandir(layout.commitlog):
+        if (position_of(entry.name) or 0) > position:
+            freed += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+    copy_bytes, drafts = max(0, file_bytes - freed), layout.drafts_of(layout.commitlog)
+    if drafts != layout.root:
+        return {layout.root: tail_bytes, drafts: copy_bytes}
+    return {layout.root: tail_bytes + copy_bytes}
 
 
 def wish_cut(layout: StoreLayout, position: int, epoch: int, *, end: int, drops: bool = False) -> None:
     """Have the next cold start cut the log that ends at `end`, or give all of it up. Raises StoreError."""
-    wish = Cut(position, os.urandom(4).hex(), epoch, drops, end)
-    content = sealed(json.dumps(wish._asdict()).encode())
     try:
-        write_atomically(layout.cut, content, mode=layout.access.mode, gid=layout.access.gid)
+        _note(layout, Cut(position, os.urandom(4).hex(), epoch, drops, end))
     except OSError as error:
         raise StoreError(f"{layout.cut} cannot be written: {error.strerror}") from error
 
 
-def is_cut_wished(layout: StoreLayout) -> bool:
-    """Whether the next call of `cut_as_wished` cuts."""
-    return layout.cut.exists()
+def _note(layout: StoreLayout, cut: Cut) -> None:
+    content = sealed(json.dumps(cut._asdict()).encode())
+    write_atomically(layout.cut, content, mode=layout.access.mode, gid=layout.access.gid)
+
+
+def void_reason(layout: StoreLayout, commitlog: CommitLogFiles, *, is_slave: bool) -> str | None:
+    """Say why a cut that was wished is to be withdrawn; None: no cut is wished; empty: it is to be made.
+
+    Raises:
+        ShmqError: the wish cannot be believed, or the log cannot be read.
+    """
+    cut = _wished(layout)
+    if cut is None:
+        return None
+    if cut.begun:
+        return ""
+    if not is_slave:
+        return "this broker follows no master: its log is the one that counts"
+    commitlog.remove_temporaries()
+    commitlog.load()
+    try:
+        has_grown = any(data.strip(b"\0") for _, data in _pieces(commitlog, cut.end, []))
+    except OSError as error:
+        raise _refused(layout, commitlog, cut, error) from error
+    return "the log has grown since: it is not the one that parted from a master's" if has_grown else ""
 
 
 def withdraw_wishes(layout: StoreLayout) -> None:
@@ -126,19 +159,11 @@ def withdraw_wishes(layout: StoreLayout) -> None:
         raise StoreError(f"{found[0]} cannot be removed: {error.strerror}") from error
 
 
-def is_cut_void(layout: StoreLayout, commitlog: CommitLogFiles) -> bool:
-    """Whether the log has grown since a cut was wished. Raises what `cut_as_wished` raises."""
-    cut = _wished(layout)
-    commitlog.remove_temporaries()
-    commitlog.load()
-    return cut is not None and any(data.strip(b"\0") for _, data in _pieces(commitlog, cut.end, []))
-
-
 def met_epoch(layout: StoreLayout) -> int:
     """Return the newest epoch of the masters from whose logs this one parted, as far as is known here; 0: of none."""
     known = [0]
-    with contextlib.suppress(ShmqError):  # what is damaged there is no reason not to lead
-        known += [tail.epoch for tail in tails(layout)]
+    with contextlib.suppress(OSError):  # what is damaged there is no reason not to lead
+        known += [tail.epoch for tail in tails(layout, lambda _: None)]
     with contextlib.suppress(ShmqError):
         known += [cut.epoch for cut in (_wished(layout),) if cut is not None]
     return max(known)
@@ -169,6 +194,8 @@ def cut_as_wished(
         if commitlog.positions and commitlog.begin <= cut.position < commitlog.end:
             if not cut.drops:
                 _keep_tail(layout, commitlog, cut)
+            if not cut.begun:
+                _note(layout, cut._replace(begun=True))
             commitlog.remove_behind(cut.position)
             commitlog.renew(cut.position, until=cut.position)
         _forget_derived(layout)
@@ -189,9 +216,12 @@ def _refused(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut, error: OS
     where = f"{error.filename}: " if error.filename else ""
     why = f"the log cannot be cut at {cut.position}: {where}{reason_of(error)}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        free = shutil.disk_usage(layout.root).free
-        needed = max(0, commitlog.end - cut.position) * (not cut.drops) + commitlog.file_bytes
-        why += f"; it takes up to {needed} bytes, and {free} are free in {layout.root}"
+        commitlog.remove_temporaries()
+        shutil.rmtree(_making(layout, cut), ignore_errors=True)
+        is_kept = cut.drops or (layout.tails / _tail_name(cut)).exists()
+        tail_bytes = 0 if is_kept else max(0, cut.end - cut.position)
+        for place, needed in _room(layout, cut.position, tail_bytes, commitlog.file_bytes).items():
+            why += f"; it takes up to {needed} bytes in {place}, and {shutil.disk_usage(place).free} are free there"
     return StoreError(why, hint=f"{cure_of(error)}; then start the broker again: it goes on with the cut")
 
 
@@ -261,18 +291,23 @@ def _tail_name(cut: Cut) -> str:
     return f"{file_name(cut.position)}-{cut.id}"
 
 
+def _making(layout: StoreLayout, cut: Cut) -> Path:
+    return layout.tails / f".{_tail_name(cut)}.tmp"
+
+
 def _wished(layout: StoreLayout) -> Cut | None:
     try:
         values = unsealed(read_plain(layout.cut))
         place = int(values["position"]), str(values["id"]), int(values["epoch"])
-        return Cut(*place, values.get("drops", False) is True, int(values.get("end", 0)))
+        begun = values.get("begun", False) is True
+        return Cut(*place, values.get("drops", False) is True, int(values.get("end", 0)), begun)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StoreError(f"{layout.cut} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(
-            layout.cut, 0, f"it does not say where to cut: {error}", hint=f"rm {layout.cut}"
+            layout.cut, 0, f"it does not say where to cut: {error}", hint=f"rm {shlex.quote(str(layout.cut))}"
         ) from error
 
 
@@ -282,7 +317,7 @@ def _keep_tail(layout: StoreLayout, commitlog: CommitLogFiles, cut: Cut) -> None
         return
     if layout.make_directory(layout.tails):
         sync_directory(layout.root)
-    making = layout.tails / f".{kept.name}.tmp"
+    making = _making(layout, cut)
     shutil.rmtree(making, ignore_errors=True)
     layout.make_directory(making)
     end, unread = cut.position, list[Range]()

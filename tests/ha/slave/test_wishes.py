@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from shmq.daemon.ha.slave import own_log as module
 from shmq.daemon.ha.slave.master_state import MasterState
 from shmq.daemon.ha.slave.own_log import OwnLog
+from shmq.daemon.keeper.attachment import _first_copy
 from shmq.errors import StoreError
 from shmq.options.broker import Options
 from shmq.shm.core import READ_ONLY_FOLLOWER
 from shmq.shm.place import prepare_runtime
+from shmq.store.commitlog import CommitLogFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.beginning import wish_beginning
 from shmq.store.lineage.cutting import tails, wish_cut
@@ -77,6 +80,10 @@ def refuse(*_: object, **__: object) -> None:
     raise StoreError("no space left on the device")
 
 
+def fail(*_: object, **__: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
+
+
 def written(start: Start) -> tuple[int, int]:
     """A log with a record before and one behind the first end that is returned."""
     master = start()
@@ -96,6 +103,19 @@ def test_a_slaves_log_is_cut_that_is_the_one_that_was_judged(start: Start) -> No
     assert [tail.end for tail in tails(layout_of(again))] == [end]
 
 
+def test_a_log_whose_first_page_cannot_be_read_is_cut_all_the_same(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That page is read to know where delayed messages begin."""
+    judged, _ = written(start)
+    following = start(**FOLLOWS)
+    own_log_of(following).cut_at(judged, 3, "a master")
+    following.end()
+    monkeypatch.setattr(CommitLogFiles, "read", fail)
+    layout = layout_of(following)
+    assert _first_copy(CommitLogFiles(layout, SMALL["file_bytes"])) == 1
+
+
 @every_row("drops", [False, True])
 def test_a_log_that_has_grown_since_it_was_judged_is_neither_cut_nor_dropped(start: Start, drops: bool) -> None:
     judged, end = written(start)
@@ -112,6 +132,23 @@ def test_the_log_of_a_broker_that_follows_none_is_neither_cut_nor_begun_elsewher
     assert master.store.log_end == end and wished(layout_of(master)) == []
     assert len(master.events.named("log.not_cut")) == 1
     assert master.store.message_at(0).body == b"judged"
+
+
+def test_a_cut_that_has_begun_is_finished_whatever_the_broker_is(start: Start) -> None:
+    """The files behind it are gone already, and the durable mark still says that they were on the disk."""
+    judged, end = written(start)
+    following = start(**FOLLOWS)
+    layout = layout_of(following)
+    store_epochs(layout, (Epoch(0, 0), Epoch(2, judged + 1)))
+    wish_cut(layout, judged, 3, end=end)
+    following.end()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreError, match="cannot be cut"):
+        patch.setattr(CommitLogFiles, "renew", fail)
+        start(**FOLLOWS)
+    assert wished(layout) == [layout.cut]
+    master = start()
+    assert master.store.log_end == judged and wished(layout) == [] and load_epochs(layout) == (Epoch(0, 0),)
+    assert [tail.end for tail in tails(layout)] == [end]
 
 
 @every_row("fails", ["wish_cut", "wish_beginning"])
@@ -181,10 +218,11 @@ def test_a_cut_log_is_never_led_in_the_epoch_of_the_master_that_it_was_cut_for(s
     assert switch_of(cut, state, []).promote(force=True)["epoch"] > 3
 
 
-def test_a_tail_that_is_damaged_keeps_none_from_leading(start: Start) -> None:
+def test_a_tail_that_is_damaged_keeps_none_from_leading_and_hides_no_other(start: Start) -> None:
     judged, _ = written(start)
     own_log_of(start(**FOLLOWS)).cut_at(judged, 3, "a master")
     cut = start(**FOLLOWS)
-    for facts in layout_of(cut).tails.glob("*/shmq.tail"):
-        facts.write_bytes(b"{")
-    assert switch_of(cut, MasterState("127.0.0.1"), []).promote(force=True)["epoch"] == 2
+    damaged = layout_of(cut).tails / f"{0:020}-0"
+    damaged.mkdir()
+    (damaged / "shmq.tail").write_bytes(b"{")
+    assert switch_of(cut, MasterState("127.0.0.1"), []).promote(force=True)["epoch"] == 5

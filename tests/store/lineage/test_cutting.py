@@ -257,7 +257,7 @@ def test_a_cut_that_the_disk_refuses_says_which_file_and_what_to_do(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as broken, pytest.raises(StoreError, match=r"takes up to \d+ bytes, and \d+") as caught:
+    with monkeypatch.context() as broken, pytest.raises(StoreError, match=r"takes up to \d+ bytes in .*, and \d+ are free") as caught:
         broken.setattr(os, "posix_fallocate", full)
         cut(root)
     assert ".commitlog." in str(caught.value) and "free disk space" in str(caught.value.hint)
@@ -272,9 +272,16 @@ def test_a_log_is_not_to_be_cut_where_there_is_no_room_for_its_tail(
     usage = shutil.disk_usage(root)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=FILE_BYTES + 1000))
     check_room(layout_of(root), 5000, 6000, FILE_BYTES)
-    check_room(layout_of(root), 5000, FILE_BYTES + 6000, FILE_BYTES)
     with pytest.raises(StoreError, match=f"takes {FILE_BYTES + 1001} bytes in {root}"):
         check_room(layout_of(root), 5000, 6001, FILE_BYTES)
+    with pytest.raises(StoreError, match=f"takes {2 * FILE_BYTES - 5000} bytes in {root}"):
+        check_room(layout_of(root), 5000, FILE_BYTES, FILE_BYTES)
+    behind = layout_of(root).commitlog / file_name(FILE_BYTES)
+    with open(behind, "wb") as file:  # goes before the file of the cut is copied
+        os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
+    check_room(layout_of(root), 5000, FILE_BYTES + 6000, FILE_BYTES)
+    with pytest.raises(StoreError, match=f"takes {FILE_BYTES + 1001} bytes in {root}"):
+        check_room(layout_of(root), 5000, FILE_BYTES + 6001, FILE_BYTES)
 
 
 def changed_behind(open_session: OpenSession, root: Path, *, is_made_again: bool) -> tuple[int, list[bytes]]:
