@@ -190,6 +190,7 @@ def settle_failed(redelivery: Redelivery, group: str | None, message: Message, e
         try:
             return not redelivery.nack(message, check_after(error.after, late_is_now=True))
         except UsageError as wrong:  # a failure of the function like any other
+            wrong.__context__ = error  # the function may have run in another thread
             error = wrong
     if isinstance(error, Reject):
         return not redelivery.dead_letter(message, reason_text(error) or "rejected")
