@@ -5,11 +5,12 @@ And reads and writes bytes at a place of one: all of them, where the kernel may 
 Other programs can put a FIFO, a directory, a link or a device in the place of a file. Opening a FIFO waits for its
 other end, for good; a reader that has opened a link reads what its owner likes.
 
-    open_plain   a descriptor of a plain file
-    read_plain   the bytes of one
-    NoPlainFile  says what lies there instead; an OSError
-    read_whole   so many bytes at a place
-    write_whole  likewise
+    open_plain        a descriptor of a plain file
+    read_plain        the bytes of one
+    NoPlainFile       says what lies there instead; an OSError
+    read_whole        so many bytes at a place
+    read_past_errors  likewise, with zeros for the pages that the disk does not give
+    write_whole       likewise
 
 Links are followed where an administrator or a user put the file there, as certificates and settings often are links.
 
@@ -22,7 +23,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 
+_PAGE_BYTES = 4096  # what is left out where one byte cannot be read
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFDIR: "a directory",
@@ -84,6 +87,39 @@ def read_whole(descriptor: int, size: int, at: int) -> bytes:
     while 0 < len(data) < size and (more := os.pread(descriptor, size - len(data), at + len(data))):
         data += more
     return data
+
+
+def read_past_errors(
+    read: Callable[[int, int], bytes], size: int, at: int, on_unread: Callable[[int, int], None] = lambda begin, end: None
+) -> bytes:
+    """Return the bytes at a place, with zeros for the pages that the disk does not give; fewer only where a file ends.
+
+    Args:
+        read: returns up to so many bytes at a place.
+        on_unread: gets begin and end of each page, or part of one, that stands as zeros.
+
+    Raises:
+        OSError: something else than EIO.
+    """
+    data, asked = bytearray(), size
+    while len(data) < size:
+        begin = at + len(data)
+        end = min(at + size, begin - begin % _PAGE_BYTES + _PAGE_BYTES)
+        try:
+            piece = read(min(asked, at + size - begin), begin)
+            asked = size
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            if asked > end - begin:
+                asked = end - begin  # what lies before the bad page may be good
+                continue
+            piece = bytes(end - begin)
+            on_unread(begin, end)
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
 
 
 def write_whole(descriptor: int, content: bytes | memoryview, at: int) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from shmq.errors import CorruptionError
-from shmq.plain_file import open_plain
+from shmq.plain_file import open_plain, read_past_errors
 from shmq.record import (
     BLANK_MAGIC,
     HEAD_BYTES,
@@ -50,7 +50,6 @@ ReadBytes = Callable[[int, int], bytes]  # log position, size
 
 FAULTS_MAX = 20  # listed one by one; the rest is counted
 
-_SECTOR_BYTES = 512  # a disk refuses no less
 _READ_BYTES = RECORD_BYTES_MAX + (4 << 20)
 _BATCH_RECORDS = 1 << 17  # more than there are in so many bytes
 
@@ -240,17 +239,9 @@ class LogFiles:
             os.close(descriptor)
 
     def _bytes_of(self, descriptor: int, size: int, at: int) -> bytes:
-        try:
+        if not self._reads_past_errors:
             return os.pread(descriptor, size, at)
-        except OSError:
-            if not self._reads_past_errors:
-                raise
-            middle = max(at + size // 2, at - at % _SECTOR_BYTES + _SECTOR_BYTES)
-            middle -= middle % _SECTOR_BYTES
-            if middle >= at + size:
-                return bytes(size)
-            front = self._bytes_of(descriptor, middle - at, at)
-            return front + self._bytes_of(descriptor, at + size - middle, middle)
+        return read_past_errors(lambda size, at: os.pread(descriptor, size, at), size, at)
 
     def _opened(self, position: int) -> int:
         """The descriptor of the file of a position; -1 where there is none, or it is no plain file that may be read."""

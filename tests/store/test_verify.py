@@ -1,12 +1,10 @@
 """A store is checked without being changed: what is damaged is found, what is whole or still being written is not."""
 
-import errno
 import os
 import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,6 +25,7 @@ from shmq.store.verify import (
 from shmq.testing import Broker
 from shmq.tools.store.verify_command import what_to_type
 from shmq.waits import is_ready
+from tests.store.bad_pages import PAGE, gives_no_pages
 from tests.store.file_changes import NO_FILES, SIZES, grown, halved, moved, zeroed
 from tests.tables.rows import every_row
 
@@ -137,29 +136,32 @@ def test_what_the_disk_refuses_to_read_costs_only_the_records_there(
 ) -> None:
     log, places = LogFiles(store / "commitlog", reads_past_errors=True), list[int]()
     RecordWalk(log, Verification(), on_record=lambda at, _: places.append(at)).run()
-    bad = places[20] + 100
-    bad -= bad % 512
-
-    def refused(whole: Callable[..., Any], size_of: Callable[[Any], int]) -> Callable[..., Any]:
-        def read(descriptor: int, what: Any, at: int) -> Any:
-            name = os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/")[2]
-            if name == file_name(0) and at < bad + 512 and at + size_of(what) > bad:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return whole(descriptor, what, at)
-
-        return read
-
-    monkeypatch.setattr(os, "pread", refused(os.pread, int))
-    monkeypatch.setattr(os, "preadv", refused(os.preadv, lambda rooms: len(rooms[0])))
+    bad = [page * PAGE for page in (2, 6, 7, 11)]
+    gives_no_pages(monkeypatch, first_log(store), *(at // PAGE for at in bad))
     walked = Verification(durable_end=log.end)
     found: list[int] = []
     RecordWalk(log, walked, on_record=None if at_once else lambda at, _: found.append(at)).run()
-    ends = [*places[1:], log.end]
-    whole = [at for at, end in zip(places, ends, strict=True) if end <= bad or at >= bad + 512]
-    assert walked.records == len(whole) < MESSAGES and walked.faults[0].position < bad + 512
+    ends = zip(places, [*places[1:], log.end], strict=True)
+    whole = [at for at, end in ends if all(end <= page or at >= page + PAGE for page in bad)]
+    assert walked.records == len(whole) < MESSAGES and walked.faults[0].position < bad[0] + PAGE
     assert at_once or found == whole
     with pytest.raises(OSError):
         RecordWalk(LogFiles(store / "commitlog"), Verification()).run()
+
+
+@pytest.mark.parametrize("first_page", range(12))
+def test_what_lies_behind_pages_that_the_disk_refuses_keeps_its_place(
+    store: Path, monkeypatch: pytest.MonkeyPatch, first_page: int
+) -> None:
+    log, pages = LogFiles(store / "commitlog", reads_past_errors=True), (2, 6, 7, 11)
+    given = bytearray(first_log(store).read_bytes())
+    for page in pages:
+        given[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
+    gives_no_pages(monkeypatch, first_log(store), *pages)
+    at = first_page * PAGE
+    assert log.read(at, FILE_BYTES) == given[at:]
+    filled = bytes(log.fill(at, memoryview(bytearray(FILE_BYTES))))
+    assert filled and filled == given[at : at + len(filled)]
 
 
 def test_a_unit_that_points_at_another_record_is_found(store: Path) -> None:

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, ShmqError, StoreError
-from shmq.plain_file import open_plain, read_plain, write_whole
+from shmq.plain_file import open_plain, read_past_errors, read_plain, write_whole
 from shmq.store.atomic import cure_of, reason_of, sync_directory, write_atomically
 from shmq.store.checkpoint import Checkpoint, known_confirmed, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
@@ -51,7 +51,6 @@ from shmq.store.seal import sealed, unsealed
 TAIL_FACTS = "shmq.tail"
 _CHUNK_BYTES = 1 << 20
 _BLOCK_BYTES = 512  # of st_blocks
-_PAGE_BYTES = 4096  # what is left out where one byte cannot be read
 
 
 class Cut(NamedTuple):
@@ -357,28 +356,15 @@ def _pieces(commitlog: CommitLogFiles, position: int, unread: list[Range]) -> It
 
 def _readable(commitlog: CommitLogFiles, position: int, size: int, unread: list[Range]) -> bytes:
     """The bytes at a position, with zeros for the pages that the disk does not give; these are put to `unread`."""
-    data, asked = bytearray(), size
-    while len(data) < size:
-        at = position + len(data)
-        page_rest = min(size - len(data), _PAGE_BYTES - at % _PAGE_BYTES)
-        try:
-            piece = commitlog.read(at, min(asked, size - len(data)))
-            asked = size
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            if asked > page_rest:
-                asked = page_rest  # what lies before the bad page may be good
-                continue
-            piece = bytes(page_rest)
-            if unread and unread[-1].end == at:
-                unread[-1] = Range(unread[-1].begin, at + page_rest)
-            else:
-                unread.append(Range(at, at + page_rest))
-        if not piece:
-            raise OSError(errno.EIO, "it was truncated", os.fspath(commitlog.path(at)))
-        data += piece
-    return bytes(data)
+
+    def note(begin: int, end: int) -> None:
+        is_next = unread and unread[-1].end == begin
+        unread.append(Range(unread.pop().begin if is_next else begin, end))
+
+    data = read_past_errors(lambda size, at: commitlog.read(at, size), size, position, note)
+    if len(data) < size:
+        raise OSError(errno.EIO, "it was truncated", os.fspath(commitlog.path(position + len(data))))
+    return data
 
 
 def _put(path: Path, at: int, data: bytes) -> None:

@@ -21,11 +21,11 @@ from shmq.store.lineage.beginning import begin_as_wished, wish_beginning
 from shmq.store.lineage.cutting import check_room, cut_as_wished, renew_end, tails, unread_of, wish_cut
 from shmq.store.lineage.epochs import Epoch, load_epochs, store_epochs
 from shmq.store.recovery import OpenFiles
+from tests.store.bad_pages import PAGE, gives_no_pages
 
 OpenSession = Callable[..., Any]
 FILE_BYTES = 64 << 10
 END = 1 << 40  # of the log that was judged; whether it has grown since is the keeper's question
-PAGE = 4096
 
 
 def layout_of(root: Path) -> StoreLayout:
@@ -202,21 +202,6 @@ def test_what_is_taken_by_parts_is_kept_whole(
     assert kept[at - base : tail.end - base] == whole[at : tail.end]
 
 
-def unreadable(monkeypatch: pytest.MonkeyPatch, path: Path, *pages: int) -> None:
-    """Let the disk not give some pages of a file: a call gives what lies in front of one, and fails at it."""
-    pread, inode = os.pread, path.stat().st_ino
-
-    def read(file: int, size: int, at: int) -> bytes:
-        bad = [page * PAGE for page in pages if page * PAGE < at + size and (page + 1) * PAGE > at]
-        if os.fstat(file).st_ino != inode or not bad:
-            return pread(file, size, at)
-        if bad[0] <= at:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return pread(file, bad[0] - at, at)
-
-    monkeypatch.setattr(os, "pread", read)
-
-
 def test_pages_that_cannot_be_read_are_named_and_kept_as_zeros(
     open_session: OpenSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +211,7 @@ def test_pages_that_cannot_be_read_are_named_and_kept_as_zeros(
     wish_cut(layout_of(root), at, 3, end=END)
     files = files_of(root)
     with monkeypatch.context() as broken:
-        unreadable(broken, root / "commitlog" / file_name(FILE_BYTES), 3, 4, 9)
+        gives_no_pages(broken, root / "commitlog" / file_name(FILE_BYTES), 3, 4, 9)
         done = cut_as_wished(files.layout, files.commitlog, files.mark)
     assert done is not None
     files.close()
@@ -248,7 +233,7 @@ def test_a_cut_that_the_disk_refuses_says_which_file_and_what_to_do(
     before = (root / "commitlog" / file_name(0)).read_bytes()
     wish_cut(layout_of(root), positions[20], 3, end=END)
     with monkeypatch.context() as broken, pytest.raises(StoreError) as caught:
-        unreadable(broken, root / "commitlog" / file_name(0), 2)  # below the cut
+        gives_no_pages(broken, root / "commitlog" / file_name(0), 2)  # below the cut
         cut(root)
     assert str(root / "commitlog" / file_name(0)) in str(caught.value)
     assert "smartctl" in str(caught.value.hint)
