@@ -90,7 +90,10 @@ def read_whole(descriptor: int, size: int, at: int) -> bytes:
 
 
 def read_past_errors(
-    read: Callable[[int, int], bytes], size: int, at: int, on_unread: Callable[[int, int], None] = lambda begin, end: None
+    read: Callable[[int, int], bytes],
+    size: int,
+    at: int,
+    on_unread: Callable[[int, int], None] = lambda begin, end: None,
 ) -> bytes:
     """Return the bytes at a place, with zeros for the pages that the disk does not give; fewer only where a file ends.
 

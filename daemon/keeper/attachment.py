@@ -110,7 +110,13 @@ def _attach(options: Options, files: OpenFiles, commitlog: HeldDirectory, log: E
 def _standing(attached: Attached, options: Options, epoch: int, log: EventLog) -> Attached:
     """Let the log follow or lead, before a client can attach."""
     store, layout = attached.store, attached.files.layout
-    epochs = load_epochs(layout, log)
+    try:
+        epochs = load_epochs(layout, log)
+    except ShmqError as error:
+        if not options.is_slave:
+            raise
+        # The process that follows the master needs them, and says so too; this one serves readers without.
+        log("epochs.unreadable", reason=str(error), hint=error.hint)
     if options.is_slave:
         ReplicaStore(store).follow(options.master)
         return attached

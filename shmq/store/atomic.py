@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from shmq.plain_file import open_plain, write_whole
+from shmq.plain_file import open_plain, read_plain, write_whole
 
 
 class _Given(NamedTuple):
@@ -129,13 +129,28 @@ def write_atomically(path: Path, content: bytes, *, mode: int, gid: int = -1, ba
         raise
     finally:
         os.close(descriptor)
-    kept = path.with_name(path.name + ".bak")
+    kept = backup_of(path)
     if backup and path.exists():
         _keep_backup(path, kept)
     _give(temporary, path)
     sync_directory(path.parent)
     if backup and not kept.exists():
         # No second name of one file: what damages the bytes of one would damage both.
+        write_atomically(kept, content, mode=mode, gid=gid)
+
+
+def backup_of(path: Path) -> Path:
+    """Return the name of a file's backup."""
+    return path.with_name(path.name + ".bak")
+
+
+def equal_backup(path: Path, *, mode: int, gid: int = -1) -> None:
+    """Give a file's backup the content that the file has, in bytes of its own; raises OSError."""
+    content, kept = read_plain(path), backup_of(path)
+    known = None
+    with contextlib.suppress(OSError):  # what cannot be read is written anew
+        known = read_plain(kept)
+    if content != known:
         write_atomically(kept, content, mode=mode, gid=gid)
 
 

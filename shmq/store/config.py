@@ -35,7 +35,7 @@ from typing import Any
 from shmq.delay_levels import SCHEDULE_COPIES_GROUP, SCHEDULE_GROUP
 from shmq.errors import CorruptionError, StoreError
 from shmq.plain_file import read_plain
-from shmq.store.atomic import adopt, cure_of, fault_of, forget, write_atomically
+from shmq.store.atomic import adopt, cure_of, equal_backup, fault_of, forget, write_atomically
 from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
 from shmq.store.seal import SEAL_KEY, is_sealed, sealed
@@ -226,8 +226,7 @@ class ConfigFiles:
                 continue  # another program's content is not known to be good
             try:
                 _parsed(path, _TABLE_OF[name])
-                if (content := read_plain(path)) != read_plain(backup):
-                    write_atomically(backup, content, mode=access.read_mode, gid=access.gid)
+                equal_backup(path, mode=access.read_mode, gid=access.gid)
             except ValueError:
                 continue  # it was read from its backup at the start, and has not changed since
             except FileNotFoundError:

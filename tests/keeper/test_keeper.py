@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shmq.daemon.keeper.frames import FRAMES_FREE_MIN
-from shmq.shm.core import FRAME_BYTES, BrokerTables, CoreError, KeeperStore, StoreFigures
+from shmq.errors import CorruptionError
+from shmq.shm.core import FRAME_BYTES, READ_ONLY_FOLLOWER, BrokerTables, CoreError, KeeperStore, StoreFigures
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.shm.unit import unpack_unit
 from shmq.store.checkpoint import read_checkpoint
@@ -242,6 +243,19 @@ def test_a_slave_that_has_its_epochs_from_the_backup_says_so_at_its_start(start_
     layout.epochs.write_bytes(b"2\n")
     running = start_keeper(role="slave", master="127.0.0.1:1", master_ha="127.0.0.1:2")
     assert [told["epoch"] for told in running.events.named("epochs.from_backup")] == [1]
+
+
+def test_a_slave_whose_epochs_cannot_be_read_serves_its_readers_and_says_so(start_keeper: StartKeeper) -> None:
+    layout = start_keeper().attached.files.layout
+    store_epochs(layout, (Epoch(0, 0), Epoch(1, 0)))
+    for path in (layout.epochs, layout.epochs.with_name(f"{layout.epochs.name}.bak")):
+        path.write_bytes(b"2\n")
+    running = start_keeper(role="slave", master="127.0.0.1:1", master_ha="127.0.0.1:2")
+    [told] = running.events.named("epochs.unreadable")
+    assert str(layout.epochs) in told["reason"] and told["hint"]
+    assert running.store.standing == READ_ONLY_FOLLOWER
+    with pytest.raises(CorruptionError):
+        start_keeper(role="master")
 
 
 def test_nothing_stays_in_dev_shm(start_keeper: StartKeeper) -> None:

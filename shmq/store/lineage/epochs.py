@@ -13,23 +13,24 @@ one master wrote both. Behind it they part, and the one that is not the master's
 
 A log that was never switched has no file, and one epoch, 0 from 0.
 
-Rules: (1) a file is replaced as a whole, then `.bak` gets the same epochs: with fewer a slave would be cut where it
-parts from none. What has neither the right number of lines nor the right CRC is not believed; (2) an epoch is on the
-disk before a record of it is in the log; (3) of more than EPOCHS_MAX the oldest go: what is compared is the newest one
-that both logs have.
+Rules: (1) a file is replaced as a whole, then `.bak` gets the same epochs, at the latest when a keeper starts: with
+fewer a slave would be cut where it parts from none. What has neither the right number of lines nor the right CRC is not
+believed; (2) an epoch is on the disk before a record of it is in the log; (3) of more than EPOCHS_MAX the oldest go:
+what is compared is the newest one that both logs have.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import zlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, StoreError
 from shmq.plain_file import read_plain
-from shmq.store.atomic import write_atomically
+from shmq.store.atomic import backup_of, cure_of, equal_backup, reason_of, write_atomically
 from shmq.store.layout import StoreLayout
 
 EPOCHS_MAX = 4096
@@ -103,30 +104,43 @@ def load_epochs(layout: StoreLayout, log: Callable[..., None] | None = None) -> 
     """Return the epochs of a store's log.
 
     Args:
-        log: called where they had to be read from the backup.
+        log: called where they had to be read from the backup. With it a backup that has others gets those of the file:
+            the write of it failed, or was interrupted, or a version before left it behind.
 
     Raises:
         CorruptionError: there are files, and none can be believed.
         StoreError: they cannot be read.
     """
-    path, reason, is_damaged = layout.epochs, "", False
-    for candidate in (path, path.with_name(path.name + ".bak")):
+    path, reason, is_damaged, refused = layout.epochs, "", False, list[OSError]()
+    for candidate in (path, backup_of(path)):
         try:
             epochs = parse_epochs(read_plain(candidate))
         except FileNotFoundError:
             reason = reason or "it is missing"
         except OSError as error:
-            raise StoreError(f"{candidate} cannot be read: {error.strerror}") from error
+            refused, reason = [*refused, error], reason or reason_of(error)
         except ValueError as error:
             is_damaged, reason = True, reason or str(error)
         else:
             if reason and log is not None:
-                cure = f"cp -p {candidate} {path}"
+                cure = shlex.join(("cp", "-p", str(candidate), str(path)))
                 log("epochs.from_backup", file=str(path), reason=reason, epoch=epochs[-1].number, hint=cure)
+            elif log is not None:
+                _copy(layout, log)
             return epochs
     if is_damaged:
         raise CorruptionError(path, 0, reason, hint="copy the file of another broker of this name, or empty this store")
+    if refused:
+        where = f"{refused[0].filename or path} cannot be read"
+        raise StoreError(f"{where}: {reason_of(refused[0])}", hint=cure_of(refused[0])) from refused[0]
     return FIRST
+
+
+def _copy(layout: StoreLayout, log: Callable[..., None]) -> None:
+    try:
+        equal_backup(layout.epochs, mode=layout.access.mode, gid=layout.access.gid)
+    except OSError as error:  # the next start tries again
+        log("epochs.not_copied", file=str(backup_of(layout.epochs)), reason=reason_of(error), hint=cure_of(error))
 
 
 def store_epochs(layout: StoreLayout, epochs: Sequence[Epoch]) -> None:
@@ -135,12 +149,13 @@ def store_epochs(layout: StoreLayout, epochs: Sequence[Epoch]) -> None:
     Raises:
         StoreError: the disk refuses.
     """
+    content, access = epochs_text(check_epochs(epochs)).encode(), layout.access
     try:
-        content = epochs_text(check_epochs(epochs)).encode()
-        for _ in range(2):  # the second time `.bak` gets what the first has written
-            write_atomically(layout.epochs, content, mode=layout.access.mode, gid=layout.access.gid, backup=True)
+        # No backup of what is there: that may be damaged, and the backup be the whole one.
+        write_atomically(layout.epochs, content, mode=access.mode, gid=access.gid)
+        equal_backup(layout.epochs, mode=access.mode, gid=access.gid)
     except OSError as error:
-        raise StoreError(f"{layout.epochs} cannot be written: {error.strerror}") from error
+        raise StoreError(f"{layout.epochs} cannot be written: {reason_of(error)}", hint=cure_of(error)) from error
 
 
 def epochs_text(epochs: Sequence[Epoch]) -> str:

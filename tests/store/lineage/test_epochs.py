@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import shlex
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmq.errors import CorruptionError
+from shmq.errors import CorruptionError, StoreError
+from shmq.plain_file import read_plain
 from shmq.shm.access import Access
 from shmq.store.layout import StoreLayout
 from shmq.store.lineage.epochs import (
@@ -67,19 +70,67 @@ def test_a_damaged_file_is_read_from_its_backup_which_lacks_no_epoch(layout: Sto
         load_epochs(layout)
 
 
-@every_row("how", ["damaged", "missing"])
-def test_what_was_read_from_the_backup_is_said(layout: StoreLayout, how: str) -> None:
-    events = Events()
+@every_row("how", ["damaged", "missing", "unreadable"])
+def test_what_was_read_from_the_backup_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    layout, events = StoreLayout(tmp_path / f"a {how} store", Access(-1)), Events()
+    layout.root.mkdir()
     store_epochs(layout, SWITCHED)
     assert load_epochs(layout, events) == SWITCHED and not events.lines
-    if how == "damaged":
-        layout.epochs.write_bytes(b"3\n")
-    else:
-        layout.epochs.unlink()
-    assert load_epochs(layout, events) == SWITCHED
+    with monkeypatch.context() as broken:
+        if how == "damaged":
+            layout.epochs.write_bytes(b"3\n")
+        elif how == "missing":
+            layout.epochs.unlink()
+        else:
+            refused(broken, layout.epochs)
+        assert load_epochs(layout, events) == SWITCHED
     [told] = events.named("epochs.from_backup")
     assert told["file"] == str(layout.epochs) and told["epoch"] == 4 and told["reason"]
     assert shlex.split(told["hint"]) == ["cp", "-p", str(backup_of(layout)), str(layout.epochs)]
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
+    """Let the disk not give some files."""
+
+    def given(path: Path) -> bytes:
+        if path in paths:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+        return read_plain(path)
+
+    monkeypatch.setattr("shmq.store.lineage.epochs.read_plain", given)
+
+
+def test_epochs_of_which_the_disk_gives_no_copy_are_an_error(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_epochs(layout, SWITCHED)
+    refused(monkeypatch, layout.epochs, backup_of(layout))
+    with pytest.raises(StoreError, match=f"{layout.epochs} cannot be read: Input/output error") as caught:
+        load_epochs(layout)
+    assert "smartctl" in str(caught.value.hint)
+
+
+@every_row("how", ["older", "damaged", "missing"])
+def test_a_start_gives_the_backup_the_epochs_that_it_lacks(layout: StoreLayout, how: str) -> None:
+    events = Events()
+    store_epochs(layout, SWITCHED)
+    if how == "missing":
+        backup_of(layout).unlink()
+    else:
+        backup_of(layout).write_bytes(epochs_text(SWITCHED[:2]).encode() if how == "older" else b"")
+    assert load_epochs(layout) == SWITCHED
+    assert load_epochs(layout, events) == SWITCHED and not events.lines
+    assert parse_epochs(backup_of(layout).read_bytes()) == SWITCHED
+
+
+def test_a_backup_that_the_disk_does_not_take_keeps_no_broker_from_starting(layout: StoreLayout) -> None:
+    events = Events()
+    store_epochs(layout, SWITCHED)
+    backup_of(layout).unlink()
+    backup_of(layout).mkdir()
+    assert load_epochs(layout, events) == SWITCHED
+    [told] = events.named("epochs.not_copied")
+    assert told["file"] == str(backup_of(layout)) and told["reason"]
 
 
 @every_row(
