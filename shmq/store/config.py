@@ -10,7 +10,8 @@
                                    copiesFrom: log position, see daemon/broker/timers/copies.py
     config/timerProgress.json      timerProgress            group -> word, of the timer topic's queue
     config/lostMessages.json       lost                     "topic@group" -> queue id -> [count, seconds]
-    config/shmq.json               topics: name -> kind, flush, born;  deleted: name -> log position of the deletion
+    config/shmq.json               topics: name -> kind, flush, born, and where a former life of the name ended;
+                                   deleted: name -> log position of the deletion
 
 Each file is sealed (seal.py): one wrong digit in an offset would skip messages in silence. A file without a seal, as
 RocketMQ writes it, is believed if it can be read.
@@ -250,7 +251,9 @@ class ConfigFiles:
         """
         table = {name: record.to_object() for name, record in sorted(topics.items())}
         own = {
-            name: {"kind": record.kind, "born": record.born} | ({"flush": record.flush} if record.flush else {})
+            name: {"kind": record.kind, "born": record.born}
+            | ({"ended": record.ended} if record.ended >= 0 else {})
+            | ({"flush": record.flush} if record.flush else {})
             for name, record in sorted(topics.items())
         }
         # Ours first: a topic without its birth position would take over the units of a deleted namesake.
@@ -300,7 +303,9 @@ class ConfigFiles:
     def forget_lives(self, position: int) -> None:
         """Call no topic deleted, or made, at or behind a log position: what lies there is about to be cut off.
 
-        Its life before goes on. What its groups have read in the later one says nothing of that: they begin anew.
+        Its life before goes on, unless it was over below that; where nothing says so, it has none. What began or ended
+        just there counts as cut off: a message that comes again is better than one that never comes. What its groups
+        have read in the later life says nothing of the former one: they begin anew.
 
         Raises:
             CorruptionError: a table and its backup are both unreadable.
@@ -315,9 +320,17 @@ class ConfigFiles:
             self.save_offsets(
                 {key: dict.fromkeys(of, 0) if key[0] in begun else of for key, of in offsets.items()}, position
             )
+        if not (self._raw[TOPICS] and self._raw[OWN]):
+            return  # an empty table is none that is missing, which the start refuses
+        deleted = {name: at for name, at in tables.deleted.items() if at < position}
         for name in later:
-            tables.topics[name].born = 0
-        self.save_topics(tables.topics, {name: at for name, at in tables.deleted.items() if at < position})
+            record = tables.topics[name]
+            if 0 <= record.ended < position:
+                del tables.topics[name]
+                deleted[name] = record.ended
+            else:
+                record.born, record.ended = (0 if record.ended >= 0 else position), -1
+        self.save_topics(tables.topics, deleted)
 
     def save_offsets(self, offsets: OffsetTable, log_end: int | None = None) -> bool:
         """Write consumerOffset.json if it changed; True when it did. The progress of delayed messages is not in it.

@@ -384,7 +384,7 @@ def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int, confirme
 def _end_lives(tables: Tables, log_end: int) -> None:
     """A topic begins, or was deleted, at the log's end at the latest: what lay behind it was lost, or cut off."""
     for record in tables.topics.values():
-        record.born = min(record.born, log_end)
+        record.born, record.ended = min(record.born, log_end), min(record.ended, log_end)
     tables.deleted.update({name: min(at, log_end) for name, at in tables.deleted.items()})
 
 

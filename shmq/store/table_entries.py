@@ -39,6 +39,7 @@ class TopicRecord:
     kind: int = 0
     flush: int = 0  # 0 as the broker, 1 asynchronous, 2 synchronous
     born: int = 0
+    ended: int = -1  # log position where a former life of the name was over; -1: none is known
     raw: dict[str, Any] = field(default_factory=dict)
 
     def to_object(self) -> dict[str, Any]:
@@ -102,6 +103,7 @@ class TableEntries:
                 kind=self._number("shmq.json", name, mine.get("kind"), _kind_of(raw)),
                 flush=self._number("shmq.json", name, mine.get("flush"), 0),
                 born=self._number("shmq.json", name, mine.get("born"), 0),
+                ended=self._number("shmq.json", name, mine.get("ended"), -1),
                 raw=raw,
             )
         return found

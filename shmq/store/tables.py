@@ -100,6 +100,7 @@ class LiveTables:
                 kind=topic["kind"],
                 flush=topic["flush"],
                 born=topic["born_position"],
+                ended=self._former_end(name, topic["born_position"]),
                 raw=known[name].raw if name in known else {},
             )
         log_begin, log_end = store.log_begin, store.log_end
@@ -108,6 +109,13 @@ class LiveTables:
             if name not in deleted or name in again or deleted[name] <= lives.get(name, -1):
                 deleted[name] = log_end
         return found, deleted
+
+    def _former_end(self, name: str, born: int) -> int:
+        """Where the life of a name before its present one was over; -1: not known."""
+        known = self.tables.topics.get(name)
+        if known is None:
+            return min(self.tables.deleted.get(name, -1), born)
+        return known.ended if known.born == born else born
 
     def collect_groups(self, store: Store) -> dict[str, dict[str, Any]]:
         """Return the groups shared memory holds now, with the fields that only the files know."""

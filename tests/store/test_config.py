@@ -250,3 +250,21 @@ def test_forgotten_progress_calls_nothing_delivered_and_says_where_copies_are_lo
     found = directory.open().load().offsets
     assert found[DELAY_KEY] == {0: 0, 3: 0}
     assert all(found[key] == {0: 0} for key in words) and all(found[key] == {0: 212} for key in MARK_KEYS)
+
+
+@pytest.mark.parametrize("name", ["topics.json", "shmq.json"])
+def test_lives_that_are_forgotten_make_no_empty_table_where_one_is_missing(directory: Directory, name: str) -> None:
+    config = directory.open()
+    config.load()
+    config.save_topics({"T": TopicRecord("T", 8, 8, born=90)}, {"gone": 95})
+    config.save_offsets({("T", "g"): {0: 1}}, 99)
+    for path in config.copies(name):
+        path.unlink()
+    before = {path.name: path.read_bytes() for path in directory.path.iterdir()}
+    directory.open().forget_lives(80)
+    found = {path.name: path.read_bytes() for path in directory.path.iterdir() if "Offset" not in path.name}
+    assert found == {each: content for each, content in before.items() if "Offset" not in each}
+    again = directory.open()
+    again.load()
+    with pytest.raises(CorruptionError, match=name):
+        again.check_missing(config.written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import os
 import shutil
@@ -269,8 +270,10 @@ def test_a_log_is_not_to_be_cut_where_there_is_no_room_for_its_tail(
         check_room(layout_of(root), 5000, FILE_BYTES + 6001, FILE_BYTES)
 
 
-def changed_behind(open_session: OpenSession, root: Path, *, is_made_again: bool) -> tuple[int, list[bytes]]:
-    """A topic whose life ends behind a position; that position, and what it holds below it."""
+def changed_behind(
+    open_session: OpenSession, root: Path, *, is_made_again: bool, is_at: bool, is_noted: bool
+) -> tuple[int, list[bytes]]:
+    """A topic whose life ends at or behind a position; that position, and what it holds below it."""
     session = open_session()
     bodies = [b"%d" % number for number in range(50)]
     for body in bodies:
@@ -279,38 +282,78 @@ def changed_behind(open_session: OpenSession, root: Path, *, is_made_again: bool
     session.store.offset_set(slot, 30)
     session.save()
     position = session.store.log_end
-    session.send("others", b"what is cut off")
+    if not is_at:
+        session.send("others", b"what is cut off")
     BrokerTables(session.store).topic_delete("orders")
-    session.save()
+    if is_noted:
+        session.save()
     if is_made_again:
         for number in range(60):
             session.send("orders", b"of the later life %d" % number)
         queue = session.store.queue_index(session.store.topic_find("orders"), 0)
         session.store.offset_set(BrokerTables(session.store).offset_put(session.store.group_find("group"), queue), 45)
-        session.save()
+    session.send("others", b"what is cut off, too")
+    session.save()
     session.end()
     return position, bodies
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
+@pytest.mark.parametrize("is_at", [False, True])
+@pytest.mark.parametrize("is_noted", [False, True])
 def test_a_topic_that_ended_in_what_is_cut_off_lives(
-    is_made_again: bool, open_session: OpenSession, root: Path
+    is_made_again: bool, is_at: bool, is_noted: bool, open_session: OpenSession, root: Path
 ) -> None:
-    position, bodies = changed_behind(open_session, root, is_made_again=is_made_again)
-    wish_cut(layout_of(root), position, 3, end=END)
-    wish = layout_of(root).cut.read_bytes()
-    for _ in range(2):  # the second time as if the process had been killed before the last step
-        layout_of(root).cut.write_bytes(wish)
-        files = files_of(root)
-        forget = files.config.forget_lives
-        assert cut_as_wished(files.layout, files.commitlog, files.mark, forget_lives=forget) is not None
-        files.close()
+    position, bodies = changed_behind(open_session, root, is_made_again=is_made_again, is_at=is_at, is_noted=is_noted)
+    cut_twice(root, position)
     session = open_session()
     assert session.queue("orders", 0) == (0, 50)
     assert session.read("orders") == bodies
     assert session.tables.tables.deleted == {} and session.tables.tables.topics["orders"].born == 0
     read = session.tables.tables.offsets.get(("orders", "group"), {0: 0})
     assert read == {0: 0}, "what was read of the later life is no progress in this one"
+
+
+def cut_twice(root: Path, position: int) -> None:
+    """Cut a log and its tables, and do it again as if the process had been killed before the last step."""
+    wish_cut(layout_of(root), position, 3, end=END)
+    wish = layout_of(root).cut.read_bytes()
+    for _ in range(2):
+        layout_of(root).cut.write_bytes(wish)
+        files = files_of(root)
+        forget = files.config.forget_lives
+        assert cut_as_wished(files.layout, files.commitlog, files.mark, forget_lives=forget) is not None
+        files.close()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_life_that_ended_below_the_cut_stays_ended_where_the_topic_was_made_again_behind(
+    is_known: bool, open_session: OpenSession, root: Path
+) -> None:
+    session = open_session()
+    session.send("orders", b"gone")
+    session.save()
+    BrokerTables(session.store).topic_delete("orders")
+    session.save()
+    session.send("others", b"stays")
+    at = session.store.log_end
+    session.send("others", b"is cut off")
+    session.send("orders", b"is cut off")
+    session.save()
+    session.end()
+    if not is_known:  # as a version before wrote it
+        path = root / "config" / "shmq.json"
+        own = json.loads(path.read_bytes())
+        del own["topics"]["orders"]["ended"], own["shmqCrc32"]
+        path.write_text(json.dumps(own))
+    cut_twice(root, at)
+    session = open_session()
+    assert session.store.topic_find("orders") == -1 or session.queue("orders", 0) == (0, 0)
+    assert (session.store.topic_find("orders") == -1) is is_known
+    assert session.queue("others", 0) == (0, 1)
+    assert session.send("orders", b"of another life", queue_id=0).log_position == at
+    session.save()
+    assert session.read("orders", 0) == [b"of another life"]
 
 
 def test_a_life_that_ended_below_the_cut_stays_ended(open_session: OpenSession, root: Path) -> None:
