@@ -87,7 +87,8 @@ def _send_all(call: Call, file: Path, from_line: int, delay_levels: str) -> None
                         _send(mq, found, file, number)
                     following = number + 1
     except KeyboardInterrupt:
-        call.terminal.say(f"the lines below {following} of {file} are done: --from-line {following} goes on there")
+        if done := _done(file, following):
+            call.terminal.say(done)
         raise
 
 
@@ -97,9 +98,11 @@ def _send(mq: shmq.Connection, again: Again, file: Path, number: int) -> None:
     try:
         mq.send(again.topic, again.body, **again.keywords, **when)
     except ShmqError as error:
-        done = f"the lines below {number} of {file} are done: --from-line {number} goes on there"
-        stored = (
-            f", but line {number} may be stored already: --from-line {number + 1} leaves it out" * error.maybe_stored
-        )
-        error.hint = f"{done}{stored}; {error.hint}".removesuffix("; ")
+        stored = f"line {number} may be stored already: --from-line {number + 1} leaves it out" * error.maybe_stored
+        error.hint = "; ".join(filter(None, (_done(file, number), stored, error.hint)))
         raise
+
+
+def _done(file: Path, number: int) -> str:
+    """Which lines are done in front of one, and what to type; "" in front of the first one."""
+    return f"the lines below {number} of {file} are done: --from-line {number} goes on there" * (number > 1)

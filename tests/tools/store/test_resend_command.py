@@ -5,14 +5,17 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 import shmq
 from shmq.store.offline.again import Again
+from shmq.store.offline.restoration import DEFAULT_DELAY_LEVELS
 from shmq.testing import Broker
-from shmq.tools.store.resend_command import _send
+from shmq.tools.store import resend_command
+from shmq.tools.store.resend_command import _send, _send_all
 from tests.tables.rows import every_row
 from tests.tools.shell import TIMEOUT, Shell, until
 from tests.tools.store.conftest import MESSAGES
@@ -91,18 +94,47 @@ def test_an_interrupted_call_says_where_to_go_on(file: Path, target: Broker) -> 
     assert f"the lines below {done + 1} of {file} are done: --from-line {done + 1} goes on there" in err.decode()
 
 
-@pytest.mark.parametrize("maybe_stored", [False, True])
-def test_an_error_says_whether_its_line_may_be_stored(maybe_stored: bool, tmp_path: Path) -> None:
+@every_row(
+    ("number", "maybe_stored", "said"),
+    [
+        (8, False, "the lines below 8 of FILE are done: --from-line 8 goes on there; wait"),
+        (
+            8,
+            True,
+            "the lines below 8 of FILE are done: --from-line 8 goes on there; line 8 may be stored already: "
+            "--from-line 9 leaves it out; wait",
+        ),
+        (1, False, "wait"),
+        (1, True, "line 1 may be stored already: --from-line 2 leaves it out; wait"),
+    ],
+)
+def test_an_error_says_what_is_done_and_whether_its_line_may_be_stored(
+    tmp_path: Path, number: int, maybe_stored: bool, said: str
+) -> None:
     class Failing:
         def send(self, *_: Any, **__: Any) -> None:
-            error = shmq.SendTimeout("no answer")
+            error = shmq.SendTimeout("no answer", hint="wait")
             error.maybe_stored = maybe_stored
             raise error
 
     again = Again("orders", 0, b"x", {})
     with pytest.raises(shmq.SendTimeout) as failed:
-        _send(cast("Any", Failing()), again, tmp_path, 8)
-    assert ("--from-line 9" in failed.value.hint) is maybe_stored and "--from-line 8" in failed.value.hint
+        _send(cast("Any", Failing()), again, tmp_path, number)
+    assert failed.value.hint.replace(str(tmp_path), "FILE") == said
+
+
+def test_an_interrupt_before_the_first_line_says_of_none_that_it_is_done(
+    file: Path, target: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(resend_command, "_send", interrupted)
+    said: list[str] = []
+    call = SimpleNamespace(connect=target.connect, terminal=SimpleNamespace(say=said.append))
+    with pytest.raises(KeyboardInterrupt):
+        _send_all(cast("Any", call), file, 1, DEFAULT_DELAY_LEVELS)
+    assert said == []
 
 
 @every_row("line", ["{}", "no json", '{"topic": 3}', "[]"])
