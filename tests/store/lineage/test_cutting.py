@@ -243,7 +243,10 @@ def test_a_cut_that_the_disk_refuses_says_which_file_and_what_to_do(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as broken, pytest.raises(StoreError, match=r"takes up to \d+ bytes in .*, and \d+ are free") as caught:
+    with (
+        monkeypatch.context() as broken,
+        pytest.raises(StoreError, match=r"takes up to \d+ bytes in .*, and \d+ are free") as caught,
+    ):
         broken.setattr(os, "posix_fallocate", full)
         cut(root)
     assert ".commitlog." in str(caught.value) and "free disk space" in str(caught.value.hint)
