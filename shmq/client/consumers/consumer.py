@@ -17,7 +17,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, Self
@@ -34,7 +33,7 @@ from shmq.client.session import Session
 from shmq.client.spec import ConsumerSpec, check_poll
 from shmq.client.timetable import Timetable, loosely
 from shmq.client.wire import LOG, Hider, MessageSource, QueueReader, QueueSlot, ignore
-from shmq.errors import TopicNotFound, UsageError
+from shmq.errors import PermissionDenied, TopicNotFound, UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE, Message, messages_keep
 from shmq.shm.pickling import stays_here
 from shmq.waits import give_turn, slice_seconds
@@ -294,8 +293,12 @@ class Consumer:
             self._places = places
             self._open(session)
             self._renewed.notify_all()
-        with suppress(TopicNotFound, *AWAY):  # a reader waits for its queues, which are asked for again
+        try:
             self._rebalance()
+        except PermissionDenied:
+            raise
+        except (TopicNotFound, *AWAY):
+            return  # a reader waits for its queues, which are asked for again
 
     def _after_fork(self) -> None:
         """In the child: everything so far is the parent's; settling its messages here has no effect."""

@@ -19,10 +19,11 @@ from shmq.client.refusals import AWAY
 from shmq.client.session import Session
 from shmq.client.timetable import Timetable
 from shmq.client.wire import LOG
-from shmq.errors import ShmqError, TopicNotFound, UsageError
+from shmq.errors import PermissionDenied, ShmqError, TopicNotFound, UsageError
 from shmq.shm.core import Message
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
+EachT = TypeVar("EachT", bound=Consumer | PullConsumer)
 
 
 class Membership:
@@ -176,9 +177,7 @@ class Membership:
                     consumer._renew()
             return
         with contextlib.suppress(*AWAY):  # the connection is lost again: its return starts this again
-            for consumer in consumers:
-                with _alone(consumer):
-                    consumer._retake()
+            self._each(consumers, lambda consumer: consumer._retake())
         self.rebalance(None, register=True)
 
     def _register_again(self) -> None:
@@ -189,10 +188,25 @@ class Membership:
         """
         try:
             self.register()
-        except AWAY:
-            raise
         except ShmqError as error:
+            if _is_away(error):
+                raise
             LOG.warning("the brokers refuse the groups of this connection, and are asked again: %s", error)
+
+    def _each(self, consumers: Iterable[EachT], call: Callable[[EachT], None]) -> None:
+        """Make a call for each consumer.
+
+        Raises:
+            ConnectError, RequestTimeout, NotMaster: the connection is lost; while it is there, one of several brokers
+                may be away, or not know one group yet.
+        """
+        for consumer in consumers:
+            try:
+                with _alone(consumer):
+                    call(consumer)
+            except AWAY:
+                if (session := self._current()) is None or not session.wire.alive:
+                    raise
 
     # -- sharing queues
     def rebalance(self, group: str | None, *, register: bool = False) -> None:
@@ -201,9 +215,7 @@ class Membership:
         try:
             if register:
                 self._register_again()
-            for consumer in concerned:
-                with _alone(consumer):
-                    consumer._rebalance()
+            self._each(concerned, lambda consumer: consumer._rebalance())
         except AWAY:
             return  # the broker is away: what we read stays ours, and its return starts this again
 
@@ -225,16 +237,21 @@ class Membership:
             self.rebalance(None, register=True)
 
 
+def _is_away(error: ShmqError) -> bool:
+    """Whether an error is no refusal of a broker that is there."""
+    return isinstance(error, AWAY) and not isinstance(error, PermissionDenied)
+
+
 @contextlib.contextmanager
 def _alone(consumer: Consumer | PullConsumer) -> Iterator[None]:
     """Let a consumer that cannot do something now hold up none of the others; only a broker that is away ends it."""
     try:
         yield
-    except AWAY:
-        raise
     except TopicNotFound:  # it was deleted; the broker reports it when it is made again
         return
     except ShmqError as error:
+        if _is_away(error):
+            raise
         LOG.warning(
             'the consumer of topic "%s", group "%s" tries again later: %s', consumer.topic, consumer.group, error
         )

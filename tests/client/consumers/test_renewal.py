@@ -9,7 +9,7 @@ import pytest
 
 import shmq
 from shmq.client.wire_shm.wire import ShmQueues
-from shmq.errors import ConsumeError, SubscriptionConflict
+from shmq.errors import BrokerNotRunning, ConsumeError, PermissionDenied, ShmqError, SubscriptionConflict
 from shmq.testing import Broker
 from tests.interruption import by_another_thread
 
@@ -63,29 +63,44 @@ def test_a_consumer_whose_topic_is_gone_holds_up_none_that_joined_after_it(
     assert [bodies(each.receive(4, wait=60)) for each in (first, others[1])] == [[b"made again"]] * 2
 
 
+@pytest.mark.parametrize("refusal", [SubscriptionConflict("it has other tags"), PermissionDenied("not for you")])
 def test_a_refused_registration_holds_up_no_consumer_and_is_made_again(
-    mq: shmq.Connection, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    mq: shmq.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+    refusal: ShmqError,
 ) -> None:
     mq.admin.create_topic("orders", queues=1)
     consumer = mq.subscribe("orders", group="billing")
     before, members = consumer._reader, mq._live().members
 
     def refused(*_: object) -> None:
-        raise SubscriptionConflict("another member reads it with other tags")
+        raise refusal
 
     with monkeypatch.context() as patched:
         patched.setattr(members, "register", refused)
         renew(mq)
         eventually(lambda: consumer._reader not in (None, before) and consumer.queues)
+        shared: list[object] = []
+        patched.setattr(consumer, "_rebalance", lambda: shared.append(consumer))
         mq._membership.rebalance(None, register=True)
+        assert shared and f"refuse the groups of this connection, and are asked again: {refusal}" in caplog.text
     asked = []
     monkeypatch.setattr(members, "register", lambda *given: asked.append(given))
     mq._membership._run_periodic()
     assert asked, "it is asked for again"
 
 
+@pytest.mark.parametrize(
+    "refusal", [ConsumeError("not now"), PermissionDenied("not for you"), BrokerNotRunning("not listed yet")]
+)
 def test_one_consumer_that_cannot_share_its_queues_holds_up_no_other(
-    mq: shmq.Connection, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    mq: shmq.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+    refusal: ShmqError,
 ) -> None:
     mq.admin.create_topic("orders", queues=1)
     first, second = [mq.subscribe("orders", group=group) for group in ("broken", "billing")]
@@ -94,13 +109,23 @@ def test_one_consumer_that_cannot_share_its_queues_holds_up_no_other(
 
     def assignment(spec: Any) -> Any:
         if spec.group == "broken":
-            raise ConsumeError("not now")
+            raise refusal
         return ask(spec)
 
     with monkeypatch.context() as patched:
         patched.setattr(members, "assignment", assignment)
         renew(mq)
         eventually(lambda: second._reader not in (None, before) and second.queues)
+        is_said = 'the consumer of topic "orders", group "broken" tries again later' in caplog.text
+        assert is_said is not isinstance(refusal, BrokerNotRunning)
+        shared: list[object] = []
+        patched.setattr(second, "_rebalance", lambda: shared.append("shared"))
+        patched.setattr(second, "_retake", lambda: shared.append("taken again"))
+        mq._membership.reattach(is_new=False)
+        assert shared == ["taken again", "shared"]
+        patched.setattr(first, "_retake", lambda: assignment(first._spec))
+        mq._membership.reattach(is_new=False)
+        assert shared == ["taken again", "shared"] * 2
     mq._membership.rebalance(None)
     eventually(lambda: first.queues)
 
