@@ -15,9 +15,10 @@ from shmq.client.refusals import seconds_left
 from shmq.client.requests.replier import Home, Replier
 from shmq.client.requests.requester import Requests, SharedReplies, renewed
 from shmq.client.search import Search
+from shmq.client.wire import LOG
 from shmq.client.wire_shm.groups import ShmGroups
 from shmq.client.wire_shm.wire import ShmQueues, ShmWire
-from shmq.errors import TopicNotFound
+from shmq.errors import ShmqError, TopicNotFound
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 from shmq.shm.place import Place
 
@@ -116,16 +117,21 @@ class LocalSession:
 
     def renew(self) -> bool:
         """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
-        if self.wire.is_current:
-            return self.wire.renew() or self.members.renew()
-        self.members.keep_progress()
+        if not self.wire.is_current:
+            self.members.keep_progress()
         with self._making:  # what is made meanwhile is of the segments of before
-            self.wire.renew()
-            self._transactions = None
+            is_new = self.wire.renew()  # which may have become others since the look above
+            if is_new:
+                self._transactions = None
+        if not is_new:
+            return self.members.renew()
         self.sends.renew()
-        self.members.renew()
         requests, self._requests = self._requests, self._new_requests()
         requests.close(renewed)
+        try:
+            self.members.renew()
+        except ShmqError as error:  # consumers open where they were; the lookout asks again, and they move then
+            LOG.warning("the leader could not be asked for the groups, and is asked again: %s", error)
         return True
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import shmq
 from shmq.client.wire_shm.wire import ShmQueues
-from shmq.errors import BrokerNotRunning, ConsumeError, PermissionDenied, ShmqError, SubscriptionConflict
+from shmq.errors import BrokerNotRunning, ConsumeError, PermissionDenied, RemoteError, ShmqError, SubscriptionConflict
 from shmq.testing import Broker
 from tests.interruption import by_another_thread
 
@@ -128,6 +128,27 @@ def test_one_consumer_that_cannot_share_its_queues_holds_up_no_other(
         assert shared == ["taken again", "shared"] * 2
     mq._membership.rebalance(None)
     eventually(lambda: first.queues)
+
+
+def test_a_leader_that_refuses_to_be_asked_leaves_no_consumer_in_the_segments_of_before(
+    broker: Broker, mq: shmq.Connection, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    mq.admin.create_topic("orders", queues=1)
+    consumer = mq.subscribe("orders", group="billing")
+    before, members = consumer._reader, mq._live().members
+    ask, asked = members.renew, list[object]()  # type: ignore[attr-defined]
+
+    def refused() -> Any:
+        asked.append(members)
+        if len(asked) == 1:
+            raise RemoteError(1, "not now")
+        return ask()
+
+    monkeypatch.setattr(members, "renew", refused)
+    broker.restart()
+    eventually(lambda: asked and consumer._reader not in (None, before) and consumer.queues)
+    mq.send("orders", b"after it")
+    assert bodies(consumer.receive(1, wait=60)) == [b"after it"]
 
 
 @pytest.mark.parametrize("is_of_group", [False, True])

@@ -8,6 +8,7 @@ import pytest
 from shmq.client.client_id import new_client_id
 from shmq.client.local_session import LocalSession
 from shmq.client.wire_shm import wire as wire_module
+from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import SegmentError
 from shmq.testing import Broker
 from tests.deadline import eventually
@@ -55,6 +56,21 @@ def test_what_other_threads_take_while_it_is_renewed_is_not_kept(session: LocalS
     assert not seen
     made: Any = session.transactions
     assert made._store is session.wire.store
+
+
+def test_segments_that_become_others_just_before_they_are_asked_for_leave_nothing_of_those_of_before(
+    session: LocalSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before: Any = session.transactions, session.requests
+    with monkeypatch.context() as patched:
+        known: Any = ShmWire.is_current
+        looks = iter([True])  # the control thread attaches again behind the first look
+        patched.setattr(ShmWire, "is_current", property(lambda wire: next(looks, False) or known.fget(wire)))
+        assert session.renew()
+    made: Any = session.transactions
+    assert made is not before[0] and made._store is session.wire.store
+    assert session.requests is not before[1]
+    assert session.sends.internal_producer.send("orders", b"x").offset == 0
 
 
 class RenewalMeetsUse:
