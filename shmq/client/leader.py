@@ -386,11 +386,11 @@ class Leader:
 def _session_of(dial: _Dial) -> RemoteSession:
     """Return what a dial that is over has brought; each call raises an error of its own."""
     brought = dial.future.result()
-    if isinstance(brought, (BrokerNotRunning, RequestTimeout)):
-        raise _unreachable(dial.address, brought) from brought
-    if isinstance(brought, Exception):
-        raise brought
-    return brought
+    if not isinstance(brought, Exception):
+        return brought
+    if isinstance(brought, (BrokerNotRunning, RequestTimeout)) or not isinstance(brought, ShmqError):
+        raise _unreachable(dial.address, brought) from brought  # a foreign error is of this host: no descriptor left
+    raise brought
 
 
 def _unreachable(address: str, reason: object) -> NotMaster:

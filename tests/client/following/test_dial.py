@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -53,7 +54,7 @@ class Host:
         self.opened: list[Reached] = []
         self.silent = {"h:1": threading.Event()}
         self.now, self.dial_seconds = 1_000.0, 0.0
-        self.error: BrokerNotRunning | None = None
+        self.error: Exception | None = None
 
     def open(self, address: str) -> Reached:
         self.dialled.append(address)
@@ -161,19 +162,21 @@ def test_a_call_that_waits_for_the_leader_before_goes_on_with_the_leader_of_now(
     assert [session.address for session in got] == ["h:2"]
 
 
-@pytest.mark.parametrize("is_reached", [False, True])
-def test_what_must_not_wait_is_asked_when_the_dial_has_ended(host: Host, is_reached: bool) -> None:
+@pytest.mark.parametrize(
+    "error", [None, BrokerNotRunning("nothing listens there"), OSError(errno.EMFILE, "nothing more can be opened")]
+)
+def test_what_must_not_wait_is_asked_when_the_dial_has_ended(host: Host, error: Exception | None) -> None:
     wire = cast(ShmWire, SimpleNamespace(control=SimpleNamespace(leader=host.leader)))
     question, answers = Question("b", CODE), list[Answer]()
     ShmWire.begin(wire, question, answers.append)
     assert not answers and not host.opened
-    host.error = None if is_reached else BrokerNotRunning("nothing listens there")
+    host.error = error
     host.silent["h:1"].set()
-    if is_reached:
+    if error is None:
         assert eventually(lambda: host.opened and host.opened[0].asked) == [question]
     else:
         [answer] = eventually(lambda: answers)
-        assert isinstance(answer, NotMaster) and "nothing listens there" in str(answer)
+        assert isinstance(answer, NotMaster) and str(error) in str(answer)
 
 
 @pytest.mark.parametrize("name", ["request", "transaction"])
