@@ -190,7 +190,8 @@ class Leader:
             left = deadline - time.monotonic()
             with contextlib.suppress(TimeoutError):
                 dial.future.exception(max(0.0, min(left, _LOOK_SECONDS)))
-                break
+                if dial.address == self._store().leader:  # else the dial of the leader of now is waited for
+                    break
             if left <= _LOOK_SECONDS and not dial.future.done():
                 raise _unreachable(dial.address, f"no connection within {seconds:g} s")
         return _session_of(dial)

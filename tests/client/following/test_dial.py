@@ -162,6 +162,21 @@ def test_a_call_that_waits_for_the_leader_before_goes_on_with_the_leader_of_now(
     assert [session.address for session in got] == ["h:2"]
 
 
+def test_a_call_whose_dial_was_overtaken_goes_on_with_the_leader_of_now(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_module, "_LOOK_SECONDS", 60.0)  # it waits for its dial alone
+    got: list[Any] = []
+    waiting = threading.Thread(target=lambda: got.append(host.leader.session))
+    waiting.start()
+    eventually(lambda: host.dialled == ["h:1"])
+    host.segments.leader = "h:2"
+    now: Any = host.leader.session
+    host.silent["h:1"].set()
+    waiting.join(60)
+    assert got == [now] and now.address == "h:2"
+
+
 @pytest.mark.parametrize(
     "error", [None, BrokerNotRunning("nothing listens there"), OSError(errno.EMFILE, "nothing more can be opened")]
 )
