@@ -26,6 +26,7 @@ to one address, and no lock is held meanwhile.
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -391,7 +392,7 @@ def _session_of(dial: _Dial) -> RemoteSession:
         return brought
     if isinstance(brought, (BrokerNotRunning, RequestTimeout)) or not isinstance(brought, ShmqError):
         raise _unreachable(dial.address, brought) from brought  # a foreign error is of this host: no descriptor left
-    raise brought
+    raise copy.copy(brought) from brought
 
 
 def _unreachable(address: str, reason: object) -> NotMaster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import traceback
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from shmq.client import leader as leader_module
 from shmq.client.leader import FollowingSender, Leader
 from shmq.client.wire import Question
 from shmq.client.wire_shm.wire import ShmWire
-from shmq.errors import BrokerNotRunning, NotMaster
+from shmq.errors import BrokerNotRunning, NotMaster, PermissionDenied
 from shmq.protocol.codes import Request
 from shmq.protocol.failure import Answer
 from shmq.shm.core import READ_ONLY_FOLLOWER, Store
@@ -175,6 +176,26 @@ def test_a_call_whose_dial_was_overtaken_goes_on_with_the_leader_of_now(
     host.silent["h:1"].set()
     waiting.join(60)
     assert got == [now] and now.address == "h:2"
+
+
+def test_each_call_that_a_dial_has_failed_raises_an_error_of_its_own(
+    answering: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_module, "time", SimpleNamespace(monotonic=lambda: answering.now))
+    answering.dial_seconds, answering.error = 1.0, PermissionDenied("not for you", hint="ask")
+    errors = []
+    for _ in range(3):
+        with pytest.raises(PermissionDenied, match="not for you") as raised:
+            _ = answering.leader.session
+        errors.append(raised.value)
+        raised.value.maybe_stored = True
+    first, second, last = errors
+    assert len(answering.dialled) == 1
+    assert first is not second and second is not last and last.hint == "ask"
+    assert len(traceback.extract_tb(last.__traceback__)) == len(traceback.extract_tb(second.__traceback__))
+    with pytest.raises(PermissionDenied) as raised:
+        _ = answering.leader.session
+    assert not raised.value.maybe_stored
 
 
 @pytest.mark.parametrize(
