@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -206,6 +207,8 @@ class Leader:
             if dial is None or dial.address != address or time.monotonic() >= dial.stands_until:
                 self._drop()
                 self._dial = None
+                # A fork while the thread of the dial imports would leave the module locked in the child for good.
+                importlib.import_module("shmq.client.remote_session")
                 dial = _Dial(address)
                 dial.future = begun(lambda: self._opened(dial), name="shmq-dial")
                 self._dial = dial

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from typing import Any, cast
 
 import pytest
 
+import shmq.client
 from shmq.client import leader as leader_module
+from shmq.client import remote_session
 from shmq.client.leader import FollowingSender, Leader
 from shmq.client.wire import Question
 from shmq.client.wire_shm.wire import ShmWire
@@ -196,6 +199,23 @@ def test_each_call_that_a_dial_has_failed_raises_an_error_of_its_own(
     with pytest.raises(PermissionDenied) as raised:
         _ = answering.leader.session
     assert not raised.value.maybe_stored
+
+
+def test_a_dial_imports_nothing_in_its_thread_which_a_fork_would_leave_locked(
+    answering: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shmq.client, "remote_session", remote_session)  # put back at the end
+    monkeypatch.delitem(sys.modules, remote_session.__name__)
+    seen: list[bool] = []
+    reach = answering.open
+
+    def opening(address: str) -> Reached:
+        seen.append(remote_session.__name__ in sys.modules)
+        return reach(address)
+
+    answering.leader._open = opening  # type: ignore[method-assign, assignment]
+    _ = answering.leader.session
+    assert seen == [True]
 
 
 @pytest.mark.parametrize(
