@@ -431,4 +431,6 @@ class FollowingSender(HandedOver):
         session, made = self._leader.session_within(seconds), self._made
         if made is None or made[0] is not session:
             made = self._made = session, self._make(session)
-        return getattr(made[1], method)(*positional, **{**named, "timeout": seconds_left(deadline)})
+        if method != "reserve":  # whose timeout is that of the later commit
+            named = {**named, "timeout": seconds_left(deadline)}
+        return getattr(made[1], method)(*positional, **named)

@@ -14,7 +14,7 @@ import pytest
 
 import shmq.client
 from shmq.client import leader as leader_module
-from shmq.client import remote_session
+from shmq.client import refusals, remote_session
 from shmq.client.leader import FollowingSender, Leader
 from shmq.client.wire import Question
 from shmq.client.wire_shm.wire import ShmWire
@@ -233,6 +233,18 @@ def test_what_must_not_wait_is_asked_when_the_dial_has_ended(host: Host, error: 
     else:
         [answer] = eventually(lambda: answers)
         assert isinstance(answer, NotMaster) and str(error) in str(answer)
+
+
+@pytest.mark.parametrize(("name", "given"), [("send", 0.5), ("reserve", 3.0)])
+def test_a_dial_takes_of_the_time_of_a_send_and_not_of_that_of_a_later_commit(
+    answering: Host, monkeypatch: pytest.MonkeyPatch, name: str, given: float
+) -> None:
+    monkeypatch.setattr(leader_module, "time", SimpleNamespace(monotonic=lambda: answering.now))
+    monkeypatch.setattr(refusals, "time", SimpleNamespace(monotonic=lambda: answering.now))
+    answering.dial_seconds = 2.5
+    taken = SimpleNamespace(**{name: lambda *_, timeout: timeout})
+    sender = FollowingSender(answering.leader, cast(Any, None), lambda _: cast(Any, taken), 60.0)
+    assert getattr(sender, name)("orders", 1, timeout=3.0) == given
 
 
 @pytest.mark.parametrize("name", ["request", "transaction"])
