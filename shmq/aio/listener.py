@@ -129,7 +129,7 @@ class Listener:
             if call is not None:
                 call.error = error
             if self._is_ours(error):
-                consumer._redelivery.nack(message, 0.0)
+                await carried_out(consumer._redelivery.nack, message, 0.0)
                 raise
             return await carried_out(settle_failed, consumer._redelivery, self.spec.group, message, error)
         if outcome is Action.RECONSUME_LATER:

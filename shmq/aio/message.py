@@ -76,7 +76,10 @@ class Message:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._sync.__exit__(*exc)
+        if exc[0] is None:
+            self._sync.__exit__(*exc)
+        else:
+            await carried_out(self._sync.__exit__, *exc)
 
     def __repr__(self) -> str:
         return repr(self._sync)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,17 +51,46 @@ def test_the_loop_goes_on_while_a_message_is_given_back_or_kept_hidden(name: str
     assert silent.asked == 1
 
 
+def test_the_loop_goes_on_while_a_block_that_fails_gives_its_message_back() -> None:
+    silent = Silent()
+    sync: Any = SimpleNamespace(__enter__=lambda: None, __exit__=silent)
+
+    async def block() -> None:
+        async with Message(sync):
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        asyncio.run(silent.during(block))
+    assert silent.answered == 1
+
+
+def test_a_block_that_ends_well_acknowledges_its_message_without_a_thread() -> None:
+    threads: list[int] = []
+    sync: Any = SimpleNamespace(__enter__=lambda: None, __exit__=lambda *_: threads.append(threading.get_ident()))
+
+    async def main() -> None:
+        async with Message(sync):
+            pass
+
+    asyncio.run(main())
+    assert threads == [threading.get_ident()]
+
+
 def test_a_message_is_given_back_though_its_task_is_cancelled() -> None:
     silent = Silent()
     sync: Any = SimpleNamespace(nack=silent)
 
     async def main() -> None:
+        loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(1)
+        loop.set_default_executor(threads)
+        busy = threads.submit(silent.has_gone_on.wait, PATIENCE_SECONDS)  # a call that has begun cannot be cancelled
         task = asyncio.create_task(Message(sync).nack())
         await asyncio.sleep(0)
         task.cancel()
-        silent.has_gone_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
+        silent.has_gone_on.set()
+        assert busy.result(PATIENCE_SECONDS)
 
     asyncio.run(main())
     assert silent.answered == 1
@@ -105,6 +135,33 @@ def test_the_loop_goes_on_while_a_listener_gives_a_message_back(
                 while not silent.asked:
                     await asyncio.sleep(0)
             await mq.stop()
+
+    asyncio.run(main())
+    assert silent.answered == 1
+
+
+def test_the_loop_goes_on_while_a_listener_that_is_cancelled_gives_its_message_back(
+    shmq_shared_broker: SharedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, topic = Silent(), shmq_shared_broker.named("orders")
+    monkeypatch.setattr(Redelivery, "nack", silent)
+
+    async def main() -> None:
+        started = asyncio.Event()
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+
+            @mq.listener(topic, group=shmq_shared_broker.named("billing"))
+            async def handle(message: Message) -> None:
+                started.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    asyncio.get_running_loop().call_soon(silent.has_gone_on.set)
+
+            await mq.start()
+            await mq.send(topic, b"x")
+            await asyncio.wait_for(started.wait(), 60)
+            await mq.stop(0.0)
 
     asyncio.run(main())
     assert silent.answered == 1
