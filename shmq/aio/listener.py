@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shmq.aio.message import Message
-from shmq.aio.offload import carried_out
+from shmq.aio.offload import carried_out, submit
 from shmq.aio.opening import Opening
 from shmq.aio.receiving import Receiving
 from shmq.client import options
@@ -48,6 +48,7 @@ class Listener:
         self._receiving: Receiving | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._late: set[asyncio.Task[None]] = set()  # calls that we have cancelled
+        self._settling: set[asyncio.Future[bool]] = set()  # what asks a broker, in threads
         self._task: asyncio.Task[Any] | None = None
         self._stopping = False
 
@@ -96,6 +97,9 @@ class Listener:
             _, self._late = await asyncio.wait(self._running, timeout=timeout)
             for task in self._late:
                 task.cancel()
+            await asyncio.sleep(0)  # they begin to give their messages back
+        if self._settling:  # else `close` gives a message back that is just sent back, and it comes twice
+            await asyncio.wait(self._settling, timeout=options.CLOSE_TIMEOUT)
         if self._receiving is not None:
             await carried_out(self._receiving.consumer.close)
         elif self._joining is not None:
@@ -129,12 +133,19 @@ class Listener:
             if call is not None:
                 call.error = error
             if self._is_ours(error):
-                await carried_out(consumer._redelivery.nack, message, 0.0)
+                await self._carried_out(consumer._redelivery.nack, message, 0.0)
                 raise
-            return await carried_out(settle_failed, consumer._redelivery, self.spec.group, message, error)
+            return await self._carried_out(settle_failed, consumer._redelivery, self.spec.group, message, error)
         if outcome is Action.RECONSUME_LATER:
-            return await carried_out(settle, consumer._redelivery, message, outcome)
+            return await self._carried_out(settle, consumer._redelivery, message, outcome)
         return settle(consumer._redelivery, message, outcome)
+
+    async def _carried_out(self, call: Callable[..., bool], *given: Any) -> bool:
+        """As `carried_out`; `drain()` waits for it, though the task that asked for it is cancelled."""
+        future = submit(call, *given)
+        self._settling.add(future)
+        future.add_done_callback(self._settling.discard)
+        return await asyncio.shield(future)
 
     def _is_ours(self, error: BaseException) -> bool:
         """Whether the current call was cancelled, and not by its function."""

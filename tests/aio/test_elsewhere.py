@@ -14,6 +14,7 @@ import pytest
 import shmq
 import shmq.aio
 from shmq.aio.message import Message
+from shmq.client.consumers.listener import PushConsumer
 from shmq.client.leader import Leader
 from shmq.client.redelivery.redelivery import Redelivery
 from shmq.errors import BrokerNotRunning
@@ -165,6 +166,55 @@ def test_the_loop_goes_on_while_a_listener_that_is_cancelled_gives_its_message_b
 
     asyncio.run(main())
     assert silent.answered == 1
+
+
+@pytest.mark.parametrize("is_failed", [False, True])
+def test_a_listener_leaves_its_group_when_what_it_gives_back_is_given_back(
+    shmq_shared_broker: SharedBroker, monkeypatch: pytest.MonkeyPatch, is_failed: bool
+) -> None:
+    """Else the broker gets the copy that is sent back, and close() lets the message itself come again, too."""
+    topic, events, goes_on = shmq_shared_broker.named("orders"), list[str](), threading.Event()
+    close = PushConsumer.close
+
+    def nack(*_: object) -> bool:
+        events.append("asked")
+        assert goes_on.wait(PATIENCE_SECONDS)
+        events.append("given back")
+        return True
+
+    def closing(consumer: PushConsumer) -> None:
+        events.append("left")
+        goes_on.set()
+        close(consumer)
+
+    async def turn() -> None:
+        for _ in range(1_000):  # in which a listener that does not wait leaves
+            await asyncio.sleep(0)
+        goes_on.set()
+
+    monkeypatch.setattr(Redelivery, "nack", nack)
+    monkeypatch.setattr(PushConsumer, "close", closing)
+
+    async def main() -> None:
+        started = asyncio.Event()
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+
+            @mq.listener(topic, group=shmq_shared_broker.named("billing"))
+            async def handle(message: Message) -> None:
+                started.set()
+                if is_failed:
+                    raise ValueError
+                await asyncio.Event().wait()
+
+            await mq.start()
+            await mq.send(topic, b"x")
+            await asyncio.wait_for(started.wait(), 60)
+            while is_failed and not events:
+                await asyncio.sleep(0)
+            await asyncio.gather(mq.stop(0.0), turn())
+
+    asyncio.run(main())
+    assert events == ["asked", "given back", "left"]
 
 
 class Replies:
