@@ -9,7 +9,8 @@ Invariants:
     (1) one name server is asked as long as it answers; when it does not, the next one is, within the same deadline;
     (2) a route that was known serves on when no name server answers; when they are silent, what needs it waits for a
         part of its own time, and no more for a second after that;
-    (3) in a switch a broker of several hosts may leave the name servers for a moment: its queues stay `permitted`.
+    (3) in a switch a broker of several hosts may leave the name servers for a moment, and so may the topic: the
+        broker's queues stay `permitted`.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Route | None, float]] = {}
+        self._last: dict[str, Route] = {}  # also of topics that name servers do not know at the moment
         self._groups: dict[str, dict[str, float]] = {}  # brokers of a topic, and when each last had several hosts
 
     def get(self, topic: str, now: float) -> Route | None:
@@ -86,7 +88,9 @@ class Routes:
             several = [name for name, hosts in route.brokers.items() if len(hosts) > 1 or MASTER_ID not in hosts]
             self._groups.setdefault(topic, {}).update(dict.fromkeys(several, now))
             away = self.groups(topic, now) - route.brokers.keys()
-            route = route.with_permitted(queue for queue in (before or route).permitted if queue.brokerName in away)
+            earlier = self._last.get(topic, route)  # what is old in it is in no group any more
+            route = route.with_permitted(queue for queue in earlier.permitted if queue.brokerName in away)
+            self._last[topic] = route
         self._found[topic] = (route, now)
         return before != route
 

@@ -70,6 +70,8 @@ class Cluster(Group):
         if command.code == Request.GET_BROKER_CLUSTER_INFO or command.ext.get("topic") != "orders":
             return super().route(command)
         known = [BrokerData("a", {0: "h9:10911"}, "c")]
+        if hosts == {}:
+            return Command(code=Response.TOPIC_NOT_EXIST)
         if hosts is not None:
             known.append(BrokerData("b", {key: f"{host}:10911" for key, host in hosts.items()}, "c"))
         queues = [QueueData(each.brokerName, QUEUES, QUEUES) for each in known]
@@ -164,6 +166,17 @@ def test_queues_come_in_the_order_of_the_brokers_names_also_where_these_were_met
     cluster.wire.numbers.learn("a")
     queues = TcpQueues(cluster.wire, None).write_queues("orders")  # type: ignore[arg-type]
     assert [cluster.wire.numbers.queue("orders", each).brokerName for each in queues] == ["a"] * 4 + ["b"] * 4
+
+
+def test_a_message_group_keeps_its_queue_when_name_servers_knew_no_topic_for_a_moment(made: Made) -> None:
+    """They begin with empty tables, and one broker registers before the other one."""
+    for message_group in GROUPS:
+        cluster = made(Moment(8.0, {}, "h1"), *GONE, Moment(12.0, {0: "h1", 1: "h2"}, "h1"))
+        places = [cluster.send(0.0, message_group=message_group)]
+        cluster.meet(8.5)
+        cluster.meet(9.2)
+        places += [cluster.send(now, message_group=message_group) for now in (10.0, 13.0)]
+        assert {place[:2] for place in places} == {home_of(message_group)}
 
 
 def test_a_broker_that_is_gone_for_good_counts_no_more_after_the_time_of_a_switch(made: Made) -> None:
