@@ -6,7 +6,8 @@ Everything runs on the I/O thread; `Routes` is the table, without sockets.
        └──no route──▶ missing ──1 s──▶ asked again at the next use
 
 Invariants:
-    (1) one name server is asked as long as it answers; when it does not, the next one is, within the same deadline;
+    (1) one name server is asked as long as it answers; when it does not, the next one is, within the same deadline, and
+        from then on, unless the first one was only silent for a moment;
     (2) a route that was known serves on when no name server answers; when they are silent, what needs it waits for a
         part of its own time, and no more for a second after that;
     (3) in a switch a broker of several hosts may leave the name servers for a moment, and so may the topic: the
@@ -129,7 +130,11 @@ class NameService:
         self._timeout = timeout
         self._servers = list(servers)
         self._answer = answer
-        self._current = 0
+        self._current = 0  # which is asked first
+        self.current = self._servers[0]
+        """The name server that answered last."""
+        # A shorter silence may be a pause. Another server may know less: masters of before, for instance.
+        self._patience = min(OLD_ROUTE_WAIT_SECONDS / 2, 0.9 * timeout / len(self._servers))
         self._on_change = on_change
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self._born: set[str] = set()
@@ -142,11 +147,6 @@ class NameService:
     def servers(self) -> list[Address]:
         """All name servers."""
         return self._servers if self._answer is None else []
-
-    @property
-    def current(self) -> Address:
-        """The name server that answered last."""
-        return self._servers[self._current]
 
     async def ask(self, code: int, ext: dict[str, str] | None = None, *, timeout: float | None = None) -> Command:
         """Ask the current name server, then the others; return the answer, whatever its code.
@@ -161,9 +161,11 @@ class NameService:
         seconds = self._timeout if timeout is None else timeout
         deadline = loop.time() + seconds
         failures: list[ShmqError] = []
+        stays_at: int | None = None
         for step in range(len(self._servers)):
             index = (self._current + step) % len(self._servers)
-            share = (deadline - loop.time()) / (len(self._servers) - step)
+            asked_at = loop.time()
+            share = (deadline - asked_at) / (len(self._servers) - step)
             if share <= 0:
                 break
             try:
@@ -171,8 +173,11 @@ class NameService:
                 reply = await self._network.request(self._servers[index], command, share)
             except (ConnectError, RequestTimeout) as error:
                 failures.append(error)
+                if stays_at is None and loop.time() - asked_at >= share and share < self._patience:
+                    stays_at = index
                 continue
-            self._current = index
+            self._current = index if stays_at is None else stays_at
+            self.current = self._servers[index]
             return reply
         if len(failures) == 1 and isinstance(failures[0], ConnectError):
             raise failures[0]

@@ -31,15 +31,18 @@ OLD = 2 * REFRESH + 1
 class Place:
     """Name servers and two brokers; the hosts named are silent: they take all the time they are given."""
 
-    def __init__(self, topics: tuple[str, ...] = ("orders",), servers: list[Address] = SERVERS) -> None:
+    def __init__(
+        self, topics: tuple[str, ...] = ("orders",), servers: list[Address] = SERVERS, timeout: float = SECONDS
+    ) -> None:
         self.topics = topics
+        self.connects = True
         self.silent: set[str] = set()
         self.silent_after = 1 << 30  # questions
         self.refusing: set[str] = set()
         self.asked: list[tuple[float, str, float]] = []  # when, which host, for how long
         loop = asyncio.get_running_loop()
         self.network: Any = SimpleNamespace(loop=loop, request=self.request, notify=self.request)
-        self.names = NameService(self.network, servers, lambda route: None, timeout=SECONDS)
+        self.names = NameService(self.network, servers, lambda route: None, timeout=timeout)
         self.wire: Any = SimpleNamespace(
             network=self.network,
             names=self.names,
@@ -65,6 +68,8 @@ class Place:
             raise BrokerNotRunning(f"{address} cannot be reached")
         if address.host in self.silent or len(self.asked) > self.silent_after:
             await later(seconds)
+            if not self.connects:
+                raise BrokerNotRunning(f"{address} cannot be reached: no connection within {seconds:g} s")
             late = RequestTimeout(f"{address} did not answer")
             late.maybe_stored = True
             raise late
@@ -142,6 +147,41 @@ def test_name_servers_that_refuse_are_asked_again_at_each_use() -> None:
             place.hosts()
             await place.send()
             assert place.hosts()[:2] == ["names", "others"]
+
+    on_a_standing_clock(main())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_refused", "asked_first"),
+    [(0.1, False, "names"), (0.1, True, "others"), (SECONDS, False, "others"), (SECONDS, True, "others")],
+)
+@pytest.mark.parametrize("connects", [True, False])
+def test_a_name_server_is_left_when_it_refuses_or_is_silent_for_longer_than_a_pause(
+    seconds: float, is_refused: bool, asked_first: str, connects: bool
+) -> None:
+    """The other one may know less: it may be cut off from the brokers."""
+
+    async def main() -> None:
+        place = Place()
+        place.connects = connects
+        (place.refusing if is_refused else place.silent).add("names")
+        await place.names.ask(Request.GET_BROKER_CLUSTER_INFO, timeout=seconds)
+        assert place.hosts() == ["names", "others"]
+        place.refusing.clear()
+        place.silent.clear()
+        await place.names.ask(Request.GET_BROKER_CLUSTER_INFO)
+        assert place.hosts() == [asked_first]
+
+    on_a_standing_clock(main())
+
+
+def test_a_silent_name_server_is_left_also_by_a_connection_whose_timeout_is_short() -> None:
+    async def main() -> None:
+        place = Place(timeout=0.3)
+        place.silent = {"names"}
+        for hosts in (["names", "others"], ["others"]):
+            await place.names.ask(Request.GET_BROKER_CLUSTER_INFO)
+            assert place.hosts() == hosts
 
     on_a_standing_clock(main())
 
