@@ -59,12 +59,14 @@ class Upkeep:
         registration: Registration,
         readers: Callable[[], list[MemberReader]],
         shares: Callable[[], Iterable[TcpShare]],
+        members_changed: Callable[[str], None],
     ) -> None:
         self._wire = wire
         self._questions = questions
         self._registration = registration
         self._readers = readers
         self._shares = shares
+        self._members_changed = members_changed
         self._beat = asyncio.Event()
         self.is_running = False
 
@@ -137,11 +139,15 @@ class Upkeep:
 
     async def _keep_locks(self) -> None:
         for share in self._shares():
-            await _quietly(share.keep_locks())
+            await self._keep_locks_of(share)
 
     async def _confirm_locks(self) -> None:
-        doubtful = [share for share in self._shares() if share.doubts_locks]
-        await asyncio.gather(*(_quietly(share.keep_locks()) for share in doubtful))
+        await asyncio.gather(*(self._keep_locks_of(share) for share in self._shares() if share.doubts_locks))
+
+    async def _keep_locks_of(self, share: TcpShare) -> None:
+        await _quietly(share.keep_locks())
+        if share.was_refused and (group := share.reader.spec.group) is not None:
+            self._members_changed(group)  # the queue is asked for again from now on, until it is free
 
 
 async def _quietly(work: Awaitable[None]) -> None:

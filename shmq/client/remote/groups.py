@@ -49,7 +49,9 @@ class TcpGroups:
         self._adopted: Living[weakref.ref[TcpShare]] = Living(lambda known: known() is None)
         self._leaving: set[Future[None]] = set()
         self._watcher = UNWATCHED
-        self._upkeep = Upkeep(wire, questions, self.registration, lambda: self.readers, lambda: self.shares)
+        self._upkeep = Upkeep(
+            wire, questions, self.registration, lambda: self.readers, lambda: self.shares, self._members_changed
+        )
         self._duties = Duties(wire, questions, self.registration, lambda: self.readers, self._members_changed)
         wire.on_route, wire.on_broker_back = self._route_changed, self._broker_back
         wire.on_masters = self._masters_changed

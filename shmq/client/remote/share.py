@@ -212,6 +212,11 @@ class TcpShare(ReaderShare):
         """Whether a queue stands still as its lock is not confirmed."""
         return self._locks and not all(map(self._is_locked, self._reader.queues))
 
+    @property
+    def was_refused(self) -> bool:
+        """Whether a lock was refused since the queues were shared out last."""
+        return bool(self._refused)
+
     # -- on the I/O thread
     def doubt_locks(self, brokers: Collection[str], *, holders_first: bool) -> None:
         """Let the queues of some brokers stand still until their masters of now have confirmed the locks.

@@ -95,7 +95,7 @@ def test_name_servers_are_asked_who_leads_once_for_all_topics_where_that_may_cha
             names.routes.put(topic, decode_route(topic, body(topic)), loop.time())
         registration: Any = SimpleNamespace(topics=lambda: ["orders", "bills", "unknown"])
         wire: Any = SimpleNamespace(network=network, names=names)
-        upkeep: Any = Upkeep(wire, unused, registration, list, list)  # type: ignore[arg-type]
+        upkeep: Any = Upkeep(wire, unused, registration, list, list, ignore)  # type: ignore[arg-type]
         await upkeep._look_who_leads()
 
     asyncio.run(main())

@@ -13,7 +13,7 @@ import pytest
 from shmq.client.position import BEGIN
 from shmq.client.remote.groups import TcpGroups
 from shmq.client.remote.share import HOLDERS_FIRST
-from shmq.client.wire import QueueSlot, ignore
+from shmq.client.wire import UNWATCHED, QueueSlot, ignore
 from shmq.errors import BrokerNotRunning
 from shmq.protocol.dialect import MessageQueue
 from tests.client.conftest import StandIn
@@ -99,6 +99,8 @@ class Member:
         )
         owner: Any = SimpleNamespace(keep_for=ignore)
         self.reader, self.share = self.groups.open(owner, spec, ignore)
+        self.rebalanced: list[str] = []
+        self.groups.watch(UNWATCHED._replace(members_changed=self.rebalanced.append))
 
     def want(self, *slots: QueueSlot) -> None:
         """Share the queues anew."""
@@ -198,6 +200,21 @@ def test_a_queue_that_another_member_has_locked_is_read_anew_from_where_that_one
     scene.now += HOLDERS_FIRST
     scene.a.want(SLOT)
     assert [queue.next_offset for queue in scene.a.reader.queues] == [50]
+
+
+@pytest.mark.parametrize("round_of_upkeep", ["_confirm_locks", "_keep_locks"])
+def test_queues_are_shared_anew_as_soon_as_a_lock_is_refused(scene: Scene, round_of_upkeep: str) -> None:
+    scene.switch()
+    scene.master.answers = False
+    scene.a.hear_of_the_switch()
+    scene.master.answers = True
+    scene.master.owners[QUEUE] = "b"
+    assert scene.a.rebalanced == []
+    asyncio.run(getattr(scene.a.groups._upkeep, round_of_upkeep)())
+    assert scene.a.rebalanced == ["g"]
+    scene.a.want(SLOT)
+    asyncio.run(getattr(scene.a.groups._upkeep, round_of_upkeep)())
+    assert scene.a.rebalanced == ["g"], "it is known"
 
 
 def test_a_broker_that_is_back_and_may_have_kept_its_locks_gives_free_queues_at_once(scene: Scene) -> None:

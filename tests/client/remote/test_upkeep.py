@@ -9,6 +9,7 @@ import pytest
 from shmq.client.remote.duties import Upkeep
 from shmq.client.remote.pulls import GroupReader
 from shmq.client.remote.reader import ProcessQueue
+from shmq.client.wire import ignore
 from shmq.errors import BrokerNotRunning
 from shmq.protocol.dialect import MessageQueue
 
@@ -52,7 +53,7 @@ class Scene:
             queue = ProcessQueue(MessageQueue(name, 0, "orders"), number, 10 + number, settles=True)
             queue._window = Watched(self.reader.changed, [10 + number])
             self.reader.open(queue)
-        self.upkeep = Upkeep(wire, self.brokers, unused, lambda: [self.reader], list)
+        self.upkeep = Upkeep(wire, self.brokers, unused, lambda: [self.reader], list, ignore)
 
     def commit(self) -> None:
         asyncio.run(self.upkeep._commit())
