@@ -27,6 +27,7 @@ from shmq.client.remote.registration import Registration
 from shmq.client.remote.share import TcpShare
 from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
 from shmq.client.wire import LOG, UNWATCHED, Handed, QueueSlot, ReaderOwner, Watcher
+from shmq.client.wire_tcp.network import countdown
 from shmq.client.wire_tcp.route import Route
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import BrokerNotRunning, ShmqError, UsageError
@@ -136,13 +137,14 @@ class TcpGroups:
 
     async def _assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
         wire, client_id = self._wire, self._wire.client_id
-        queues = await self._queues(spec.topic)
+        left = countdown(wire.network.loop, wire.timeout)
+        queues = await self._queues(spec.topic, left())
         if spec.model == "broadcasting" or spec.group is None:
             slots = [wire.slot(queue) for queue in queues]
             return slots, slots
         if not queues:
             return [], []
-        members = await self._questions.members(spec.group, spec.topic)
+        members = await self._questions.members(spec.group, spec.topic, timeout=left())
         if client_id not in members:
             raise BrokerNotRunning(
                 f'the brokers do not list this client in group "{spec.group}" yet', hint="it is asked again"
@@ -152,38 +154,36 @@ class TcpGroups:
         if reads_retries(spec, self.registration.specs):
             retry_topics.append(retry_topic(spec.group))
         for topic in retry_topics:
-            retries = await self._retry_queues(topic) if len(topic) <= TOPIC_BYTES_MAX else ()
-            sharers = await self._questions.members(spec.group, topic) if retries else []
+            retries = await self._retry_queues(topic, left) if len(topic) <= TOPIC_BYTES_MAX else ()
+            sharers = await self._questions.members(spec.group, topic, timeout=left()) if retries else []
             wanted += [wire.slot(queue, retry=True) for queue in self._allocate(sharers, client_id, retries)]
         return wanted, [wire.slot(queue) for queue in queues]
 
-    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        wire = self._wire
-        route = await wire.names.route(topic)
-        if route is None:
-            return ()
-        return route.readable
+    async def _queues(self, topic: str, timeout: float) -> Sequence[MessageQueue]:
+        route = await self._wire.names.route(topic, timeout=timeout)
+        return route.readable if route is not None else ()
 
-    async def _retry_queues(self, topic: str) -> Sequence[MessageQueue]:
+    async def _retry_queues(self, topic: str, left: Callable[[], float]) -> Sequence[MessageQueue]:
         """As `_queues`; but a topic that was missing a moment ago is asked for again: it may be why we are here."""
         names = self._wire.names
         if names.routes.old(topic) is None:
-            await names.refresh(topic, timeout=self._wire.timeout)
-        return await self._queues(topic)
+            await names.refresh(topic, timeout=left())
+        return await self._queues(topic, left())
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
         return str(self._wire.call(self._why_unassigned(spec, share)))
 
     async def _why_unassigned(self, spec: ConsumerSpec, share: TcpShare) -> str:
-        wire = self._wire
+        wire, group = self._wire, spec.group
+        left = countdown(wire.network.loop, wire.timeout)
         try:
-            queues = await self._queues(spec.topic)
-            members = await self._questions.members(spec.group, spec.topic) if spec.group else []
+            queues = await self._queues(spec.topic, left())
+            members = await self._questions.members(group, spec.topic, timeout=left()) if group else []
         except ShmqError as error:
             return f"the brokers could not say who is in the group: {error}"
         if not queues:
             return "the topic does not exist, or has no queue that may be read; it is looked for again"
-        if spec.group is not None and wire.client_id not in members:
+        if group is not None and wire.client_id not in members:
             return "the brokers do not list this client as a member of the group"
         if share.missing:
             return f"its queues could not be opened yet: {share.last_error or 'the broker has not answered'}"

@@ -159,13 +159,13 @@ class QueueQuestions:
         self.names = names
         self._timeout = timeout
 
-    async def master(self, queue: MessageQueue) -> Address:
+    async def master(self, queue: MessageQueue, *, timeout: float | None = None) -> Address:
         """Return the address of the broker that has a queue.
 
         Raises:
             BrokerNotRunning: no name server knows it any more.
         """
-        route = await self.names.route(queue.topic, timeout=self._timeout)
+        route = await self.names.route(queue.topic, timeout=self._timeout if timeout is None else timeout)
         address = route.reader(queue.brokerName) if route is not None else None
         if address is None:
             raise BrokerNotRunning(
@@ -176,13 +176,14 @@ class QueueQuestions:
 
     async def ask(self, queue: MessageQueue, code: int, ext: Mapping[str, str], *, oneway: bool = False) -> Command:
         """Ask about one queue; topic, queue id and broker name are added."""
-        address = await self.master(queue)
+        left = countdown(self.network.loop, self._timeout)
+        address = await self.master(queue, timeout=left())
         fields = {**ext, "topic": queue.topic, "queueId": str(queue.queueId), "bname": queue.brokerName}
         command = Command(code=code, ext=fields, flag=FLAG_ONEWAY if oneway else 0)
         if oneway:
-            await self.network.notify(address, command, self._timeout)
+            await self.network.notify(address, command, left())
             return command
-        return await self.network.request(address, command, self._timeout)
+        return await self.network.request(address, command, left())
 
     async def _number(self, queue: MessageQueue, code: int, ext: Mapping[str, str]) -> int:
         return _offset_of(await self.ask(queue, code, ext))
@@ -316,12 +317,12 @@ class QueueQuestions:
             await self.commit(group, queue, offset)
 
     # -- groups
-    async def members(self, group: str, topic: str) -> list[str]:
+    async def members(self, group: str, topic: str, *, timeout: float) -> list[str]:
         """Return the client ids of a group, as some broker of the topic knows them; [] when it knows none.
 
         Our brokers name only the members that share the topic, RocketMQ's all members.
         """
-        left = countdown(self.network.loop, self._timeout)
+        left = countdown(self.network.loop, timeout)
         route = await self.names.route(topic, timeout=left())
         addresses = _addresses(route.readable if route else (), route.brokers if route else {})
         failure: Exception | None = None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from shmq.client.remote.groups import TcpGroups
 from shmq.client.remote.questions import QueueQuestions
 from shmq.client.remote.registration import Registration
 from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import ignore
 from shmq.client.wire_tcp.name_service import NameService
+from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import DEFAULT_TOPIC
 from tests.client.remote.standing_clock import later, on_a_standing_clock
 from tests.client.remote.test_silent_name_servers import OLD, SECONDS, Place
@@ -62,8 +66,50 @@ def test_the_members_of_a_group_are_asked_for_at_another_broker_when_one_is_sile
         place = Place()
         questions = QueueQuestions(place.network, place.names, SECONDS)
         place.silent = {"a"}
-        assert await questions.members("billing", "orders") == ["me"]
+        assert await questions.members("billing", "orders", timeout=SECONDS) == ["me"]
         place.silent = {"a", "b"}
-        assert await place.takes(questions.members("billing", "orders")) <= SECONDS + 0.01
+        assert await place.takes(questions.members("billing", "orders", timeout=SECONDS)) <= SECONDS + 0.01
 
     on_a_standing_clock(main())
+
+
+@pytest.mark.parametrize("question", ["who reads what", "why nothing is read"])
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("answers", range(7))
+def test_the_queues_of_a_member_are_shared_out_in_the_time_of_one_request(
+    answers: int, knows: bool, question: str
+) -> None:
+    async def main() -> None:
+        topics = ("orders", "%RETRY%billing+orders", "%RETRY%billing")
+        place = Place(topics)
+        if knows:
+            for topic in topics:
+                await place.names.route(topic)
+            await later(OLD)
+        groups, spec, share = groups_of(place), ConsumerSpec("orders", "billing"), SimpleNamespace(missing=[])
+        place.silent_after = len(place.asked) + answers
+        ask: Any = groups._assignment(spec) if question == "who reads what" else groups._why_unassigned(spec, share)  # type: ignore[arg-type]
+        assert await place.takes(ask) <= SECONDS + 0.01
+
+    on_a_standing_clock(main())
+
+
+@pytest.mark.parametrize("answers", range(3))
+def test_a_question_about_a_queue_ends_in_its_time(answers: int) -> None:
+    async def main() -> None:
+        place = Place()
+        questions = QueueQuestions(place.network, place.names, SECONDS)
+        await place.names.route("orders")
+        await later(OLD)
+        place.silent_after = len(place.asked) + answers
+        assert await place.takes(questions.committed("billing", MessageQueue("a", 0, "orders"))) <= SECONDS + 0.01
+
+    on_a_standing_clock(main())
+
+
+def groups_of(place: Place) -> TcpGroups:
+    """The groups of a connection, without its upkeep."""
+    place.network.soon = place.wire.serve = ignore
+    place.wire.place = SimpleNamespace(options=SimpleNamespace(allocation="average"))
+    place.wire.slot = lambda queue, retry=False: queue
+    return TcpGroups(place.wire, QueueQuestions(place.network, place.names, SECONDS))
