@@ -35,6 +35,7 @@ _STORING = frozenset(
     }
 )
 _HOLDING = ("suspendTimeoutMillis", "pollTime")  # fields that say how long a peer may hold a request
+_HOLDING_CODES = frozenset({Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE, Request.POP_MESSAGE, Request.NOTIFICATION})
 _RESET = struct.pack("ii", 1, 0)  # struct linger: on, no second
 
 
@@ -81,7 +82,7 @@ class Channel(asyncio.Protocol):
         self._opaque = (self._opaque + 1) % _OPAQUE_END
         opaque = command.opaque = self._opaque
         self._waiting[opaque] = answer
-        if any(command.ext.get(field, "0") != "0" for field in _HOLDING):
+        if command.code in _HOLDING_CODES and any(command.ext.get(field, "0") != "0" for field in _HOLDING):
             self._held.add(opaque)
         try:
             async with asyncio.timeout(timeout):
@@ -91,7 +92,7 @@ class Channel(asyncio.Protocol):
         except TimeoutError:
             late = RequestTimeout(
                 f"{self.address} did not answer request {command.code} within {timeout:g} s",
-                hint="raise the timeout, or look at the broker",
+                hint="give it more time with timeout=10, or look at the broker: shmq cluster status",
             )
             late.maybe_stored = is_written
             raise late from None
@@ -110,7 +111,9 @@ class Channel(asyncio.Protocol):
         for answer in map(self._waiting.get, self._held):
             if answer is not None and not answer.done():
                 answer.set_exception(
-                    BrokerNotRunning(f"another host leads, and not {self.address}", hint="it is asked by itself")
+                    BrokerNotRunning(
+                        f"another host leads, and not {self.address}", hint="see who leads: shmq cluster status"
+                    )
                 )
 
     async def notify(self, command: Command, timeout: float) -> None:

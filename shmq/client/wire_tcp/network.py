@@ -35,6 +35,8 @@ from shmq.shm.descriptors import above_standard
 from shmq.waits import check_patches, greenlet_library
 
 ResultT = TypeVar("ResultT")
+_MARGIN_SECONDS: Final = 1.0
+"""More than the work's own deadline, which gives the better error."""
 _ROUND_SECONDS: Final = 1.0
 """In which the I/O thread gets to something new, if it is not stuck."""
 
@@ -127,8 +129,7 @@ class Network:
         """
         future = self.submit(work)
         try:
-            # A little more than the work's own deadline, which gives the better error.
-            return future.result(timeout + 1.0)
+            return future.result(timeout + _MARGIN_SECONDS)
         except TimeoutError as error:
             if isinstance(error, ShmqError) or future.done():
                 raise
@@ -144,7 +145,8 @@ class Network:
         if not runs.wait(_ROUND_SECONDS):
             return BrokerNotRunning("the connection's thread does not run", hint="see where it is stuck")
         late = RequestTimeout(
-            f"not all answers came within {timeout:g} s", hint="raise the timeout, or see the brokers"
+            f"not all answers came within {timeout:g} s",
+            hint="give them more time with timeout=10, or look at the brokers: shmq cluster status",
         )
         late.maybe_stored = True
         return late
@@ -202,7 +204,7 @@ class Network:
         try:
             return await channel.request(self._signed(command), max(0.001, end - self.loop.time()))
         except BrokerNotRunning as error:
-            is_plain = self._tls is None and not channel.has_heard
+            is_plain = self._tls is None and channel.ended and not channel.has_heard
             if is_plain and await speaks_tls(address, max(0.001, end - self.loop.time())):
                 raise PermissionDenied(f"{address} takes no connection without TLS", hint="tls=true") from error
             raise

@@ -18,6 +18,8 @@ import pytest
 import shmq
 from shmq.addresses import Address
 from shmq.client.place import RemoteOptions
+from shmq.client.wire_tcp import network as network_module
+from shmq.client.wire_tcp.channel import _HOLDING, _HOLDING_CODES
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.tls import tls_context
 from shmq.errors import BrokerNotRunning, PermissionDenied, ProtocolError, RequestTimeout, ShmqError, UsageError
@@ -25,6 +27,7 @@ from shmq.protocol.acl import is_signed
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.protocol.request_table import REQUESTS
 from tests.deadline import eventually
 from tests.protocol.certificates import DAY, make_certificate
 
@@ -120,27 +123,67 @@ def test_it_does_not_depend_on_the_event_loops_that_the_program_makes(
 
 
 def test_work_that_takes_longer_than_its_time_is_not_taken_for_a_thread_that_is_stuck(
-    network: Callable[..., Network],
+    network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def asks_too_often() -> None:
         await asyncio.Event().wait()
 
+    monkeypatch.setattr(network_module, "_MARGIN_SECONDS", 0.0)
+    monkeypatch.setattr(network_module, "_ROUND_SECONDS", 60.0)
     with pytest.raises(RequestTimeout, match="not all answers came within 0 s") as caught:
         network().call(asks_too_often(), 0.0)
     assert caught.value.maybe_stored
 
 
-def test_a_thread_that_is_stuck_is_said_to_be(network: Callable[..., Network]) -> None:
-    end = threading.Event()
+def test_a_thread_that_is_stuck_is_said_to_be(network: Callable[..., Network], monkeypatch: pytest.MonkeyPatch) -> None:
+    began, end, net = threading.Event(), threading.Event(), network()
 
     async def blocks() -> None:
+        began.set()
         end.wait()
 
+    for name in ("_MARGIN_SECONDS", "_ROUND_SECONDS"):
+        monkeypatch.setattr(network_module, name, 0.0)
+    blocking = net.submit(blocks())
     try:
+        assert began.wait(60)
         with pytest.raises(BrokerNotRunning, match="thread does not run"):
-            network().call(blocks(), 0.0)
+            net.call(asyncio.sleep(0), 0.0)
     finally:
         end.set()
+        blocking.result(60)
+
+
+HOLDING = {spec.code for spec in REQUESTS.values() if {each.name for each in spec.fields} & {*_HOLDING}}
+
+
+def test_the_requests_that_a_peer_may_hold_are_those_with_a_field_for_it() -> None:
+    assert HOLDING == _HOLDING_CODES and {Request.PULL_MESSAGE, Request.POP_MESSAGE} <= HOLDING
+
+
+@pytest.mark.parametrize("code", sorted(HOLDING))
+def test_what_a_peer_may_hold_is_given_up_and_nothing_else(
+    serve: Serve, network: Callable[..., Network], code: int
+) -> None:
+    net, heard = network(), threading.Event()
+
+    def silent(connected: socket.socket) -> None:
+        decoder, count = CommandDecoder(), 0
+        while count < 3 and (data := connected.recv(1 << 16)):
+            decoder.feed(data)
+            while decoder.take() is not None:
+                count += 1
+        heard.set()
+        connected.recv(1)
+
+    address = serve(silent)
+    commands = Command(code=code, ext={_HOLDING[0]: "15000"}), Command(code=code), Command(code=Request.SEND_MESSAGE_V2)
+    given_up, *going_on = [net.submit(net.request(address, command, 60.0)) for command in commands]
+    assert heard.wait(60)
+    net.soon(lambda: net.give_up_held(address))
+    with pytest.raises(BrokerNotRunning, match="another host leads"):
+        given_up.result(60)
+    assert not any(future.done() for future in going_on)
 
 
 def test_a_silent_peer_costs_the_timeout_and_not_more(serve: Serve, network: Callable[..., Network]) -> None:
