@@ -136,7 +136,7 @@ class NameService:
         # A shorter silence may be a pause. Another server may know less: masters of before, for instance.
         self._patience = min(OLD_ROUTE_WAIT_SECONDS / 2, 0.9 * timeout / len(self._servers))
         self._on_change = on_change
-        self._asking: dict[str, asyncio.Task[Route | None]] = {}
+        self._asking: dict[str, tuple[asyncio.Task[Route | None], float]] = {}  # and until when
         self._born: set[str] = set()
         self._silent_until = float("-inf")  # what is known serves until then
         self._masters: dict[str, Address] = {}  # all of them, at the time of:
@@ -201,22 +201,24 @@ class NameService:
 
     async def refresh(self, topic: str, *, timeout: float | None = None) -> Route | None:
         """Ask for a route now; at most one question for each topic is on its way."""
-        task = self._asking.get(topic)
-        if task is None:
-            task = self._asking[topic] = self._network.loop.create_task(self._ask_route(topic, timeout))
-            task.add_done_callback(lambda _: self._asking.pop(topic, None))
-            task.add_done_callback(look_at)
-            return await asyncio.shield(task)
-        seconds = self._timeout if timeout is None else timeout
-        try:
-            async with asyncio.timeout(seconds):  # it may have been asked for longer
-                return await asyncio.shield(task)
-        except TimeoutError:
-            if (known := self.routes.old(topic)) is not None:
-                return known
-            raise _no_name_server(f"no answer within {seconds:g} s") from None
+        loop, seconds = self._network.loop, self._timeout if timeout is None else timeout
+        ends_at = loop.time() + seconds
+        while (asked := self._asking.get(topic)) is not None:
+            task, asked_until = asked
+            await asyncio.wait({task}, timeout=ends_at - loop.time())
+            if task.done() and (task.exception() is None or loop.time() < asked_until or ends_at <= loop.time()):
+                return task.result()
+            if not task.done():  # it may have been asked for longer
+                if (known := self.routes.old(topic)) is not None:
+                    return known
+                raise _no_name_server(f"no answer within {seconds:g} s")
+        task = loop.create_task(self._ask_route(topic, ends_at - loop.time()))
+        self._asking[topic] = task, ends_at
+        task.add_done_callback(lambda _: self._asking.pop(topic, None))
+        task.add_done_callback(look_at)
+        return await asyncio.shield(task)
 
-    async def _ask_route(self, topic: str, timeout: float | None) -> Route | None:
+    async def _ask_route(self, topic: str, timeout: float) -> Route | None:
         try:
             reply = await self.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout=timeout)
         except (ConnectError, RequestTimeout):

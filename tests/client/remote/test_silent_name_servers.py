@@ -206,3 +206,25 @@ def test_a_question_that_is_on_its_way_for_longer_is_waited_for_as_long_as_anoth
             await asking
 
     on_a_standing_clock(main())
+
+
+def test_a_question_that_had_less_time_than_one_that_joined_it_is_asked_again_and_a_refusal_is_not() -> None:
+    async def main() -> None:
+        place = Place()
+        place.silent = {"names", "others"}
+        first = asyncio.ensure_future(place.names.refresh("orders", timeout=0.1))
+        joined = [asyncio.ensure_future(place.names.route("orders", timeout=SECONDS)) for _ in range(3)]
+        await later(0.07)
+        place.silent.clear()
+        for each in joined:
+            assert await each is not None
+        with pytest.raises(BrokerNotRunning):
+            await first
+        assert len(place.hosts()) == 3, "two for the first one, and one for all others"
+        place.names.routes._found.clear()
+        place.refusing = {"names", "others"}
+        asked = [asyncio.ensure_future(place.names.route("orders", timeout=SECONDS)) for _ in range(3)]
+        assert all(isinstance(each, BrokerNotRunning) for each in await asyncio.gather(*asked, return_exceptions=True))
+        assert len(place.hosts()) == 2
+
+    on_a_standing_clock(main())
