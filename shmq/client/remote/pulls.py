@@ -40,6 +40,7 @@ from shmq.client.remote.reader import ProcessQueue, TcpReader
 from shmq.client.remote.registration import Registration
 from shmq.client.spec import TAG, ConsumerSpec, Wanted
 from shmq.client.wire import LOG, ReaderOwner
+from shmq.client.wire_tcp.channel import AnotherLeads
 from shmq.client.wire_tcp.network import look_at
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
@@ -226,7 +227,7 @@ class PullReader(TcpReader):
         self._wanted = wanted
         self._short: set[int] = set()
         self._held: set[int] = set()
-        self._error: ShmqError | None = None
+        self._errors: dict[int, ShmqError] = {}  # by queue
 
     def poll(self, max: int = options.RECEIVE_MAX, timeout: float = 0.0) -> list[Message]:
         """Return at most `max` messages; [] when nothing was stored, or came within `timeout` seconds.
@@ -238,7 +239,7 @@ class PullReader(TcpReader):
         with self.changed:
             if messages := self._take(max):
                 return messages
-            self._error = None
+            self._errors.clear()
             self._ask_all(0.0)
             while not self.stopped and not self._woken:
                 remaining = deadline - time.monotonic()
@@ -251,8 +252,8 @@ class PullReader(TcpReader):
                     self._ask_all(min(remaining, SUSPEND))
                 self.changed.wait(remaining if remaining > 0 else SHORT_TIMEOUT)
             self._woken = False
-            if self._error is not None and not self.stopped and not messages:
-                raise self._error
+            if self._errors and not self.stopped and not messages:
+                raise next(iter(self._errors.values()))
         return messages
 
     def seek(self, number: int, offset: int, /) -> None:
@@ -297,13 +298,17 @@ class PullReader(TcpReader):
                 arrived = queue.arrive(messages, pulled.next_offset, pulled.offset_max, generation)
                 queue.broker_id = pulled.broker_id
                 found = found or (arrived and pulled.next_offset > question.offset)
+        except AnotherLeads:
+            pass  # the poll asks anew
         except ShmqError as raised:
             error = raised
         with self.changed:
             if generation == queue.generation:
                 (self._held if hold else self._short).discard(queue.number)
-            if error is not None:
-                self._error = error
+            if error is None:
+                self._errors.pop(queue.number, None)
+            else:
+                self._errors[queue.number] = error
             goes_on = found and not queue.dropped and not self.stopped and queue.cached_count < AHEAD_COUNT
             if goes_on and queue.number not in self._short:
                 self._ask(queue, 0.0)

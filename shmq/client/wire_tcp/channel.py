@@ -39,6 +39,10 @@ _HOLDING_CODES = frozenset({Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE, Req
 _RESET = struct.pack("ii", 1, 0)  # struct linger: on, no second
 
 
+class AnotherLeads(BrokerNotRunning):
+    """A request was given up that the peer may hold: another host leads, and can be asked."""
+
+
 class Channel(asyncio.Protocol):
     """A connected peer; for the I/O thread only."""
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shmq.addresses import Address
+from shmq.client.remote import pulls
 from shmq.client.remote.duties import Upkeep
 from shmq.client.remote.groups import TcpGroups
+from shmq.client.remote.pulls import PullReader
 from shmq.client.remote.questions import Pulled, PullQuestion
+from shmq.client.remote.reader import ProcessQueue
 from shmq.client.spec import Wanted
 from shmq.client.wire import ignore
+from shmq.client.wire_tcp.channel import AnotherLeads
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.route import decode_route
+from shmq.errors import BrokerNotRunning
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -100,3 +105,63 @@ def test_name_servers_are_asked_who_leads_once_for_all_topics_where_that_may_cha
 
     asyncio.run(main())
     assert len(asked) == is_asked
+
+
+class Answers:
+    """Answers that nothing is stored; held pulls of a queue fail with the errors given, one after the other."""
+
+    def __init__(self, errors: dict[str, list[BrokerNotRunning]], *, also_short: bool = False) -> None:
+        self.errors, self.also_short = errors, also_short
+
+    async def pull(self, question: PullQuestion, broker_id: int, timeout: float) -> Pulled:
+        errors = self.errors.get(question.queue.brokerName, [])
+        if errors and (question.hold or self.also_short):
+            raise errors.pop(0)
+        return Pulled(next_offset=question.offset, offset_max=question.offset)
+
+
+Polled = Callable[[Answers], list[Any]]
+
+
+@pytest.fixture
+def polled(monkeypatch: pytest.MonkeyPatch) -> Polled:
+    """Return what polls two queues for 5 s, of a clock that goes on by one where the poll waits."""
+    now = [0.0]
+
+    def wait(_seconds: float) -> None:
+        now[0] += 1.0
+
+    def poll(answers: Answers) -> list[Any]:
+        reader = reader_of(answers)
+        monkeypatch.setattr(pulls, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        monkeypatch.setattr(reader.changed, "wait", wait)
+        return reader.poll(10, timeout=5)
+
+    return poll
+
+
+def reader_of(answers: Answers) -> PullReader:
+    network = SimpleNamespace(submit=asyncio.run, soon=ignore)
+    wire: Any = SimpleNamespace(network=network, now_ms=lambda: 1)
+    reader = PullReader(wire, answers, wanted=Wanted(), codec=None)  # type: ignore[arg-type]
+    for number, name in enumerate(("a", "b")):
+        reader.open(ProcessQueue(MessageQueue(name, 0, "orders"), number, 10, settles=False))
+    return reader
+
+
+@pytest.mark.parametrize("error", [BrokerNotRunning("it was restarted"), AnotherLeads("h2 leads")])
+def test_a_poll_that_finds_nothing_says_nothing_of_an_error_that_is_over(
+    polled: Polled, error: BrokerNotRunning
+) -> None:
+    assert polled(Answers({"b": [error]})) == []
+
+
+def test_a_pull_that_was_given_up_is_no_error_also_before_the_next_master_has_answered(polled: Polled) -> None:
+    leads = [AnotherLeads("h2 leads") for _ in range(20)]
+    assert polled(Answers({"b": leads})) == []
+
+
+def test_a_broker_that_cannot_be_read_is_an_error_however_often_others_answer(polled: Polled) -> None:
+    down = [BrokerNotRunning("it is down") for _ in range(20)]
+    with pytest.raises(BrokerNotRunning, match="it is down"):
+        polled(Answers({"a": down}, also_short=True))
