@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from shmq.client.refusals import AWAY
 from shmq.client.session import Session
 from shmq.client.timetable import Timetable
 from shmq.client.wire import LOG
-from shmq.errors import PermissionDenied, ShmqError, TopicNotFound, UsageError
+from shmq.errors import PermissionDenied, RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.shm.core import Message
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
@@ -49,6 +50,7 @@ class Membership:
         self._producer_groups = producer_groups
         self._registered = registered
         self._consumers: list[Consumer | PullConsumer] = []
+        self._silent = weakref.WeakSet[Consumer | PullConsumer]()  # those whose broker did not answer the last time
         self._closed = False
         self.start_over()
 
@@ -194,19 +196,25 @@ class Membership:
             LOG.warning("the brokers refuse the groups of this connection, and are asked again: %s", error)
 
     def _each(self, consumers: Iterable[EachT], call: Callable[[EachT], None]) -> None:
-        """Make a call for each consumer.
+        """Make a call for each consumer; those whose broker was silent the last time come last.
 
         Raises:
-            ConnectError, RequestTimeout, NotMaster: the connection is lost; while it is there, one of several brokers
-                may be away, or not know one group yet.
+            ConnectError, NotMaster: the connection is lost; while it is there, one of several brokers may be away, or
+                not know one group yet.
+            RequestTimeout: a broker is silent. The timetable waits no second time in one round.
         """
-        for consumer in consumers:
+        for consumer in sorted(consumers, key=self._silent.__contains__):
             try:
                 with _alone(consumer):
                     call(consumer)
+            except RequestTimeout:
+                self._silent.add(consumer)
+                raise
             except AWAY:
                 if (session := self._current()) is None or not session.wire.alive:
                     raise
+            else:
+                self._silent.discard(consumer)
 
     # -- sharing queues
     def rebalance(self, group: str | None, *, register: bool = False) -> None:

@@ -145,8 +145,9 @@ class Upkeep:
         await asyncio.gather(*(self._keep_locks_of(share) for share in self._shares() if share.doubts_locks))
 
     async def _keep_locks_of(self, share: TcpShare) -> None:
+        known = share.refused_count
         await _quietly(share.keep_locks())
-        if share.was_refused and (group := share.reader.spec.group) is not None:
+        if share.refused_count > known and (group := share.reader.spec.group) is not None:
             self._members_changed(group)  # the queue is asked for again from now on, until it is free
 
 

@@ -67,6 +67,7 @@ class TcpShare(ReaderShare):
         self._again_at: dict[int, float] = {}
         self._masters: dict[str, int] = {}  # by broker: how many other masters it had, or the same that was away
         self._refused: deque[int] = deque()  # queues that are revoked, as another member has the lock
+        self.refused_count = 0
         self._has_switched = False
         self._take_from = 0.0
         self.last_error: ShmqError | None = None
@@ -212,11 +213,6 @@ class TcpShare(ReaderShare):
         """Whether a queue stands still as its lock is not confirmed."""
         return self._locks and not all(map(self._is_locked, self._reader.queues))
 
-    @property
-    def was_refused(self) -> bool:
-        """Whether a lock was refused since the queues were shared out last."""
-        return bool(self._refused)
-
     # -- on the I/O thread
     def doubt_locks(self, brokers: Collection[str], *, holders_first: bool) -> None:
         """Let the queues of some brokers stand still until their masters of now have confirmed the locks.
@@ -259,6 +255,7 @@ class TcpShare(ReaderShare):
                 # Where another member has read on, our place in it is an old one, and nothing of ours may be committed.
                 self._reader.revoke(queue.number)
                 self._refused.append(queue.number)
+                self.refused_count += 1
                 continue
             if locked is not None:
                 queue.locked_at, queue.locked_under = asked_at, master

@@ -115,7 +115,7 @@ class Channel(asyncio.Protocol):
         for answer in map(self._waiting.get, self._held):
             if answer is not None and not answer.done():
                 answer.set_exception(
-                    BrokerNotRunning(
+                    AnotherLeads(
                         f"another host leads, and not {self.address}", hint="see who leads: shmq cluster status"
                     )
                 )

@@ -9,7 +9,15 @@ import pytest
 
 import shmq
 from shmq.client.wire_shm.wire import ShmQueues
-from shmq.errors import BrokerNotRunning, ConsumeError, PermissionDenied, RemoteError, ShmqError, SubscriptionConflict
+from shmq.errors import (
+    BrokerNotRunning,
+    ConsumeError,
+    PermissionDenied,
+    RemoteError,
+    RequestTimeout,
+    ShmqError,
+    SubscriptionConflict,
+)
 from shmq.testing import Broker
 from tests.interruption import by_another_thread
 
@@ -128,6 +136,30 @@ def test_one_consumer_that_cannot_share_its_queues_holds_up_no_other(
         assert shared == ["taken again", "shared"] * 2
     mq._membership.rebalance(None)
     eventually(lambda: first.queues)
+
+
+def test_a_broker_that_is_silent_costs_a_round_one_wait_and_comes_last_in_the_next(
+    mq: shmq.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mq.admin.create_topic("orders", queues=1)
+    first, second = [mq.subscribe("orders", group=group) for group in ("silent", "billing")]
+    shared: list[str] = []
+
+    def is_silent() -> None:
+        shared.append("silent")
+        raise RequestTimeout("no answer")
+
+    monkeypatch.setattr(first, "_rebalance", is_silent)
+    monkeypatch.setattr(second, "_rebalance", lambda: shared.append("billing"))
+    for expected in (["silent"], ["billing", "silent"], ["billing", "silent"]):
+        shared.clear()
+        mq._membership.rebalance(None)
+        assert shared == expected
+    monkeypatch.setattr(first, "_rebalance", lambda: shared.append("silent"))
+    for expected in (["billing", "silent"], ["silent", "billing"]):
+        shared.clear()
+        mq._membership.rebalance(None)
+        assert shared == expected
 
 
 def test_a_leader_that_refuses_to_be_asked_leaves_no_consumer_in_the_segments_of_before(

@@ -19,7 +19,7 @@ import shmq
 from shmq.addresses import Address
 from shmq.client.place import RemoteOptions
 from shmq.client.wire_tcp import network as network_module
-from shmq.client.wire_tcp.channel import _HOLDING, _HOLDING_CODES
+from shmq.client.wire_tcp.channel import _HOLDING, _HOLDING_CODES, AnotherLeads
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.tls import tls_context
 from shmq.errors import BrokerNotRunning, PermissionDenied, ProtocolError, RequestTimeout, ShmqError, UsageError
@@ -181,7 +181,7 @@ def test_what_a_peer_may_hold_is_given_up_and_nothing_else(
     given_up, *going_on = [net.submit(net.request(address, command, 60.0)) for command in commands]
     assert heard.wait(60)
     net.soon(lambda: net.give_up_held(address))
-    with pytest.raises(BrokerNotRunning, match="another host leads"):
+    with pytest.raises(AnotherLeads, match="another host leads"):
         given_up.result(60)
     assert not any(future.done() for future in going_on)
 
