@@ -5,7 +5,8 @@
     who leads, or the set, is     the same; nothing comes from the store; the asker is alone, or its process stops;
     being written                 the one that joins or leaves is killed, or cut off from the asker; the asker's disk
                                   takes nothing any more; the asker is to stop in order
-    a promise was given           an operator has the leader hand over, and no answer of the store comes
+    a promise was given           no answer of the store comes; then an operator has the leader hand over, or it loses
+                                  one of its peers for as long
     a lease was kept alive        the answer takes long; then the asker is alone, or has some of its peers and no store
 
 Faults at any moment seldom come together in the tenth of a second in which two of them matter.
@@ -38,7 +39,7 @@ class Ambush:
         self._answer_ms = answer_ms
         self._of_writes = self._chance.choice((0.0, 0.15, 0.5))
         self._of_keep_alives = self._chance.choice((0.0, 0.1, 0.5))
-        self._of_promises = self._chance.choice((0.0, 0.1, 0.5))
+        self._of_promises = self._chance.choice((0.0, 0.5, 1.0))
         self._is_over = False
         self.count = 0
 
@@ -81,8 +82,13 @@ class Ambush:
         self._of_promises = 0.0
         self.count += 1
         self._group.cut.discard((leader.name, "store"))
-        self._group.cut_for(self._span(), {("store", leader.name)})
-        leader.hand_over()
+        if self._chance.random() < 0.5:
+            self._group.cut_for(self._span(), {("store", leader.name)})
+            leader.hand_over()
+        else:
+            peer = self._chance.choice([name for name in self._group.brokers if name != leader.name])
+            pairs = {*_both(leader.name, peer), *_both(leader.name, "store")}
+            self._group.cut_for(LEASE_MS + self._span(), pairs)
 
     def _strike(self, broker: Broker, transaction: Transaction) -> int:
         what = self._chance.randrange(8)
