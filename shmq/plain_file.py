@@ -11,6 +11,7 @@ other end, for good; a reader that has opened a link reads what its owner likes.
     read_whole        so many bytes at a place
     read_past_errors  likewise, with zeros for the pages that the disk does not give
     write_whole       likewise
+    allocated_bytes   what one takes of the disk, or of memory
 
 Links are followed where an administrator or a user put the file there, as certificates and settings often are links.
 
@@ -25,6 +26,7 @@ import os
 import stat
 from collections.abc import Callable
 
+_BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own block is
 _PAGE_BYTES = 4096  # what is left out where one byte cannot be read
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -138,3 +140,8 @@ def write_whole(descriptor: int, content: bytes | memoryview, at: int) -> None:
 
 def _no_plain_file(path: str | os.PathLike[str], mode: int) -> NoPlainFile:
     return NoPlainFile(errno.EINVAL, f"it is {kind_of(mode)} and no plain file", os.fspath(path))
+
+
+def allocated_bytes(status: os.stat_result) -> int:
+    """Return how many bytes a file takes, which has holes or is kept ahead of what is written."""
+    return status.st_blocks * _BLOCK_BYTES

@@ -74,7 +74,15 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.store",
         "shmq.plain_file",
     },
-    "shmq.metrics": {"shmq.errors", "shmq.figures", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
+    "shmq.metrics": {
+        "shmq.errors",
+        "shmq.figures",
+        "shmq.message",
+        "shmq.plain_file",
+        "shmq.progress",
+        "shmq.protocol",
+        "shmq.shm",
+    },
     "shmq.client": {
         "shmq.addresses",
         "shmq.columns",

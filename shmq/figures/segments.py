@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shmq.figures.snapshot import Segment
+from shmq.plain_file import allocated_bytes
 from shmq.shm.access import read_mode_beside
 from shmq.shm.instance import Instance
-from shmq.shm.leftovers import BLOCK_BYTES, STATES, Leftover, find_leftovers, is_semaphore
+from shmq.shm.leftovers import STATES, Leftover, find_leftovers, is_semaphore
 from shmq.shm.liveness import boot_id
 from shmq.shm.place import Place
 
@@ -59,7 +60,7 @@ def _segment(leftover: Leftover, name: str, part: str, statuses: Sequence[os.sta
         broker=leftover.broker_name,
         generation=f"{leftover.generation:016x}",
         size_bytes=sum(status.st_size for status in statuses),
-        used_bytes=sum(status.st_blocks for status in statuses) * BLOCK_BYTES,
+        used_bytes=sum(map(allocated_bytes, statuses)),
         uid=statuses[0].st_uid,
         mode=stat.S_IMODE(statuses[0].st_mode),
         state=leftover.state,

@@ -31,6 +31,7 @@ from shmq.metrics.family import CLUSTER, COUNTER, DISPATCHED, HISTOGRAM
 from shmq.metrics.group_progress import INFLIGHT, GroupProgress
 from shmq.metrics.replication import read_replication
 from shmq.metrics.vital_signs import beats_of
+from shmq.plain_file import allocated_bytes
 from shmq.protocol.codes import TopicKind
 from shmq.protocol.system_topics.transaction import OP_TOPIC
 from shmq.shm.core import ACK_CONFIRMED, READ_ONLY_REASONS, Store, StoreFigures
@@ -42,7 +43,6 @@ from shmq.shm.segment import SHM_DIRECTORY
 
 _LOCAL_DISK = label_text((("storage_type", "local"), ("storage_medium", "disk")))
 _READS_AND_WRITES, _READS = 6, 4
-_BLOCK_BYTES = 512  # of st_blocks
 _CLIENT_STATES = {1: "awake", 2: "asleep"}
 
 
@@ -262,7 +262,7 @@ class Gatherer:
             with contextlib.suppress(OSError):
                 if self._instance.kind == "posix":
                     status = os.stat(f"{SHM_DIRECTORY}{name}")
-                    for state, size in (("size", status.st_size), ("used", status.st_blocks * _BLOCK_BYTES)):
+                    for state, size in (("size", status.st_size), ("used", allocated_bytes(status))):
                         samples.put("shmq_segment_bytes", size, label_text((("segment", part), ("state", state))))
         for family, path in (("shmq_shm_bytes", str(SHM_DIRECTORY)), ("shmq_disk_bytes", self._instance.store_path)):
             with contextlib.suppress(OSError):

@@ -43,7 +43,7 @@ import posix_ipc
 import sysv_ipc
 
 from shmq.errors import SegmentError, ShmqError
-from shmq.plain_file import open_plain
+from shmq.plain_file import allocated_bytes, open_plain
 from shmq.shm.core import Store
 from shmq.shm.descriptors import above_standard
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 0.5  # with other processes that judge it at the same moment
 _LOOK_AGAIN_SECONDS = 0.05
 _LOOKS_MAX = round(_PATIENCE_SECONDS / _LOOK_AGAIN_SECONDS)  # counted: on a busy host one look takes as long as all
-BLOCK_BYTES = 512  # st_blocks, whatever the file system's own block is
 STATES = ("living", "foreign", "unjudged", "waiting", "mapped", "dead")
 
 _OWN_PARTS = tuple(f".{part}" for part in SEGMENT_PARTS)
@@ -245,7 +244,7 @@ def _seen(
         with contextlib.suppress(OSError):
             status = os.lstat(SHM_DIRECTORY / name)
             uids.add(status.st_uid)
-            size_bytes += status.st_blocks * BLOCK_BYTES
+            size_bytes += allocated_bytes(status)
     if not uids and instance is not None:
         uids.add(instance.uid)
     store_path = unnamed.store_path if unnamed is not None else ""

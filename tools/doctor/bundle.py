@@ -24,7 +24,7 @@ from typing import Any
 from shmq.errors import UsageError
 from shmq.figures.quantity import iso_text
 from shmq.figures.verdict import Finding
-from shmq.plain_file import open_plain
+from shmq.plain_file import allocated_bytes, open_plain
 from shmq.shm.core import ABI
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.tools.doctor.case import Case
@@ -103,7 +103,7 @@ def _listed(path: Path) -> str:
     except OSError as error:
         return f"{path}: {error.strerror}"
     changed = iso_text(int(status.st_mtime * 1000))
-    taken = status.st_blocks * 512
+    taken = allocated_bytes(status)
     return f"{status.st_mode:06o} {status.st_uid}:{status.st_gid} {status.st_size:>14} {taken:>14} {changed} {path}"
 
 

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shmq.errors import CorruptionError, ShmqError, StoreError
-from shmq.plain_file import open_plain, read_past_errors, read_plain, write_whole
+from shmq.plain_file import allocated_bytes, open_plain, read_past_errors, read_plain, write_whole
 from shmq.store.atomic import cure_of, reason_of, sync_directory, write_atomically
 from shmq.store.checkpoint import Checkpoint, known_confirmed, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
@@ -50,7 +50,6 @@ from shmq.store.seal import sealed, unsealed
 
 TAIL_FACTS = "shmq.tail"
 _CHUNK_BYTES = 1 << 20
-_BLOCK_BYTES = 512  # of st_blocks
 
 
 class Cut(NamedTuple):
@@ -104,7 +103,8 @@ def _room(layout: StoreLayout, position: int, tail_bytes: int, file_bytes: int) 
     freed = 0
     for entry in os.scandir(layout.commitlog):
         if (position_of(entry.name) or 0) > position:
-            freed += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+            with contextlib.suppress(FileNotFoundError):  # retention removes files meanwhile
+                freed += allocated_bytes(entry.stat(follow_symlinks=False))
     copy_bytes, drafts = max(0, file_bytes - freed), layout.drafts_of(layout.commitlog)
     if drafts != layout.root:
         return {layout.root: tail_bytes, drafts: copy_bytes}

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shmq.errors import StoreError, UsageError
-from shmq.plain_file import open_plain
+from shmq.plain_file import allocated_bytes, open_plain
 from shmq.shm.access import Access, access_rights
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
@@ -69,7 +69,7 @@ def copy_store(source: Path, target: Path) -> int:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target} exists and is not empty", hint="--to a directory that is not there yet")
     pairs = list(_pairs(source))
-    needed = sum(path.stat().st_blocks * 512 for path in pairs)
+    needed = sum(allocated_bytes(path.stat()) for path in pairs)
     parent = target.absolute().parent
     draft = parent / f".{target.name}.{secrets.token_hex(4)}.part"
     try:
