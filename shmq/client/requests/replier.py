@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from shmq.client.keywords import body_of
 from shmq.client.wire import LOG, Question, Queues, Wire
-from shmq.errors import RemoteError, UsageError
+from shmq.errors import BrokerNotRunning, RemoteError, TopicNotFound, UsageError
 from shmq.functions import check_function, finished
 from shmq.properties import encode_properties
 from shmq.protocol import request_reply as wire
@@ -110,7 +110,12 @@ class Replier:
 
     def _queue(self, topic: str, message: Message) -> MessageQueue:
         """Return a queue of the reply topic, of the broker a request came from if that has one."""
-        queue_ids = self._queues.write_queues(topic, with_master=True)
+        try:
+            queue_ids = self._queues.write_queues(topic, with_master=True)
+        except TopicNotFound as error:  # each broker has it: they have left the name servers, as for a switch
+            raise BrokerNotRunning(
+                f'no broker has "{topic}", where replies go, at the name servers now', hint="is the broker up?"
+            ) from error
         queues = [self._queues.message_queue(topic, queue_id) for queue_id in queue_ids]
         with contextlib.suppress(UsageError, LookupError):
             origin = self._queues.message_queue(message.topic, message.queue_id).brokerName

@@ -11,9 +11,10 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.requests.replier import is_expired
+from shmq.client.refusals import may_be_taken_elsewhere
+from shmq.client.requests.replier import Replier, is_expired
 from shmq.client.requests.requester import request_text
-from shmq.errors import RequestTimeout, UsageError
+from shmq.errors import BrokerNotRunning, RequestTimeout, TopicNotFound, UsageError
 from shmq.properties import parse_properties
 from shmq.protocol.request_reply import SharedAddress, reply_topic
 from shmq.testing import Broker
@@ -225,6 +226,19 @@ def test_request_properties_may_not_be_the_callers() -> None:
     for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"):
         with pytest.raises(UsageError, match="reserved"):
             request_text({name: "x"}, "id", 1.0)
+
+
+def test_a_reply_whose_brokers_have_left_the_name_servers_may_be_sent_again() -> None:
+    def write_queues(topic: str, *, with_master: bool) -> list[int]:
+        raise TopicNotFound(f'topic "{topic}" does not exist')
+
+    queues: Any = SimpleNamespace(write_queues=write_queues)
+    properties = {"REPLY_TO_CLIENT": "a", "CORRELATION_ID": "b", "CLUSTER": "c"}
+    request: Any = SimpleNamespace(properties=properties, topic="prices", queue_id=0)
+    wire: Any = None
+    with pytest.raises(BrokerNotRunning, match="c_REPLY_TOPIC") as raised:
+        Replier(wire, queues).reply(request, b"reply")
+    assert may_be_taken_elsewhere(raised.value)
 
 
 def test_clocks_of_two_hosts_may_differ_by_a_minute() -> None:
