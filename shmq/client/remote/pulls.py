@@ -178,7 +178,7 @@ class GroupReader(TcpReader):
                 return
             queue.broker_id = pulled.broker_id
             if pulled.moved:
-                queue.begin_anew(pulled.next_offset)
+                queue.begin_anew(pulled.next_offset, keeps_waiting=not self.commits)
                 return
             queue.arrive(messages, pulled.next_offset, pulled.offset_max, generation)
             if queue.queue.topic != self.spec.topic:  # of a retry topic of the group
@@ -292,7 +292,7 @@ class PullReader(TcpReader):
             messages = self.messages_of(queue, pulled.body)
             with self.changed:
                 if pulled.moved and generation == queue.generation:
-                    queue.begin_anew(pulled.next_offset)
+                    queue.begin_anew(pulled.next_offset, keeps_waiting=True)
                     generation = queue.generation
                     found = True  # look there at once
                 arrived = queue.arrive(messages, pulled.next_offset, pulled.offset_max, generation)

@@ -134,11 +134,20 @@ class ProcessQueue(QueueProgress):
         self._bytes = 0
         self.generation += 1  # last: a puller that reads it, and then where to pull, never pulls from before
 
-    def begin_anew(self, offset: int) -> None:
-        """Go on where the broker says: maybe in another topic of the name, of which it knows no offset of ours."""
+    def begin_anew(self, offset: int, *, keeps_waiting: bool = False) -> None:
+        """Go on where the broker says: maybe in another topic of the name, of which it knows no offset of ours.
+
+        Args:
+            keeps_waiting: what waits here from before that offset is delivered: the broker knows of no other progress.
+        """
+        kept = [message for message in self.waiting if message.offset < offset] if keeps_waiting else []
         self.restart(offset)
         self.start_offset, self.stored_offset = offset, None
-        self._least_position = None
+        self._least_position = 0 if kept else None
+        for message in kept:
+            self._window[message.offset] = message.record_bytes
+            self._bytes += message.record_bytes
+            self.waiting.append(message)
 
     def drop(self) -> None:
         """Forget everything; nothing arrives or is delivered any more."""

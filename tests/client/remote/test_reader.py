@@ -119,3 +119,21 @@ def test_the_figures_for_operators_are_those_of_the_window(filled: Callable[...,
     info = filled(3, 7).info()
     assert (info["cachedMsgMinOffset"], info["cachedMsgMaxOffset"], info["cachedMsgCount"]) == (3, 7, 2)
     assert info["commitOffset"] == 3 and info["droped"] is False
+
+
+def test_a_reader_that_is_sent_back_delivers_what_waits_before_that_place(filled: Callable[..., ProcessQueue]) -> None:
+    queue = filled(0, 1, 2, 3, settles=False)
+    assert queue.take() is not None
+    queue.begin_anew(2, keeps_waiting=True)
+    late: list[Any] = [Record(2)]
+    assert not queue.arrive(late, 3, 3, 0), "it may be of another log"
+    assert queue.arrive(late, 3, 3, queue.generation)
+    taken = [queue.take(), queue.take(), queue.take()]
+    assert [message and message.offset for message in taken] == [1, 2, None]
+    assert (queue.cached_count, queue.cached_bytes, queue.next_offset) == (0, 0, 3)
+
+
+def test_a_member_that_is_sent_back_gets_what_it_held_from_the_broker(filled: Callable[..., ProcessQueue]) -> None:
+    queue = filled(0, 1, 2, 3)
+    queue.begin_anew(2)
+    assert queue.take() is None and (queue.cached_count, queue.committed) == (0, 2)
