@@ -11,6 +11,7 @@ stack closes them in the opposite one.
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -27,11 +28,12 @@ from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.durable_news import DurableNews
 from shmq.daemon.bridge.store.log import StoreLog, outcome_of
 from shmq.daemon.bridge.store.log_watch import LogWatch
+from shmq.daemon.bridge.store.parting import find_parting
 from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.log import Wanted
 from shmq.daemon.broker.records.message_id import host_bytes
-from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.settings import BrokerSettings, Parting
 from shmq.daemon.counters import own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.tether import Tether
@@ -54,6 +56,8 @@ from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import open_store
+from shmq.store.layout import StoreLayout
+from shmq.store.lineage.epochs import load_epochs
 from shmq.version import __version__
 
 _IPV4_HOST_BYTES = 8
@@ -173,6 +177,7 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         default_queues=options.default_queues,
         wait_durable=bool(store.head["flush_sync"]),
         confirms=store.head["ack_rule"] == ACK_CONFIRMED,
+        parting=_parting(options, store),
         delay_levels=options.delay_levels,
         timer_max_delay_seconds=options.timer_max_delay_seconds,
         retention_hours=options.retention_hours,
@@ -183,6 +188,14 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         serves_tcp=bool(listeners),
         advertised=advertised,
     )
+
+
+def _parting(options: Options, store: Store) -> Parting | None:
+    """Return from where on clients may have read another log; a sync-master may have been alone with the end of its."""
+    if options.is_slave:
+        return None
+    epochs = load_epochs(StoreLayout(options.store_path, access_rights()))
+    return find_parting(store, epochs, now_ms=time.time_ns() // 1_000_000)
 
 
 def _in_force(options: Options) -> tuple[dict[str, Any], dict[str, str]]:

@@ -118,7 +118,7 @@ class Broker(Dispatch):
         silent: list[Part] = [  # neither time nor the log does anything to these
             self._attachments,
             Membership(tables, self._registry, self._groups, settings, self._client_ids, refused),
-            OffsetRequests(tables, self._groups, settings, self._pulls.lives),
+            OffsetRequests(tables, self._groups, settings, self._pulls.lives, self._pulls.parted),
             StatusRequests(tables, presence, settings),
         ]
         for part in [*silent, *self._parts]:

@@ -5,12 +5,22 @@ The numbers that bound the logic stand here, with their reasons.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from shmq.addresses import Address
 from shmq.filter.program import CHARACTERS_MAX
 from shmq.options.broker import Options
 from shmq.properties import PROPERTIES_BYTES_MAX
+
+
+class Parting(NamedTuple):
+    """From which log position on clients may have read other messages than this log has, and until when that counts.
+
+    `until_ms` is of the monotonic clock.
+    """
+
+    log_position: int
+    until_ms: int
 
 
 @dataclass(slots=True)
@@ -31,6 +41,7 @@ class BrokerSettings:
     default_queues: int = Options.default_queues
     wait_durable: bool = False
     confirms: bool = False  # slaves have to have what is acknowledged
+    parting: Parting | None = None  # of a slave that was promoted and may lack what its master had
     cluster: str = Options.cluster
     store_identity: str = ""  # equal for two processes that see the same store, and only for them
     delay_levels: str = Options.delay_levels  # RocketMQ's messageDelayLevel

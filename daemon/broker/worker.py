@@ -54,7 +54,7 @@ class WorkerLogic(Dispatch):
             parking,
             self._sends,
             self._pulls,
-            OffsetRequests(tables, group_settings, settings, self._pulls.lives),
+            OffsetRequests(tables, group_settings, settings, self._pulls.lives, self._pulls.parted),
             RangeRequests(tables, log, settings),
         ]
         for part in self._parts:

@@ -1,4 +1,7 @@
-"""What a broker does beside storing goes on at a promoted slave: pops, delays, times and transactions are complete."""
+"""What a broker does beside storing goes on at a promoted slave: pops, delays, times and transactions are complete.
+
+And what it stores reaches those who had read farther at the lost master, too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
-from tests.deadline import attempts, eventually
+from tests.deadline import DEADLINE_SECONDS, attempts, eventually
 from tests.ha.pair import bodies_of, send, settled_end
 from tests.ha.test_switch import fixed, pause, promote, read, slave_of
 from tests.shm.looking import looking
@@ -181,3 +184,28 @@ def offsets(broker: Broker) -> int:
         return sum(
             entry.committed for entry in store.offsets() if entry.group == group and entry.queue in topic["queues"]
         )
+
+
+def test_a_reader_that_comes_from_the_lost_master_gets_all_that_is_new() -> None:
+    kept, lost, new = 10, 5, [b"%d" % number for number in range(100, 120)]
+    with Broker(**fixed(), default_queues=1) as master, slave_of(master) as slave:
+        send(master, range(kept))
+        settled_end(master, slave)
+        pause(master)
+        send(master, range(kept, kept + lost))
+        master.kill_daemon()
+        promote(slave)
+        send(slave, range(100, 120))
+        with (
+            shmq.connect(f"rocketmq://{slave.name_server}", timeout=DEADLINE_SECONDS) as mq,
+            mq.pull_consumer("orders") as pull,
+        ):
+            [queue] = pull.queues()
+            pull.seek(queue, kept + lost)
+            found: list[bytes] = []
+            while len(found) < len(new):
+                found += [bytes(message.body) for message in pull.poll(max=100, wait=DEADLINE_SECONDS)]
+            assert found == new
+            pull.seek(queue, kept + lost)
+            again = pull.poll(max=1, wait=DEADLINE_SECONDS)
+            assert bytes(again[0].body) == new[lost], "what it has read here is its own"

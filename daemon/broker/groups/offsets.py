@@ -7,6 +7,7 @@ Progress that a TCP client reports for its group (15, or the commit field of a p
     no local member has the queue        stored, as in RocketMQ: forward or back
     a local member owns the queue        dropped: it has the newer word, and the client has lost the queue already
     of the topic's former life           passed over: `lives.py`
+    of another log, as it may be         passed over: `parted.py`
     behind the group's, from a slave     dropped: it was committed there while this broker was gone
     behind the end of the queue          refused, dropped in a pull: RocketMQ stores it, and the group then silently
                                          misses what comes next
@@ -19,9 +20,12 @@ the queue still starts at 0, otherwise "not found".
 as to 4.9's, and the next offset to one that does, 5.x's (LOWER). UPPER is the last message not after the time.
 """
 
+from functools import partial
+
 import msgspec
 
-from shmq.daemon.broker.groups.lives import Lives, QueueName
+from shmq.daemon.broker.groups.lives import Lives, QueueName, Sure
+from shmq.daemon.broker.groups.parted import PartedQueues
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, committed_of
@@ -39,9 +43,16 @@ _NEVER_COMMITTED = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot fi
 class OffsetRequests(Part):
     """Serves offsets."""
 
-    def __init__(self, tables: GroupProgress, groups: GroupSettings, settings: BrokerSettings, lives: Lives) -> None:
+    def __init__(
+        self,
+        tables: GroupProgress,
+        groups: GroupSettings,
+        settings: BrokerSettings,
+        lives: Lives,
+        parted: PartedQueues,
+    ) -> None:
         self._tables = tables
-        self._lives = lives
+        self._lives, self._parted = lives, parted
         self._groups = groups
         self._settings = settings
 
@@ -76,6 +87,8 @@ class OffsetRequests(Part):
         if topic is None or queue_id >= len(topic.queues):
             return _offset(0)  # RocketMQ answers 0 even for an unknown topic
         queue = topic.queues[queue_id]
+        if self._parted.sure(None, queue, call.now_ms) is not None:
+            self._lives.asked(call.connection.connection_id, QueueName(group, topic.name, queue_id), queue)
         committed = committed_of(self._tables, group, queue)
         if committed >= 0:
             return _offset(committed)
@@ -88,7 +101,8 @@ class OffsetRequests(Part):
         queue = self._queue(call)
         queue_offset = number_of(call.ext, "commitOffset")
         name = QueueName(call.ext.get("consumerGroup", ""), call.ext["topic"], int(call.ext["queueId"]))
-        if not self._lives.counts(call.connection.connection_id, name, queue, queue_offset):
+        sure = partial(self._sure, call, name.group, queue)
+        if not self._lives.counts(call.connection.connection_id, name, queue, queue_offset, sure):
             return Answer()
         self._check_stored(call, queue, queue_offset)
         group = self._tables.group_put(check_group(text_of(call.ext, "consumerGroup")))
@@ -97,6 +111,16 @@ class OffsetRequests(Part):
         elif not flag_of(call.ext, ONLY_FORWARD) or queue_offset > committed_of(self._tables, name.group, queue):
             commit_of_remote(self._tables, group, queue, queue_offset)
         return Answer()
+
+    def _sure(self, call: Call, group: str, queue: int) -> Sure | None:
+        """Up to where an offset counts that comes before any pull.
+
+        All do but those that clients repeat: these are oneway. Of slaves and other bridges they were judged there.
+        """
+        is_repeated = call.command.is_oneway and not flag_of(call.ext, ONLY_FORWARD)
+        if not is_repeated or call.connection.is_local or call.connection.is_of_bridge:
+            return None
+        return self._parted.sure(self._tables.group(group), queue, call.now_ms)
 
     def _check_stored(self, call: Call, queue: int, queue_offset: int) -> None:
         """Refuse an offset behind the end: the group would never see the messages up to it."""

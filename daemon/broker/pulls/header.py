@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from shmq.daemon.broker.groups.lives import QueueName
 from shmq.daemon.logic.header_fields import INT32_MAX, INT64_MAX, number_of
 from shmq.errors import ProtocolError
 
@@ -25,6 +26,11 @@ class PullHeader(NamedTuple):
     subscription_version: int
     expression_type: str
     reader: str = ""  # clients of ours that read for no group: who of a connection asks
+
+    @property
+    def name(self) -> QueueName:
+        """The queue, as the client knows it."""
+        return QueueName(self.group, self.topic, self.queue_id, self.reader)
 
     @property
     def commits(self) -> bool:

@@ -13,12 +13,14 @@ as local members do for themselves: metrics read it there.
     offset beyond it                     21   the next one; a member's: (1)     OFFSET_OVERFLOW_BADLY
     the same, of a slave (2)             19   unchanged; may be held            OFFSET_OVERFLOW_BADLY
     offset of the topic's former life    21   the first one: (1)                OFFSET_OVERFLOW_BADLY
+    offset of a master before (3)        21   where the group is, or they part  OFFSET_OVERFLOW_BADLY
     messages, none is selected           20   behind what was looked at         NO_MATCHED_MESSAGE
     messages                              0   behind the last one               FOUND
 
 (1) A topic that was made again counts anew (`groups/lives.py`). There, and beyond the end, a member begins where its
 group is in the queue, else at the first message. At RocketMQ it begins at the end, and misses what was sent before.
 (2) What lies there at the master is not here yet; sent back, a group would get again all that it has read there.
+(3) Which may have had other messages there (`groups/parted.py`).
 
 A pull that may wait is held instead of answered with 19, and read again when its queue has news or is gone.
 
@@ -32,13 +34,15 @@ hashes. One that selects by SQL is refused.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from shmq.daemon.broker.groups.consumer_group import ConsumerGroup
-from shmq.daemon.broker.groups.lives import Lives, QueueName
+from shmq.daemon.broker.groups.lives import Lives, Sure
 from shmq.daemon.broker.groups.offsets import commit_of_remote
+from shmq.daemon.broker.groups.parted import PartedQueues
 from shmq.daemon.broker.groups.selection import TAG, Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.log import Log, NewRecord
@@ -98,7 +102,7 @@ class Pulls(Part):
         started: told the group, queue and offset of pulls that found something for a group without progress there.
 
     Attributes:
-        lives: whose offsets are of which life of a topic.
+        lives: whose offsets are of which life of a topic; `parted`: which may be of another log.
     """
 
     hears_arrivals = True
@@ -120,7 +124,7 @@ class Pulls(Part):
         self._groups = groups
         self._settings = settings
         self._slave_reads = SlaveReads(log, groups, settings)
-        self.lives = Lives()
+        self.lives, self.parted = Lives(), PartedQueues(tables, settings.parting)
         self._table_version = -1
         self.waits = PullWaits(
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
@@ -133,10 +137,12 @@ class Pulls(Part):
         """Answer a pull, or hold it."""
         header = read_pull_header(call.ext)
         group, topic = self._checked(call, header)
-        queue, name = topic.queues[header.queue_id], _name(header)
+        queue, name = topic.queues[header.queue_id], header.name
         first = self._first_offset(group, queue)
-        if self.lives.is_former(call.connection.connection_id, name, queue, header.queue_offset, first):
-            return self._restarted(call, header, queue, first)
+        sure = partial(self._sure, call, header, group, queue, first)
+        begin = self.lives.begin_of(call.connection.connection_id, name, queue, header.queue_offset, first, sure)
+        if begin is not None:
+            return self._restarted(call, header, queue, begin)
         wanted = self._wanted(header)
         is_beyond = header.queue_offset > self._tables.queue_bounds(queue).offset_max
         if is_beyond and not self._settings.is_slave and self._is_member(header):
@@ -172,7 +178,7 @@ class Pulls(Part):
             return None
         if not topic.perm & PERM_READ or header.queue_id >= topic.read_queues:
             return None
-        if not self.lives.is_settled(connection_id, _name(header), topic.queues[header.queue_id]):
+        if not self.lives.is_settled(connection_id, header.name, topic.queues[header.queue_id]):
             return None
         try:
             wanted = self._wanted(header)
@@ -251,6 +257,13 @@ class Pulls(Part):
 
     # -- offsets that say nothing
 
+    def _sure(self, call: Call, header: PullHeader, group: int, queue: int, first: int) -> Sure | None:
+        if call.connection.is_of_bridge:  # which has judged it
+            return None
+        members = self._registry.consumer_group(header.group)
+        is_shared = members is not None and members.model != _BROADCASTING and not header.reader
+        return self.parted.sure(group, queue, call.now_ms, first=first if is_shared else None)
+
     def _is_member(self, header: PullHeader) -> bool:
         return self._registry.consumer_group(header.group) is not None
 
@@ -264,7 +277,7 @@ class Pulls(Part):
     def _restarted(self, call: Call, header: PullHeader, queue: int, first: int) -> Answer:
         """Send a client that has no offset of this queue to its first message."""
         low, high = self._tables.queue_bounds(queue)
-        self.lives.handed(call.connection.connection_id, _name(header), first)
+        self.lives.handed(call.connection.connection_id, header.name, first)
         status = "OFFSET_OVERFLOW_BADLY" if high else "NO_MESSAGE_IN_QUEUE"
         answer = Answer(code=Response.PULL_OFFSET_MOVED, remark=status, ext=_bounds(str(first), str(low), str(high)))
         answer.effects = self._tell_moved(call, header, first)
@@ -340,7 +353,7 @@ class Pulls(Part):
 
     def _commit(self, call: Call, header: PullHeader, queue: int) -> None:
         group, offset = self._tables.group(header.group), header.commit_offset
-        if not self.lives.counts(call.connection.connection_id, _name(header), queue, offset):
+        if not self.lives.counts(call.connection.connection_id, header.name, queue, offset):
             return
         if group is not None and offset >= 0:
             commit_of_remote(self._tables, group, queue, header.commit_offset)
@@ -442,7 +455,7 @@ class Pulls(Part):
             return []
         self._end(held)
         if answer.code in _TAKES and group is not None:
-            self.lives.handed(held.call.connection.connection_id, _name(held.header), next_offset)
+            self.lives.handed(held.call.connection.connection_id, held.header.name, next_offset)
             self._tell_taken(held.header, group, held.queue, next_offset, is_found=answer.code == Response.SUCCESS)
         return later(held.call, answer)
 
@@ -455,7 +468,7 @@ class Pulls(Part):
             if queue != held.queue:
                 first = self._first_offset(group, queue)
                 connection_id = held.call.connection.connection_id
-                if self.lives.is_former(connection_id, _name(header), queue, held.next_offset, first):
+                if self.lives.begin_of(connection_id, header.name, queue, held.next_offset, first) is not None:
                     return group, self._restarted(held.call, header, queue, first), first
                 ext = _bounds(str(first), *map(str, self._tables.queue_bounds(queue)))
                 return group, Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=ext), first
@@ -474,10 +487,6 @@ class Pulls(Part):
 def found(following: str, low: str, high: str, suggested: str = MASTER) -> Answer:
     """Return the answer with messages, without them: where to go on, and the bounds of the queue."""
     return Answer(code=Response.SUCCESS, remark="FOUND", ext=_bounds(following, low, high, suggested))
-
-
-def _name(header: PullHeader) -> QueueName:
-    return QueueName(header.group, header.topic, header.queue_id, header.reader)
 
 
 def _bounds(following: str, low: str, high: str, suggested: str = MASTER) -> dict[str, str]:

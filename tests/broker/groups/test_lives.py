@@ -6,7 +6,7 @@ from shmq.daemon.broker.groups.lives import NAMES_PER_CONNECTION_MAX, Lives, Que
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.logic.effects import Reply
 from shmq.protocol.codes import Request
-from shmq.protocol.command import Command
+from shmq.protocol.command import FLAG_ONEWAY, Command
 from tests.broker.conftest import MemoryTables
 from tests.broker.memory_log import MemoryLog
 from tests.broker.pulls.test_pulls import COMMIT, SUBSCRIPTION, SUSPEND, Consumer
@@ -18,13 +18,14 @@ MOVED = 21
 class Member(Consumer):
     """A consumer of a topic that is deleted and made again, as a stock client."""
 
-    def __init__(self, settings: BrokerSettings, *, model: str = "CLUSTERING", had: int = 0) -> None:
+    def __init__(self, settings: BrokerSettings, *, model: str = "CLUSTERING", had: int | None = 0) -> None:
         tables = MemoryTables()
         super().__init__(tables, MemoryLog(tables), settings)
         for group in ("g", "h"):
             self.beat(model=model, group=group)
-        self.put(*[b"old"] * had)
-        self.next(had)
+        if had is not None:
+            self.put(*[b"old"] * had)
+            self.next(had)
 
     def make_again(self, *bodies: bytes) -> None:
         self.tables.topic_delete("orders")
@@ -32,11 +33,12 @@ class Member(Consumer):
         self.queue = self.tables.topic("orders").queues[0]
         self.put(*bodies)
 
-    def commit(self, offset: int, *, connection: int = 1) -> int:
-        """Commit, and return what the group has then."""
-        ext = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": str(offset)}
-        (reply,) = self.broker.handle(connection, Command(code=Request.UPDATE_CONSUMER_OFFSET, opaque=4, ext=ext), 0)
-        assert isinstance(reply, Reply) and reply.command.code == 0
+    def commit(self, offset: int, *, connection: int = 1, flag: int = FLAG_ONEWAY, now_ms: int = 0, **more: str) -> int:
+        """Commit, as clients do again and again, and return what the group has then."""
+        ext = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": str(offset)} | more
+        command = Command(code=Request.UPDATE_CONSUMER_OFFSET, opaque=4, flag=flag, ext=ext)
+        replies = self.broker.handle(connection, command, now_ms)
+        assert [reply.command.code for reply in replies if isinstance(reply, Reply)] == ([] if flag else [0])
         return self.committed()
 
     def next(self, offset: int, **changes: Any) -> tuple[int, int]:
@@ -145,8 +147,8 @@ def test_a_member_beyond_the_end_begins_where_its_group_is_or_at_the_first_messa
 def test_what_is_known_of_a_connection_is_bounded_and_goes_with_it() -> None:
     lives = Lives()
     for queue_id in range(NAMES_PER_CONNECTION_MAX + 1):
-        assert not lives.is_former(1, QueueName("g", "orders", queue_id), queue_id, 5, 0)
-    assert not lives.is_former(1, QueueName("g", "orders", 0), 99_999, 5, 0), "the oldest was forgotten"
-    assert lives.is_former(1, QueueName("g", "orders", 9), 99_999, 5, 0)
+        assert lives.begin_of(1, QueueName("g", "orders", queue_id), queue_id, 5, 0) is None
+    assert lives.begin_of(1, QueueName("g", "orders", 0), 99_999, 5, 0) is None, "the oldest was forgotten"
+    assert lives.begin_of(1, QueueName("g", "orders", 9), 99_999, 5, 0) == 0
     lives.forget(1)
-    assert not lives.is_former(1, QueueName("g", "orders", 9), 88_888, 5, 0)
+    assert lives.begin_of(1, QueueName("g", "orders", 9), 88_888, 5, 0) is None
