@@ -9,7 +9,7 @@ leader's host    a member of a group, which moves to the leader
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Self
 
 import shmq
@@ -125,13 +125,13 @@ class Load:
     def stored(self, senders: list[Sender]) -> list[Acknowledged]:
         return [row for sender in senders for row in sender.stored]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self, lost: Set[bytes] = frozenset()) -> dict[str, Any]:
         """Return what a run that broke no rule prints of it."""
         return {
             "acknowledged": len(self.stored(self.senders)),
             "transactions": sum(len(sender.begun) for sender in self.transactions),
             "answered": sum(sender.answered for sender in self.asking),
-            "lost": 0,
+            "lost": sum(row.body in lost for row in self.stored(self.senders)),
             "received": {receiver.name: receiver.times for receiver in self.all_receivers},
         }
 
@@ -152,18 +152,18 @@ class Load:
         for sender in self.senders:
             sender.stop()
 
-    def wait_for_receivers(self, leader: Broker) -> None:
-        """Everything that was acknowledged was received, by each group."""
+    def wait_for_receivers(self, leader: Broker, lost: Set[bytes] = frozenset()) -> None:
+        """Everything that was acknowledged, and is not lost, was received, by each group."""
         delayed = {row.body for row in self.stored(self.delayed)}
-        self._wait_for(self.late, delayed, _ANSWER_SECONDS * 3)
+        self._wait_for(self.late, delayed - lost, _ANSWER_SECONDS * 3)
         sent = {row.body for sender in self.senders if sender not in self.delayed for row in sender.stored}
         for receiver in self.receivers:
-            self._wait_for(receiver, sent, _ANSWER_SECONDS * 3)
-        self._settle(leader)
+            self._wait_for(receiver, sent - lost, _ANSWER_SECONDS * 3)
+        self._settle(leader, lost)
         for receiver in self.receivers:
-            self._wait_for(receiver, self.settled, _ANSWER_SECONDS * 3)
+            self._wait_for(receiver, self.settled - lost, _ANSWER_SECONDS * 3)
 
-    def _settle(self, leader: Broker) -> None:
+    def _settle(self, leader: Broker, lost: Set[bytes]) -> None:
         """Let the leader ask how each open transaction ended."""
         with self._tcp() as mq:
             answer_checks(mq)
@@ -171,7 +171,7 @@ class Load:
             for _ in range(_CHECKS_AGAIN):
                 leader.advance(_INTERVAL_SECONDS)
                 with contextlib.suppress(AssertionError):
-                    self._wait_for(self.readers, self.settled, _ANSWER_SECONDS)
+                    self._wait_for(self.readers, self.settled - lost, _ANSWER_SECONDS)
                     return
 
     def _wait_for(self, receiver: Receiver, bodies: set[bytes], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The rules of a group of brokers under synchronous replication, looked at when the load is over.
+"""The rules of a group of brokers, looked at when the load is over.
 
 every receipt is true       the place it names holds that body, on the last leader
 one place, one body         no two receipts name the same place
@@ -12,6 +12,9 @@ delayed, never early
 hardly anything twice       a sender's message is there again only where a connection ended with the request under way
 a reply is its request's
 offsets stay                no switch sets a group's offset back behind what every broker in sync had of it
+
+Under asynchronous replication the rules hold but for what only the lost masters had: bodies are `lost` of which those
+that came after them have no record, and `moved` where they lack at least one.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import shmq
 from shmq.store.config import OWN_GROUPS
@@ -32,10 +35,13 @@ from tests.ha.elected.senders import Acknowledged, is_committed, outcome_of
 from tests.shm.looking import looking
 
 _CONNECTIONS_OF_A_FAULT = 2  # that it ends for one sender: the bridges of both hosts start again
+_NOTHING: Set[bytes] = frozenset()
 Offsets = dict[tuple[str, str, int], int]
 
 
-def check_all(leader: Broker, load: Load, faults: int) -> None:
+def check_all(
+    leader: Broker, load: Load, faults: int, lost: Set[bytes] = _NOTHING, moved: Set[bytes] = _NOTHING
+) -> None:
     """Raises AssertionError.
 
     Args:
@@ -43,16 +49,18 @@ def check_all(leader: Broker, load: Load, faults: int) -> None:
     """
     found = _messages_of(leader, TOPIC)
     check_copies([*found.values(), *_messages_of(leader, DELAYED).values()], faults * _CONNECTIONS_OF_A_FAULT)
-    _check_receipts(found, load)
-    _check_transactions(found, load)
-    check_seen(set(found.values()), load.all_receivers)
-    check_places(found, load.all_receivers)
+    _check_receipts(found, load, moved)
+    _check_transactions(found, load, lost)
+    check_seen(moved.union(found.values()), load.all_receivers)
+    check_places(found, load.all_receivers, moved)
     for sender in load.ordered:
         check_queue(sender.stored)
     for asking in load.asking:
         assert not asking.wrong, f"{asking.name} got the answer to another request: {asking.wrong[:3]}"
     check_order([receiver for receiver in load.all_receivers if receiver is not load.poppers])
     for row in load.stored(load.delayed):
+        if row.body in lost and row.body not in load.late.received:
+            continue
         at = load.late.received[row.body]
         is_early = at - row.sent_at < DELAY_SECONDS - 0.05
         assert not is_early or any(began < at and row.sent_at < ended for began, ended in load.wrong_clocks), row
@@ -68,20 +76,22 @@ def _messages_of(leader: Broker, topic: str) -> dict[Place, bytes]:
     return found
 
 
-def _check_receipts(found: dict[Place, bytes], load: Load) -> None:
+def _check_receipts(found: dict[Place, bytes], load: Load, moved: Set[bytes]) -> None:
     receipts: dict[Place, bytes] = {}
     for row in load.stored([*load.tcp, *load.ordered[1:], *load.local, *load.transactions, *load.stock]):
+        if row.body in moved:
+            continue
         place = row.queue_id, row.offset
         assert receipts.setdefault(place, row.body) == row.body, (place, row, receipts[place])
         assert found.get(place) == row.body, (row, found.get(place))
 
 
-def _check_transactions(found: dict[Place, bytes], load: Load) -> None:
+def _check_transactions(found: dict[Place, bytes], load: Load, lost: Set[bytes]) -> None:
     counts = Counter(body for body in found.values() if outcome_of(body))
     more = {body: count for body, count in counts.items() if count > 1}
     assert not more, f"committed more than once: {more}"
-    lost = sorted(load.settled - counts.keys())
-    assert not lost, f"{len(lost)} were to be committed: {lost[:5]}"
+    missing = sorted(load.settled - counts.keys() - lost)
+    assert not missing, f"{len(missing)} were to be committed: {missing[:5]}"
     seen = {*counts, *(body for receiver in load.all_receivers for body in receiver.received if outcome_of(body))}
     wrong = sorted(body for body in seen if not is_committed(body))
     assert not wrong, f"{len(wrong)} were rolled back: {wrong[:5]}"
@@ -95,12 +105,15 @@ def check_seen(stored: set[bytes], receivers: Iterable[Receiver]) -> None:
         assert receiver.received, f"{receiver.name} received nothing"
 
 
-def check_places(stored: Mapping[Place, bytes], receivers: Iterable[Receiver]) -> None:
+def check_places(stored: Mapping[Place, bytes], receivers: Iterable[Receiver], moved: Set[bytes] = _NOTHING) -> None:
     """Raises AssertionError where a receiver got another body from a place than the last leader has there."""
     for receiver in receivers:
-        assert not receiver.changed, f"{receiver.name}: two bodies of one place: {receiver.changed}"
+        changed = {place: bodies for place, bodies in receiver.changed.items() if len(bodies - moved) > 1}
+        assert not changed, f"{receiver.name}: two bodies of one place: {changed}"
         other = [
-            (place, body, stored.get(place)) for place, body in receiver.places.items() if stored.get(place) != body
+            (place, body, stored.get(place))
+            for place, body in receiver.places.items()
+            if stored.get(place) != body and body not in moved
         ]
         assert not other, f"{receiver.name}: {len(other)} places hold something else now: {other[:5]}"
 

@@ -7,7 +7,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +47,16 @@ def run_as_told(
     description: str | None,
     *,
     parts: str = "brokers",
-    least: int = 2,
+    choices: Sequence[int] = (2, 3),
 ) -> int:
     """Read the command line of a run of so many of something, run it, and print what it returns; the exit status.
 
     Args:
-        parts: the option for the second number of `run`, which is `least` or one more.
+        parts: the option for the second number of `run`, which is one of `choices`, the first if it is not given.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {_module_of(run)}", description=description)
     parser.add_argument(f"--{what}", type=int, default=default, dest="count")
-    parser.add_argument(f"--{parts}", type=int, default=least, choices=(least, least + 1), dest="parts")
+    parser.add_argument(f"--{parts}", type=int, default=choices[0], choices=choices, dest="parts")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr, flush=True)

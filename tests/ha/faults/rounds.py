@@ -1,4 +1,4 @@
-"""A synchronous pair without etcd, under load and faults: `python -m tests.ha.faults.rounds --rounds 200 --seed 1`.
+"""A pair without etcd, under load and faults: `python -m tests.ha.faults.rounds --rounds 200 --seed 1`.
 
 Master, slave, and those who connect over TCP have a network of their own each; producers and members of every kind go
 on (elected/load.py). A fault is chosen by chance, lasts a while, and ends; then the slave is counted in again.
@@ -15,6 +15,9 @@ on (elected/load.py). A fault is chosen by chance, lasts a while, and ends; then
 
 At last the master's host is lost once more. The rules of elected/rules.py hold: nothing that was acknowledged is lost,
 no offset is set back, and no member on either host had a message that the last master has not. Prints one JSON object.
+
+With `--in-sync-min 0` the pair is asynchronous, and the link is cut a while before a master is lost. What is lost then
+is no more than what its log had behind the slave's end, and all that is left reaches each group.
 """
 
 from __future__ import annotations
@@ -33,8 +36,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shmq.shm.links import IN_SYNC
+from shmq.record import BLANK_MAGIC, LENGTH_AND_MAGIC
+from shmq.shm.core import KeeperStore, record_decode
+from shmq.shm.instance import read_instance
+from shmq.shm.links import ASYNCHRONOUS, IN_SYNC, Links
 from shmq.shm.liveness import signal_proven
+from shmq.shm.segment import open_store
 from shmq.testing import Broker
 from tests.crash.disk.disk import FaultyDisk, Kind
 from tests.deadline import eventually
@@ -55,17 +62,26 @@ KINDS = (*CUTS, "lossy", "late", "thin", "kill", "end", "stop", "process", "slow
 THIN_BYTES_PER_SECOND = 200_000
 FILE_BYTES = 1 << 20  # a log file is full after a second or two: a full disk shows then
 SECONDS_MAX = 3.0
+BEHIND_SECONDS_MAX = 1.0
 FRESH_MS = 2_000
 
 
 class Pair(Group):
-    """Master and slave, each in its network, and the cables."""
+    """Master and slave, each in its network, and the cables.
+
+    Attributes:
+        moved: bodies of which lost masters had a record, and their slaves had not.
+        lost: those of which the slaves had no record at all.
+    """
 
     def __init__(self, networks: list[Network], cables: Cables, names: str, in_sync_min: int) -> None:
         first, second, self.outside = networks
         there = {"master": f"{first.address}:{BROKER_PORT}", "master_ha": f"{first.address}:{HA_PORT}"}
         both = {"name": "pair", "nameservers": names, "file_bytes": FILE_BYTES}
-        self.master = CabledBroker(first, role="sync-master", in_sync_min=in_sync_min, **both)
+        self.is_synchronous = in_sync_min > 0
+        roles = {"role": "sync-master", "in_sync_min": in_sync_min} if self.is_synchronous else {"role": "master"}
+        self.lost, self.moved = set[bytes](), set[bytes]()
+        self.master = CabledBroker(first, **roles, **both)
         self.slave = CabledBroker(second, role="slave", **there, **both)
         self.brokers = [self.master, self.slave]
         self.cables = cables
@@ -74,26 +90,40 @@ class Pair(Group):
         """Whether the one that leads says, and just now, that the other has what is acknowledged."""
         links = links_of(self.newest() or self.master)
         is_fresh = links is not None and time.monotonic_ns() // 1_000_000 - links.at_ms < FRESH_MS
-        return links is not None and is_fresh and any(each.state == IN_SYNC for each in links.replicas)
+        return links is not None and is_fresh and self._has_slave(links)
 
-    def lose_the_master(self) -> bool:
+    def _has_slave(self, links: Links) -> bool:
+        caught_up = IN_SYNC if self.is_synchronous else ASYNCHRONOUS
+        return any(each.state == caught_up for each in links.replicas)
+
+    def lose_the_master(self, behind_seconds: float) -> bool:
         """Let the master's host be gone for good, and promote the slave; False: that was counted out just then.
+
+        Args:
+            behind_seconds: how long an asynchronous slave gets nothing before.
 
         Raises AssertionError.
         """
         progress = Progress(self)
         progress.note(self.master)
         eventually(self.in_sync, self.told)
-        master, others = self.master.network, [self.slave.network, self.outside]
-        for way in (*self.cables.between([master], others), *self.cables.between(others, [master])):
-            way.is_cut = True
+        if not self.is_synchronous:
+            self.cut("link")
+            time.sleep(behind_seconds)  # not a wait: what is acknowledged meanwhile is lost
+        self.cut("master")
         kill_host(self.master)
+        if not self.is_synchronous:
+            end_appends(self.master)
         last = links_of(self.master)
-        if last is None or not any(each.state == IN_SYNC for each in last.replicas):
+        if self.is_synchronous and (last is None or not self._has_slave(last)):
             return False  # it was alone with what it acknowledged
+        begin = cluster(self.slave, "promote")["log_end"]
+        tail = bodies_of(self.master, lambda position: position >= begin)
+        self.moved |= tail
+        self.lost |= tail - bodies_of(self.master, lambda position: position < begin)
         shutil.rmtree(self.master.store)
-        cluster(self.slave, "promote")
-        progress.check(self.slave)
+        if self.is_synchronous:
+            progress.check(self.slave)
         self.cables.heal()
         return True
 
@@ -101,7 +131,8 @@ class Pair(Group):
         """Have an empty host in the place of the one that is gone, as a slave of the other."""
         address = self.slave.network.address
         there = {"master": f"{address}:{BROKER_PORT}", "master_ha": f"{address}:{HA_PORT}"}
-        self.master._settings |= {"role": "slave", "in_sync_min": 1, **there}
+        self.master._settings |= {"role": "slave", **there}
+        self.master._settings.pop("in_sync_min", None)
         self.master, self.slave = self.slave, self.master
         self.slave.restart()
 
@@ -164,7 +195,8 @@ class Rounds:
         if kind == "full":
             return full_disk(self.pair.slave)
         if kind == "lost":
-            return self.pair.replace_the_master if self.pair.lose_the_master() else self.pair.master.restart
+            is_lost = self.pair.lose_the_master(self.chance.uniform(0.0, BEHIND_SECONDS_MAX))
+            return self.pair.replace_the_master if is_lost else self.pair.master.restart
         if kind in ("empty", "old"):
             kill_host(self.pair.slave)
             return self._with_nothing if kind == "empty" else self._with_what_it_had
@@ -193,6 +225,33 @@ def kill_host(broker: Broker) -> None:
     broker.kill_daemon()
 
 
+def end_appends(broker: Broker) -> None:
+    """Let programs of a dead broker's host store nothing more, as they are gone with a host."""
+    instance = read_instance(broker.place.instance_path)
+    assert instance is not None
+    store = open_store(instance, writable=True)
+    KeeperStore(store).set_retired()
+    store.close()
+
+
+def bodies_of(broker: Broker, is_meant: Callable[[int], bool]) -> set[bytes]:
+    """The bodies of the records of a dead broker's log whose log position is meant."""
+    files = sorted(path for path in Path(broker.store, "commitlog").iterdir() if path.name.isdecimal())
+    first = int(files[0].name)
+    log, found, at = b"".join(path.read_bytes() for path in files), set[bytes](), 0
+    while at + LENGTH_AND_MAGIC.size <= len(log):
+        size, magic = LENGTH_AND_MAGIC.unpack_from(log, at)
+        if size <= 0:
+            break
+        if magic == BLANK_MAGIC:
+            at += FILE_BYTES - at % FILE_BYTES
+            continue
+        if is_meant(first + at):
+            found.add(record_decode(log[at : at + size])["body"])
+        at += size
+    return found
+
+
 def full_disk(broker: CabledBroker) -> Callable[[], Any]:
     """Let a broker's disk take nothing; returns what ends that."""
     disk = broker.disk
@@ -203,7 +262,7 @@ def full_disk(broker: CabledBroker) -> Callable[[], Any]:
 
 def lose_the_last(pair: Pair, load: Load, faults: int) -> None:
     """Lose the master's host once more, and look at everything; raises AssertionError."""
-    while not pair.lose_the_master():
+    while not pair.lose_the_master(BEHIND_SECONDS_MAX):
         pair.master.restart()
         pair.cables.heal()
         eventually(pair.in_sync, pair.told)
@@ -212,8 +271,8 @@ def lose_the_last(pair: Pair, load: Load, faults: int) -> None:
     promoted = time.monotonic()
     eventually(lambda: any(each.first_after(promoted) for each in load.tcp), pair.told)
     load.stop_sending()
-    load.wait_for_receivers(pair.master)
-    check_all(pair.master, load, faults)
+    load.wait_for_receivers(pair.master, pair.lost)
+    check_all(pair.master, load, faults, pair.lost, pair.moved)
     assert_equal(pair.master, pair.slave)
 
 
@@ -251,9 +310,9 @@ def run(rounds: int, in_sync_min: int, seed: int, folder: Path) -> dict[str, Any
         "in_sync_min": in_sync_min,
         "seed": seed,
         **run.counts,
-        **load.figures(),
+        **load.figures(pair.lost),
     }
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_told(run, "rounds", len(KINDS), __doc__, parts="in-sync-min", least=1))
+    sys.exit(run_as_told(run, "rounds", len(KINDS), __doc__, parts="in-sync-min", choices=(1, 2, 0)))

@@ -17,7 +17,7 @@ ROUNDS = 10
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("in_sync_min", [1, 2])
+@pytest.mark.parametrize("in_sync_min", [1, 2, 0])
 def test_nothing_acknowledged_is_lost_with_the_masters_host(tmp_path: Path, in_sync_min: int) -> None:
     done = run(ROUNDS, in_sync_min, SEED + in_sync_min, tmp_path)
     print(done)
