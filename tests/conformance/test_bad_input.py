@@ -9,6 +9,7 @@ import shmq
 from shmq.protocol.codes import Request
 from shmq.protocol.system_topics.transaction import COMMIT, HALF_TOPIC
 from shmq.testing import Broker
+from tests.client.administration.groups import groups_of
 from tests.conformance.conftest import Named
 from tests.interop.peers.wire import Wire
 
@@ -116,7 +117,7 @@ def test_a_group_whose_retries_could_have_no_topic_is_refused_where_it_is_given(
     with mq.pull_consumer(topic, group="known") as pull:
         pull.poll(1, 10)
         pull.commit()
-    before = set(mq.admin.groups)
+    before = groups_of(mq)
     for length in (121, 125, 255, 300):
         for name, give in LONG_GROUPS.items():
             with pytest.raises(shmq.InvalidName, match=f"has {length} characters, 120 are allowed") as refused:
@@ -128,7 +129,7 @@ def test_a_group_whose_retries_could_have_no_topic_is_refused_where_it_is_given(
         ):
             status, remark = ask(code, fields, body.encode())
             assert status and f"has {length} characters, 120 are allowed" in remark
-    assert set(mq.admin.groups) == before
+    assert groups_of(mq) == before
     with mq.subscribe(topic, group="g" * 120) as subscription:
         assert [message.body for message in subscription.receive(1, 60)] == [b"x"]
 
@@ -222,7 +223,7 @@ def test_the_end_of_a_transaction_that_is_none_is_refused_and_open_ones_stay_ope
 def test_a_request_with_a_name_that_cannot_be_is_refused_and_makes_nothing(
     mq: shmq.Connection, broker: Broker, topic: str, name: str, ask: Ask
 ) -> None:
-    before = set(mq.admin.groups), set(mq.admin.topics)
+    before = groups_of(mq), set(mq.admin.topics)
     commit = {"consumerGroup": name, "topic": topic, "queueId": 0, "commitOffset": 0}
     assert ask(Request.UPDATE_CONSUMER_OFFSET, commit)[0]
     beat = (
@@ -235,7 +236,7 @@ def test_a_request_with_a_name_that_cannot_be_is_refused_and_makes_nothing(
     new = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     new |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
     assert ask(Request.UPDATE_AND_CREATE_TOPIC, new)[0]
-    assert (set(mq.admin.groups), set(mq.admin.topics)) == before
+    assert (groups_of(mq), set(mq.admin.topics)) == before
     assert not [path for path in broker.directory.rglob("*") if ".." in path.name or path.name == "x"]
 
 

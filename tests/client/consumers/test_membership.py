@@ -10,6 +10,7 @@ import pytest
 import shmq
 from shmq.client import options
 from shmq.testing import Broker, SharedBroker
+from tests.client.administration.groups import groups_of
 
 Eventually = Callable[..., Any]
 StartMember = Callable[..., Any]
@@ -271,7 +272,7 @@ def test_broadcast_members_all_read_everything_and_begin_at_the_end(
 def test_a_broadcast_member_without_a_group_commits_nothing_and_gets_back_what_it_gave_back(
     mq: shmq.Connection, topic: str
 ) -> None:
-    groups = set(mq.admin.groups)
+    groups = groups_of(mq)
     with mq.subscribe(topic, model="broadcasting") as subscription:
         mq.send(topic, b"x")
         (message,) = subscription.receive(wait=60)
@@ -280,7 +281,7 @@ def test_a_broadcast_member_without_a_group_commits_nothing_and_gets_back_what_i
         assert again.attempt == 2
         with pytest.raises(shmq.UsageError):
             subscription.reject(again)
-    assert set(mq.admin.groups) == groups
+    assert groups_of(mq) == groups
 
 
 def test_a_member_whose_place_another_process_has_got_disturbs_it_in_nothing_and_comes_back(

@@ -16,6 +16,7 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
+from tests.client.administration.groups import groups_of
 from tests.tools.shell import Shell
 
 Admin = Any
@@ -175,7 +176,8 @@ def connections() -> Iterator[tuple[shmq.Connection, shmq.Connection]]:
 
 
 def _state(mq: shmq.Connection) -> object:
-    groups = {name: [lag.backlog.next_offset for lag in group.offsets] for name, group in mq.admin.groups.items()}
+    found = mq.admin.groups
+    groups = {name: [lag.backlog.next_offset for lag in found[name].offsets] for name in groups_of(mq)}
     return sorted(mq.admin.topics), groups
 
 
