@@ -104,6 +104,11 @@ class Lives:
         if name not in known or not known[name].has_begun:
             _note(known, name, _Pulled(queue, has_begun=False))
 
+    def has_asked(self, connection_id: int, name: QueueName) -> bool:
+        """Say whether a client has asked where its group is, and pulled nothing since."""
+        pulled = self._connections.get(connection_id, {}).get(name)
+        return pulled is not None and not pulled.has_begun
+
     def handed(self, connection_id: int, name: QueueName, next_offset: int) -> None:
         """Take note of how far a client was handed messages."""
         pulled = self._connections.get(connection_id, {}).get(name)

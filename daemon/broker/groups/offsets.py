@@ -87,7 +87,7 @@ class OffsetRequests(Part):
         if topic is None or queue_id >= len(topic.queues):
             return _offset(0)  # RocketMQ answers 0 even for an unknown topic
         queue = topic.queues[queue_id]
-        if self._parted.sure(None, queue, call.now_ms) is not None:
+        if self._parted.is_asked(call.now_ms):
             self._lives.asked(call.connection.connection_id, QueueName(group, topic.name, queue_id), queue)
         committed = committed_of(self._tables, group, queue)
         if committed >= 0:
@@ -115,10 +115,10 @@ class OffsetRequests(Part):
     def _sure(self, call: Call, group: str, queue: int) -> Sure | None:
         """Up to where an offset counts that comes before any pull.
 
-        All do but those that clients repeat: these are oneway. Of slaves and other bridges they were judged there.
+        All do but those of members. Of slaves and other bridges they were judged there.
         """
-        is_repeated = call.command.is_oneway and not flag_of(call.ext, ONLY_FORWARD)
-        if not is_repeated or call.connection.is_local or call.connection.is_of_bridge:
+        is_judged = call.connection.is_local or call.connection.is_of_bridge or flag_of(call.ext, ONLY_FORWARD)
+        if is_judged or not self._parted.may_be_a_members(call, group):
             return None
         return self._parted.sure(self._tables.group(group), queue, call.now_ms)
 

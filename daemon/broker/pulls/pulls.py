@@ -124,7 +124,7 @@ class Pulls(Part):
         self._groups = groups
         self._settings = settings
         self._slave_reads = SlaveReads(log, groups, settings)
-        self.lives, self.parted = Lives(), PartedQueues(tables, settings.parting)
+        self.lives, self.parted = Lives(), PartedQueues(tables, settings.parting, registry)
         self._table_version = -1
         self.waits = PullWaits(
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
@@ -137,13 +137,13 @@ class Pulls(Part):
         """Answer a pull, or hold it."""
         header = read_pull_header(call.ext)
         group, topic = self._checked(call, header)
+        wanted = self._wanted(header)  # a member is known before its offset is judged
         queue, name = topic.queues[header.queue_id], header.name
         first = self._first_offset(group, queue)
         sure = partial(self._sure, call, header, group, queue, first)
         begin = self.lives.begin_of(call.connection.connection_id, name, queue, header.queue_offset, first, sure)
         if begin is not None:
             return self._restarted(call, header, queue, begin)
-        wanted = self._wanted(header)
         is_beyond = header.queue_offset > self._tables.queue_bounds(queue).offset_max
         if is_beyond and not self._settings.is_slave and self._is_member(header):
             return self._restarted(call, header, queue, first)
@@ -261,8 +261,9 @@ class Pulls(Part):
         if call.connection.is_of_bridge:  # which has judged it
             return None
         members = self._registry.consumer_group(header.group)
-        is_shared = members is not None and members.model != _BROADCASTING and not header.reader
-        return self.parted.sure(group, queue, call.now_ms, first=first if is_shared else None)
+        is_own = bool(header.reader) or (members is not None and members.model == _BROADCASTING)
+        is_new = members is None or self.lives.has_asked(call.connection.connection_id, header.name)
+        return self.parted.sure(group, queue, call.now_ms, first=None if is_own else first, is_new=is_new)
 
     def _is_member(self, header: PullHeader) -> bool:
         return self._registry.consumer_group(header.group) is not None

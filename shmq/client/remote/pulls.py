@@ -293,6 +293,8 @@ class PullReader(TcpReader):
             with self.changed:
                 if pulled.moved and generation == queue.generation:
                     queue.begin_anew(pulled.next_offset, keeps_waiting=True)
+                    self._short.discard(queue.number)  # another answer that is on its way says nothing any more
+                    self._held.discard(queue.number)
                     generation = queue.generation
                     found = True  # look there at once
                 arrived = queue.arrive(messages, pulled.next_offset, pulled.offset_max, generation)

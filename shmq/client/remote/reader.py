@@ -138,16 +138,17 @@ class ProcessQueue(QueueProgress):
         """Go on where the broker says: maybe in another topic of the name, of which it knows no offset of ours.
 
         Args:
-            keeps_waiting: what waits here from before that offset is delivered: the broker knows of no other progress.
+            keeps_waiting: what is held here from before that offset stays: the broker knows of no other progress.
         """
-        kept = [message for message in self.waiting if message.offset < offset] if keeps_waiting else []
+        window = {at: size for at, size in self._window.items() if at < offset} if keeps_waiting else {}
+        waiting = [message for message in self.waiting if message.offset in window]
+        handed = self.handed & window.keys()
         self.restart(offset)
         self.start_offset, self.stored_offset = offset, None
-        self._least_position = 0 if kept else None
-        for message in kept:
-            self._window[message.offset] = message.record_bytes
-            self._bytes += message.record_bytes
-            self.waiting.append(message)
+        self._least_position = 0 if window else None
+        self._window, self._bytes = window, sum(window.values())
+        self.waiting.extend(waiting)
+        self.handed |= handed
 
     def drop(self) -> None:
         """Forget everything; nothing arrives or is delivered any more."""

@@ -21,7 +21,7 @@ class Member(Consumer):
     def __init__(self, settings: BrokerSettings, *, model: str = "CLUSTERING", had: int | None = 0) -> None:
         tables = MemoryTables()
         super().__init__(tables, MemoryLog(tables), settings)
-        for group in ("g", "h"):
+        for group in ("g", "h") if model else ():
             self.beat(model=model, group=group)
         if had is not None:
             self.put(*[b"old"] * had)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shmq.daemon.broker.settings import BrokerSettings, Parting
 from shmq.protocol.body import ONLY_FORWARD
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from tests.broker.groups.test_lives import MOVED, Member
 from tests.broker.pulls.test_pulls import COMMIT, SUBSCRIPTION
@@ -16,10 +16,10 @@ E = 10  # the first offset that the log before may have had otherwise
 UNTIL_MS = 120_000
 
 
-def promoted(settings: BrokerSettings, *, model: str = "CLUSTERING", has: int = 40) -> Member:
+def promoted(settings: BrokerSettings, *, model: str = "CLUSTERING", has: int = 40, beats: bool = True) -> Member:
     """A member whose master is a promoted slave, and has messages already."""
     parting = Parting(1000 * E, UNTIL_MS)  # a record of 1000 bytes for each offset: `MemoryTables.units`
-    member = Member(replace(settings, parting=parting), model=model, had=None)
+    member = Member(replace(settings, parting=parting), model=model if beats else "", had=None)
     member.put(*[b"new"] * has)
     return member
 
@@ -56,6 +56,20 @@ def test_a_member_that_keeps_its_own_offsets_is_sent_to_where_the_logs_part(sett
     assert member.next(15, **reader) == (MOVED, E) and member.next(15, **reader) == (0, 40), "a seek is its own"
 
 
+def test_a_member_is_known_before_its_offset_is_judged(settings: BrokerSettings) -> None:
+    member = promoted(settings, beats=False)
+    assert member.pull(15, flags=0, subscription=None).code == Response.SUBSCRIPTION_NOT_EXIST
+    member.beat(group="g")
+    assert member.next(15) == (MOVED, 0)
+
+
+def test_a_member_of_a_new_group_that_begins_at_the_end_gets_what_is_new(settings: BrokerSettings) -> None:
+    member = promoted(settings)
+    ext = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
+    member.broker.handle(1, Command(code=Request.QUERY_CONSUMER_OFFSET, opaque=4, ext=ext), 0)
+    assert member.next(40) == (MOVED, E) and member.next(E) == (0, 40)
+
+
 def test_each_connection_is_asked_once_and_only_for_some_time(settings: BrokerSettings) -> None:
     member = promoted(settings)
     assert member.next(E) == (0, 40) and member.next(30) == (0, 40)
@@ -80,7 +94,9 @@ def test_a_commit_counts_by_what_its_own_group_pulls_and_an_answered_one_as_it_i
     member = promoted(settings)
     assert member.next(0, consumerGroup="h") == (0, 32)
     assert member.commit(15) == -1, "another group on the connection proves nothing"
-    assert member.commit(15, flag=0) == 15, "a tool does not repeat it"
+    assert member.commit(15, flag=0) == -1, "a member that leaves is answered, too"
+    tool = promoted(settings, beats=False)
+    assert tool.commit(15) == -1 and tool.commit(15, flag=0) == 15, "a tool commits for a group without members"
     reader = promoted(settings)
     assert reader.next(0, consumerGroup="TOOLS", flags=SUBSCRIPTION, subscription="*", reader="1") == (0, 32)
     assert reader.commit(15) == 15, "who reads without a group commits for one"

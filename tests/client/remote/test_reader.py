@@ -131,6 +131,12 @@ def test_a_reader_that_is_sent_back_delivers_what_waits_before_that_place(filled
     taken = [queue.take(), queue.take(), queue.take()]
     assert [message and message.offset for message in taken] == [1, 2, None]
     assert (queue.cached_count, queue.cached_bytes, queue.next_offset) == (0, 0, 3)
+    given_back = filled(0, 1, 2, 3)
+    taken_first = given_back.take()
+    given_back.handed.add(0)
+    given_back.begin_anew(2, keeps_waiting=True)
+    assert taken_first is not None and given_back.handed == {0} and given_back.settle(0)
+    assert (given_back.cached_count, given_back.cached_bytes, given_back.committed) == (1, 100, 1)
 
 
 def test_a_member_that_is_sent_back_gets_what_it_held_from_the_broker(filled: Callable[..., ProcessQueue]) -> None:

@@ -47,8 +47,8 @@ def check_all(
     Args:
         faults: how often hosts or links failed, or changed their roles.
     """
-    found = _messages_of(leader, TOPIC)
-    check_copies([*found.values(), *_messages_of(leader, DELAYED).values()], faults * _CONNECTIONS_OF_A_FAULT)
+    found = messages_of(leader, TOPIC)
+    check_copies([*found.values(), *messages_of(leader, DELAYED).values()], faults * _CONNECTIONS_OF_A_FAULT)
     _check_receipts(found, load, moved)
     _check_transactions(found, load, lost)
     check_seen(moved.union(found.values()), load.all_receivers)
@@ -66,7 +66,8 @@ def check_all(
         assert not is_early or any(began < at and row.sent_at < ended for began, ended in load.wrong_clocks), row
 
 
-def _messages_of(leader: Broker, topic: str) -> dict[Place, bytes]:
+def messages_of(leader: Broker, topic: str) -> dict[Place, bytes]:
+    """Return all that a topic holds."""
     found: dict[Place, bytes] = {}
     with leader.connect() as mq, mq.pull_consumer(topic) as pull:
         for queue in pull.queues():

@@ -21,4 +21,4 @@ ROUNDS = 10
 def test_nothing_acknowledged_is_lost_with_the_masters_host(tmp_path: Path, in_sync_min: int) -> None:
     done = run(ROUNDS, in_sync_min, SEED + in_sync_min, tmp_path)
     print(done)
-    assert done["acknowledged"] > 0
+    assert done["acknowledged"] > 0 and (done["lost"] == 0 or in_sync_min == 0)
